@@ -1,0 +1,55 @@
+"""The position-wise feed-forward network (section 3.3 of the paper)."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class FeedForward(keras.layers.Layer):
+    """`activation(x W1 + b1) W2 + b2` at every position alike (section 3.3, equation 2).
+
+    Args:
+        d_ff: width between the two products.
+        activation: name of a Keras activation; the paper's is ReLU.
+
+    Call arguments:
+        inputs: (…, d_model).
+
+    Returns:
+        The shape of the inputs.
+
+    Raises:
+        ValueError: `d_ff` is not positive.
+
+    Example:
+        >>> FeedForward(d_ff=2048)(keras.random.normal((2, 5, 512))).shape
+        (2, 5, 512)
+    """
+
+    def __init__(self, d_ff, activation="relu", **kwargs):
+        super().__init__(**kwargs)
+        if d_ff < 1:
+            raise ValueError(f"d_ff must be positive; received d_ff={d_ff}")
+        self.d_ff = d_ff
+        self.activation = keras.activations.get(activation)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        self.hidden_dense = keras.layers.Dense(
+            self.d_ff, activation=self.activation, dtype=self.dtype_policy, name="hidden"
+        )
+        self.output_dense = keras.layers.Dense(input_shape[-1], dtype=self.dtype_policy, name="output")
+        self.hidden_dense.build(input_shape)
+        self.output_dense.build((*input_shape[:-1], self.d_ff))
+
+    def call(self, inputs):
+        return self.output_dense(self.hidden_dense(inputs))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_ff": self.d_ff,
+            "activation": keras.activations.serialize(self.activation),
+        }

@@ -1,0 +1,220 @@
+"""Multi-head attention (section 3.2 of the paper), whole sequences at once or step by step."""
+
+import keras
+from keras import ops
+
+from ..masks import causal_mask, combine
+
+# Added to masked scores in float32, where its exponential is exactly 0.
+_MASKED = -1e9
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class MultiHeadAttention(keras.layers.Layer):
+    """Scaled dot-product attention in several heads (sections 3.2.1 and 3.2.2).
+
+    `softmax(Q Kᵀ / sqrt(key_dim)) V` for each head; the heads' outputs are concatenated and projected to the
+    width of the query. Softmax runs in float32 whatever the policy. A position that may attend to nothing
+    receives zeros before the output projection, so what is masked never matters.
+
+    Args:
+        num_heads: h, number of heads.
+        key_dim: d_k, width of each head's queries and keys.
+        value_dim: d_v, width of each head's values; `key_dim` if None.
+        dropout: rate at which attention weights are dropped; the paper has none here.
+        use_bias: whether the four projections add a bias; the paper's do not.
+        kernel_initializer: initializer of the projections' kernels.
+
+    Call arguments:
+        query: (batch, target length, d_model).
+        value: (batch, source length, any width).
+        key: as `value`, which stands in for it if None.
+        query_mask, value_mask, key_mask: bool (batch, length), True = a real token; Keras' implicit masks are
+            taken where they are not given. The query's mask is passed on with the output.
+        attention_mask: bool, broadcast to (batch, target length, source length), True = attend.
+        use_causal_mask: whether a position sees only itself and what is before it.
+        return_attention_scores: whether to return the attention weights too, as Keras does.
+
+    Returns:
+        (batch, target length, d_model), and the weights (batch, num_heads, target length, source length) if
+        asked for.
+
+    Step by step, `call` is taken apart: `init_cache` makes an empty cache of keys and values, `write_cache` puts
+    new positions into it, `attend` attends to it. `project_key_value` alone makes the keys and values that
+    cross-attention needs once for a source.
+
+    Raises:
+        ValueError: a number of heads or a width is not positive, or an input's shape does not fit.
+
+    Example:
+        >>> attention = MultiHeadAttention(num_heads=8, key_dim=64)
+        >>> attention(keras.random.normal((2, 5, 512)), keras.random.normal((2, 7, 512))).shape
+        (2, 5, 512)
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        value_dim=None,
+        dropout=0.0,
+        use_bias=False,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        for name, size in (("num_heads", num_heads), ("key_dim", key_dim), ("value_dim", value_dim)):
+            if size is not None and size < 1:
+                raise ValueError(f"{name} must be positive; received {name}={size}")
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.supports_masking = True
+
+    @property
+    def _value_dim(self):
+        return self.value_dim or self.key_dim
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        d_model = query_shape[-1]
+        if len(query_shape) != 3 or d_model is None:
+            raise ValueError(f"query must be (batch, length, d_model); received shape {query_shape}")
+        self.query_dense = self._projection(self.num_heads * self.key_dim, "query")
+        self.key_dense = self._projection(self.num_heads * self.key_dim, "key")
+        self.value_dense = self._projection(self.num_heads * self._value_dim, "value")
+        self.output_dense = self._projection(d_model, "output")
+        self.attention_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self.query_dense.build(query_shape)
+        self.key_dense.build(key_shape or value_shape)
+        self.value_dense.build(value_shape)
+        self.output_dense.build((*query_shape[:-1], self.num_heads * self._value_dim))
+
+    def _projection(self, units, name):
+        return keras.layers.Dense(
+            units,
+            use_bias=self.use_bias,
+            # A layer keeps to its own instance: two projections must not draw the same numbers.
+            kernel_initializer=self.kernel_initializer.clone()
+            if hasattr(self.kernel_initializer, "clone")
+            else self.kernel_initializer,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def call(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+        training=None,
+    ):
+        mask = combine(
+            attention_mask,
+            None if value_mask is None else ops.expand_dims(value_mask, 1),
+            None if key_mask is None else ops.expand_dims(key_mask, 1),
+            causal_mask(ops.shape(query)[1]) if use_causal_mask else None,
+        )
+        keys, values = self.project_key_value(value, key)
+        weights = self._weights(query, keys, mask)
+        output = self._weighted_values(weights, values, training)
+        return (output, weights) if return_attention_scores else output
+
+    def project_key_value(self, value, key=None):
+        """Keys (batch, num_heads, length, key_dim) and values (…, value_dim) of what is attended to."""
+        keys = self._split_heads(self.key_dense(value if key is None else key), self.key_dim)
+        values = self._split_heads(self.value_dense(value), self._value_dim)
+        return keys, values
+
+    def attend(self, query, cache, mask=None):
+        """Attends to keys and values that were projected before.
+
+        Args:
+            query: (batch, target length, d_model).
+            cache: keys and values, as `project_key_value` or `write_cache` returned them.
+            mask: bool, broadcast to (batch, target length, source length), True = attend.
+
+        Returns:
+            (batch, target length, d_model).
+        """
+        keys, values = cache
+        return self._weighted_values(self._weights(query, keys, mask), values)
+
+    def init_cache(self, batch_size, max_length):
+        """Empty keys and values for `max_length` positions; the layer must be built."""
+        shape = (batch_size, self.num_heads, max_length)
+        keys = ops.zeros((*shape, self.key_dim), dtype=self.compute_dtype)
+        values = ops.zeros((*shape, self._value_dim), dtype=self.compute_dtype)
+        return keys, values
+
+    def write_cache(self, cache, value, position):
+        """The cache with the keys and values of `value` (batch, n, width) at `position` and after it."""
+        return tuple(_write(old, new, position) for old, new in zip(cache, self.project_key_value(value)))
+
+    def _weights(self, query, keys, mask):
+        queries = self._split_heads(self.query_dense(query), self.key_dim)
+        queries = ops.multiply(queries, self.key_dim**-0.5)
+        scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
+        scores = ops.cast(scores, "float32")
+        if mask is None:
+            weights = ops.softmax(scores)
+        else:
+            mask = ops.expand_dims(mask, 1)
+            weights = ops.softmax(ops.where(mask, scores, _MASKED))
+            # Where all is masked softmax is uniform; zeros instead.
+            weights = ops.where(mask, weights, 0.0)
+        return ops.cast(weights, self.compute_dtype)
+
+    def _weighted_values(self, weights, values, training=None):
+        weights = self.attention_dropout(weights, training=training)
+        heads = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
+        batch, length, _, _ = ops.shape(heads)
+        return self.output_dense(ops.reshape(heads, (batch, length, self.num_heads * self._value_dim)))
+
+    def _split_heads(self, projected, width):
+        batch, length, _ = ops.shape(projected)
+        heads = ops.reshape(projected, (batch, length, self.num_heads, width))
+        return ops.transpose(heads, (0, 2, 1, 3))
+
+    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+        return query_shape
+
+    def compute_output_spec(self, query, value, key=None, return_attention_scores=False, **kwargs):
+        output = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        weights_shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
+        return output, keras.KerasTensor(weights_shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+def _write(cache, new, position):
+    # One scatter into the cache seen as rows; nothing else of it is touched or copied.
+    batch, heads, length, width = ops.shape(cache)
+    count = ops.shape(new)[2]
+    first_rows = ops.arange(batch * heads, dtype="int32") * length + ops.cast(position, "int32")
+    rows = first_rows[:, None] + ops.arange(count, dtype="int32")[None, :]
+    written = ops.scatter_update(
+        ops.reshape(cache, (batch * heads * length, width)),
+        ops.reshape(rows, (batch * heads * count, 1)),
+        ops.reshape(new, (batch * heads * count, width)),
+    )
+    return ops.reshape(written, (batch, heads, length, width))

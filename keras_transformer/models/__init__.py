@@ -1,0 +1,3 @@
+from .transformer import Transformer, build_transformer
+
+__all__ = ["Transformer", "build_transformer"]
