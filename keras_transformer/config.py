@@ -9,7 +9,8 @@ class ConfigError(ValueError):
     """A configuration value that breaks a rule; the message names key, rule and value."""
 
 
-def _require(condition, key, rule, value):
+def require(condition, key, rule, value):
+    """Raises ConfigError with the key, the rule and the value where the condition does not hold."""
     if not condition:
         raise ConfigError(f"{key} must be {rule}; received {value!r}")
 
@@ -61,14 +62,14 @@ class TransformerConfig:
     max_length: int = 256
 
     def __post_init__(self):
-        _check_types(self, "model")
+        check_types(self, "model")
         for key in ("source_vocab_size", "target_vocab_size", "num_layers", "d_model", "d_ff"):
-            _require(getattr(self, key) > 0, f"model.{key}", "positive", getattr(self, key))
-        _require(self.num_heads > 0, "model.num_heads", "positive", self.num_heads)
-        _require(self.max_length > 1, "model.max_length", "at least 2", self.max_length)
-        _require(self.d_model % 2 == 0, "model.d_model", "even", self.d_model)
+            require(getattr(self, key) > 0, f"model.{key}", "positive", getattr(self, key))
+        require(self.num_heads > 0, "model.num_heads", "positive", self.num_heads)
+        require(self.max_length > 1, "model.max_length", "at least 2", self.max_length)
+        require(self.d_model % 2 == 0, "model.d_model", "even", self.d_model)
         if self.key_dim is None:
-            _require(
+            require(
                 self.d_model % self.num_heads == 0,
                 "model.d_model",
                 f"a multiple of num_heads={self.num_heads} where key_dim is not given",
@@ -76,13 +77,13 @@ class TransformerConfig:
             )
         for key in ("key_dim", "value_dim"):
             value = getattr(self, key)
-            _require(value is None or value > 0, f"model.{key}", "positive", value)
+            require(value is None or value > 0, f"model.{key}", "positive", value)
         for key in ("dropout", "attention_dropout"):
             value = getattr(self, key)
-            _require(0 <= value < 1, f"model.{key}", "at least 0 and below 1", value)
-        _require_one_of("model.positions", self.positions, ("sinusoidal", "learned"))
-        _require_one_of("model.tie_embeddings", self.tie_embeddings, ("none", "target", "all"))
-        _require(
+            require(0 <= value < 1, f"model.{key}", "at least 0 and below 1", value)
+        require_one_of("model.positions", self.positions, ("sinusoidal", "learned"))
+        require_one_of("model.tie_embeddings", self.tie_embeddings, ("none", "target", "all"))
+        require(
             self.tie_embeddings != "all" or self.source_vocab_size == self.target_vocab_size,
             "model.tie_embeddings",
             "'target' or 'none' where the vocabularies differ in size "
@@ -93,7 +94,7 @@ class TransformerConfig:
     @classmethod
     def preset(cls, name, **changes):
         """The paper's `base` and `big`, or `tiny`, with `changes` on top."""
-        _require_one_of("model.preset", name, tuple(PRESETS))
+        require_one_of("model.preset", name, tuple(PRESETS))
         return from_dict(cls, {**PRESETS[name], **changes}, "model")
 
 
@@ -117,9 +118,9 @@ class TokenizerConfig:
     vocab_size: int = 8000
 
     def __post_init__(self):
-        _check_types(self, "tokenizer")
-        _require_one_of("tokenizer.kind", self.kind, ("bpe", "unigram", "wordpiece"))
-        _require(self.vocab_size > 4, "tokenizer.vocab_size", "above 4", self.vocab_size)
+        check_types(self, "tokenizer")
+        require_one_of("tokenizer.kind", self.kind, ("bpe", "unigram", "wordpiece"))
+        require(self.vocab_size > 4, "tokenizer.vocab_size", "above 4", self.vocab_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,10 +138,10 @@ class DecodingConfig:
     max_extra_tokens: int = 50
 
     def __post_init__(self):
-        _check_types(self, "decoding")
-        _require(self.beam_size > 0, "decoding.beam_size", "positive", self.beam_size)
-        _require(self.length_penalty >= 0, "decoding.length_penalty", "at least 0", self.length_penalty)
-        _require(
+        check_types(self, "decoding")
+        require(self.beam_size > 0, "decoding.beam_size", "positive", self.beam_size)
+        require(self.length_penalty >= 0, "decoding.length_penalty", "at least 0", self.length_penalty)
+        require(
             self.max_extra_tokens >= 0, "decoding.max_extra_tokens", "at least 0", self.max_extra_tokens
         )
 
@@ -171,7 +172,8 @@ def check_keys(values, known, section=None):
             raise ConfigError(f"unknown configuration key {where!r}; {hint}")
 
 
-def _check_types(config, section):
+def check_types(config, section):
+    """Raises ConfigError for a field whose value is not of its type; whole numbers pass for float."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         expected = typing.get_args(field.type) or (field.type,)
@@ -182,5 +184,6 @@ def _check_types(config, section):
             raise ConfigError(f"{section}.{field.name} must be of type {names}; received {value!r}")
 
 
-def _require_one_of(key, value, choices):
-    _require(value in choices, key, "one of " + ", ".join(choices), value)
+def require_one_of(key, value, choices):
+    """`require` for a value that must be one of several."""
+    require(value in choices, key, "one of " + ", ".join(choices), value)

@@ -21,28 +21,34 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
         float32 (…).
     """
     vocab_size = logits.shape[-1]
-    on_label = 1.0 - label_smoothing
-    on_every = label_smoothing / vocab_size
 
     @ops.custom_gradient
     def crossentropy(logits):
-        normalizer = ops.logsumexp(logits, axis=-1)
+        # Softmax is needed for the gradient anyway, and its largest value gives the normalizer:
+        # max(softmax(z)) = exp(max(z) - logsumexp(z)), which is never below 1 / vocab_size.
+        probabilities = ops.softmax(logits)
+        normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1))
         of_label = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-        losses = normalizer - on_label * of_label
+        losses = normalizer - (1.0 - label_smoothing) * of_label
         if label_smoothing:
             losses = losses - label_smoothing * ops.mean(logits, axis=-1)
 
         def gradient(*args, upstream=None):
-            # By hand, since the automatic gradient makes a vocabulary-sized tensor for each of the three terms.
-            upstream = args[0] if upstream is None else upstream
-            probabilities = ops.softmax(logits)
-            rows = ops.reshape(probabilities - on_every, (-1, vocab_size))
+            # By hand: softmax - smoothed labels. The automatic gradient would lay out a vocabulary-sized
+            # tensor for every term.
+            upstream = ops.reshape(args[0] if upstream is None else upstream, (-1, 1))
+            rows = ops.reshape(probabilities, (-1, vocab_size)) * upstream
+            if label_smoothing:
+                rows = rows - upstream * (label_smoothing / vocab_size)
             flat_labels = ops.reshape(labels, (-1,))
-            indices = ops.stack([ops.arange(ops.shape(flat_labels)[0]), flat_labels], axis=-1)
+            row_numbers = ops.arange(ops.shape(flat_labels)[0], dtype=flat_labels.dtype)
             rows = ops.scatter_update(
-                rows, indices, ops.full(ops.shape(flat_labels), -on_label, "float32"), reduction="add"
+                rows,
+                ops.stack([row_numbers, flat_labels], axis=-1),
+                (label_smoothing - 1.0) * upstream[:, 0],
+                reduction="add",
             )
-            return ops.reshape(rows, ops.shape(logits)) * upstream[..., None]
+            return ops.reshape(rows, ops.shape(logits))
 
         return losses, gradient
 

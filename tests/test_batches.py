@@ -1,0 +1,349 @@
+"""Token ids of a corpus, and batches of them in a few fixed shapes."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.training import batches
+from keras_transformer.training.batches import (
+    Bucket,
+    EncodedPairs,
+    TokenRows,
+    encode,
+    make_buckets,
+    padding_share,
+    steps_per_epoch,
+    training_dataset,
+    validation_dataset,
+)
+from keras_transformer.training.corpus import SentencePairs
+
+START, END = 2, 3
+
+
+class NumberTokenizer:
+    """A text is its ids, as in "17 4"."""
+
+    pad_id, unk_id, start_id, end_id = 0, 1, START, END
+
+    def tokenize(self, texts):
+        return tf.ragged.map_flat_values(
+            tf.strings.to_number, tf.strings.split(texts), out_type=tf.int32
+        )
+
+
+def encoded(source, target, max_length=100):
+    return encode(SentencePairs(source, target, "invented"), NumberTokenizer(), max_length)
+
+
+def token_rows(rows):
+    return TokenRows(
+        np.array([token for row in rows for token in row], np.uint16),
+        np.array([0, *itertools.accumulate(map(len, rows))]),
+    )
+
+
+def random_pairs(rng, num_pairs, longest=30):
+    """Pairs of random lengths in which every token is the number of its pair, plus 10."""
+
+    def side():
+        lengths = np.minimum(rng.geometric(0.15, num_pairs), longest - 1)
+        return token_rows([[pair + 10] * n + [END] for pair, n in enumerate(lengths)])
+
+    return EncodedPairs(side(), side(), 0, 0)
+
+
+def rows_of(side):
+    return [list(side.ids[a:b]) for a, b in itertools.pairwise(side.offsets)]
+
+
+def as_lists(elements):
+    return [
+        (inputs["source"].tolist(), inputs["target"].tolist(), labels.tolist())
+        for inputs, labels in elements
+    ]
+
+
+def first(dataset, number):
+    return list(dataset.take(number).as_numpy_iterator())
+
+
+def test_both_sides_are_stored_with_an_end_token():
+    pairs = encoded(["5 6", "7", "8 9 10"], ["11", "12 13", "14"])
+    assert len(pairs) == 3
+    assert pairs.source.ids.tolist() == [5, 6, 3, 7, 3, 8, 9, 10, 3]
+    assert pairs.source.offsets.tolist() == [0, 3, 5, 9]
+    assert pairs.source.lengths.tolist() == [3, 2, 4]
+    assert pairs.target.ids.tolist() == [11, 3, 12, 13, 3, 14, 3]
+    assert pairs.target.offsets.tolist() == [0, 2, 5, 7]
+    assert (pairs.num_empty, pairs.num_too_long) == (0, 0)
+
+
+def test_empty_and_too_long_pairs_are_left_out_and_counted():
+    source = ["5 6", "", "5 6 7", "5", "  ", "5 6 7 8", ""]
+    target = ["7 8", "7", "8", "7 8 9", "", "", "5 6 7 8"]
+    pairs = encoded(source, target, max_length=3)  # two tokens and the end
+    assert rows_of(pairs.source) == [[5, 6, 3]]
+    assert rows_of(pairs.target) == [[7, 8, 3]]
+    assert (pairs.num_empty, pairs.num_too_long) == (4, 2)
+
+
+def test_ids_are_stored_in_two_bytes_where_they_fit():
+    assert encoded(["65535"], ["5"]).source.ids.dtype == np.uint16
+    wide = encoded(["65536"], ["5"])
+    assert wide.source.ids.dtype == np.int32 and wide.target.ids.dtype == np.uint16
+    assert wide.source.ids.tolist() == [65536, 3]
+
+
+def test_tokenizing_in_chunks_changes_nothing(monkeypatch):
+    source = ["5 6", "70000", "", "8 9 10", "4"]
+    target = ["11", "12 13", "14", "", "15"]
+    whole = encoded(source, target)
+    monkeypatch.setattr(batches, "_SENTENCES_PER_CALL", 2)
+    chunked = encoded(source, target)
+    for side, expected in ((chunked.source, whole.source), (chunked.target, whole.target)):
+        assert side.ids.dtype == expected.ids.dtype
+        assert rows_of(side) == rows_of(expected)
+    assert (chunked.num_empty, chunked.num_too_long) == (2, 0)
+
+
+def test_a_corpus_of_which_nothing_is_left_is_an_error():
+    with pytest.raises(ValueError) as raised:
+        encoded(["", "5 6 7"], ["5", "6"], max_length=3)
+    assert str(raised.value) == (
+        "no sentence pair is left of the 2 in invented: 1 are empty on one side, "
+        "1 longer than max_length=3 tokens"
+    )
+
+
+def test_rows_are_padded_with_zeros():
+    rows = token_rows([[5, 6, 3], [7, 3], [8, 9, 10, 3]])
+    padded = rows.padded(np.array([2, -1, 0, 1]), width=5)
+    assert padded.dtype == np.int32
+    assert padded.tolist() == [[8, 9, 10, 3, 0], [0] * 5, [5, 6, 3, 0, 0], [7, 3, 0, 0, 0]]
+
+
+def test_buckets_worked_out_by_hand():
+    # Longer sides: 3, 2, 3, 9. One bucket would be 9 x 8 with room for one pair: 4 * (9 + 8) = 68.
+    # Cut after 3: one batch of 3 x (3 + 3) and one of 1 x (9 + 8): 18 + 17 = 35.
+    # Cut after 2: one batch of 4 x (2 + 2), three of 1 x 17: 67.
+    lengths = ([2, 2, 3, 9], [3, 2, 2, 8])
+    assert make_buckets(*lengths, tokens_per_batch=9, num_buckets=1) == [Bucket(9, 8, 1, 4)]
+    assert make_buckets(*lengths, tokens_per_batch=9, num_buckets=2) == [
+        Bucket(3, 3, 3, 1),
+        Bucket(9, 8, 1, 1),
+    ]
+    # A third cut, 2 | 3 | 9, would cost 4 * (2 + 2) + 3 * (3 + 3) + 17 = 51, so it is not made.
+    assert len(make_buckets(*lengths, tokens_per_batch=9, num_buckets=3)) == 2
+
+
+def test_pairs_are_spread_evenly_over_the_batches_of_a_bucket():
+    nine = np.full(9, 4)
+    assert make_buckets(nine, nine, tokens_per_batch=32) == [Bucket(4, 4, 5, 2)]
+    assert make_buckets(nine, nine, tokens_per_batch=32, multiple_of=4) == [Bucket(4, 4, 8, 2)]
+    assert make_buckets(nine, nine, tokens_per_batch=400, multiple_of=2) == [Bucket(4, 4, 10, 1)]
+
+
+def test_a_batch_has_one_row_for_each_replica_however_long_it_is():
+    assert make_buckets([50], [60], tokens_per_batch=100, multiple_of=4) == [Bucket(50, 60, 4, 1)]
+
+
+def least_cost_by_trying_all_cuts(source, target, tokens_per_batch, num_buckets, multiple_of):
+    longer = np.maximum(source, target)
+    keys = sorted(set(longer.tolist()))
+    least = np.inf
+    for number in range(num_buckets):
+        for cuts in itertools.combinations(keys[:-1], number):
+            cost = 0
+            for low, high in itertools.pairwise([0, *cuts, keys[-1]]):
+                inside = (low < longer) & (longer <= high)
+                rows = max(tokens_per_batch // high // multiple_of, 1) * multiple_of
+                full_batches = int(np.ceil(inside.sum() / rows))
+                cost += full_batches * rows * (source[inside].max() + target[inside].max())
+            least = min(least, cost)
+    return least
+
+
+def full_cost(buckets, tokens_per_batch, multiple_of):
+    cost = 0
+    for bucket in buckets:
+        longest = max(bucket.source_length, bucket.target_length)
+        rows = max(tokens_per_batch // longest // multiple_of, 1) * multiple_of
+        cost += bucket.num_batches * rows * (bucket.source_length + bucket.target_length)
+    return cost
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_choice_of_buckets_costs_less(seed):
+    rng = np.random.default_rng(seed)
+    source = rng.integers(1, 10, rng.integers(1, 80))
+    target = rng.integers(1, 10, len(source))
+    for tokens_per_batch, num_buckets, multiple_of in itertools.product(
+        (5, 30, 200), (1, 2, 4), (1, 3)
+    ):
+        buckets = make_buckets(source, target, tokens_per_batch, num_buckets, multiple_of)
+        assert len(buckets) <= num_buckets
+        assert full_cost(buckets, tokens_per_batch, multiple_of) == least_cost_by_trying_all_cuts(
+            source, target, tokens_per_batch, num_buckets, multiple_of
+        )
+
+
+@pytest.mark.parametrize("tokens_per_batch", [31, 100, 777])
+@pytest.mark.parametrize("multiple_of", [1, 2, 3])
+def test_batches_hold_no_more_than_tokens_per_batch(tokens_per_batch, multiple_of):
+    pairs = random_pairs(np.random.default_rng(0), 300)
+    for bucket in make_buckets(
+        pairs.source.lengths, pairs.target.lengths, tokens_per_batch, 8, multiple_of
+    ):
+        assert bucket.batch_size % multiple_of == 0
+        longest = max(bucket.source_length, bucket.target_length)
+        assert (
+            bucket.batch_size * longest <= tokens_per_batch or bucket.batch_size == multiple_of
+        )
+
+
+def test_the_share_of_padding_is_that_of_the_batches():
+    pairs = random_pairs(np.random.default_rng(1), 200)
+    buckets = make_buckets(pairs.source.lengths, pairs.target.lengths, 200, 4)
+    positions = zeros = 0
+    dataset = validation_dataset(pairs, tokens_per_batch=200, num_buckets=4, start_id=START)
+    for inputs, labels in dataset.as_numpy_iterator():
+        positions += inputs["source"].size + labels.size
+        zeros += (inputs["source"] == 0).sum() + (labels == 0).sum()
+    assert 0 < zeros and padding_share(pairs, buckets) == pytest.approx(zeros / positions)
+
+
+def test_a_batch_worked_out_by_hand():
+    pairs = encoded(["5 6", "7", "8"], ["11", "12 13", "14 15"])
+    # Longer sides 3, 3, 3. Room for two rows, so there are two batches, the second with one pair.
+    dataset = validation_dataset(pairs, tokens_per_batch=6, start_id=START)
+    assert as_lists(dataset.as_numpy_iterator()) == [
+        ([[5, 6, 3], [7, 3, 0]], [[2, 11, 0], [2, 12, 13]], [[11, 3, 0], [12, 13, 3]]),
+        ([[8, 3, 0], [0, 0, 0]], [[2, 14, 15], [0, 0, 0]], [[14, 15, 3], [0, 0, 0]]),
+    ]
+
+
+def test_all_elements_are_int32():
+    pairs = encoded(["5 6"], ["11"])
+    for dataset in (
+        validation_dataset(pairs, tokens_per_batch=6, start_id=START),
+        training_dataset(pairs, tokens_per_batch=6, start_id=START, seed=0),
+    ):
+        inputs, labels = first(dataset, 1)[0]
+        assert sorted(inputs) == ["source", "target"]
+        assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype(np.int32)}
+
+
+@pytest.mark.parametrize("num_pairs, tokens_per_batch, num_buckets, num_replicas", [
+    (1, 64, 8, 1), (1, 64, 8, 3), (37, 40, 1, 1), (250, 128, 8, 1), (250, 90, 3, 4), (400, 31, 5, 2),
+])
+def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets, num_replicas):
+    pairs = random_pairs(np.random.default_rng(num_pairs), num_pairs)
+    settings = dict(
+        tokens_per_batch=tokens_per_batch, num_buckets=num_buckets, num_replicas=num_replicas
+    )
+    buckets = make_buckets(
+        pairs.source.lengths, pairs.target.lengths, tokens_per_batch, num_buckets, num_replicas
+    )
+    steps = steps_per_epoch(pairs, **settings)
+    expected = sorted(zip(rows_of(pairs.source), rows_of(pairs.target)))
+
+    elements = first(training_dataset(pairs, **settings, seed=5, start_id=START), 2 * steps)
+    for epoch in (elements[:steps], elements[steps:]):
+        found, shapes = [], collections.Counter()
+        for inputs, labels in epoch:
+            shapes[inputs["source"].shape[1], labels.shape[1], len(labels)] += 1
+            assert inputs["target"].shape == labels.shape
+            for source, target, label in zip(inputs["source"], inputs["target"], labels):
+                source, label = source[source != 0].tolist(), label[label != 0].tolist()
+                assert target[target != 0].tolist() == ([START] + label[:-1] if label else [])
+                if source or label:
+                    found.append((source, label))
+        assert sorted(found) == expected
+        assert shapes == {
+            (bucket.source_length, bucket.target_length, bucket.batch_size): bucket.num_batches
+            for bucket in buckets
+        }
+
+
+def test_empty_rows_are_the_last_of_a_batch_and_hold_no_token():
+    pairs = random_pairs(np.random.default_rng(3), 101)
+    settings = dict(tokens_per_batch=120, num_buckets=3, num_replicas=4)
+    steps = steps_per_epoch(pairs, **settings)
+    num_empty = 0
+    for inputs, labels in first(training_dataset(pairs, **settings, seed=0, start_id=START), steps):
+        has_pair = (labels != 0).any(axis=1)
+        num_pairs = has_pair.sum()
+        assert num_pairs > 0 and has_pair[:num_pairs].all()
+        assert not inputs["source"][num_pairs:].any() and not inputs["target"][num_pairs:].any()
+        num_empty += len(labels) - num_pairs
+    assert num_empty > 0
+
+
+def test_the_order_depends_on_the_seed_and_the_epoch():
+    pairs = random_pairs(np.random.default_rng(4), 150)
+    steps = steps_per_epoch(pairs, tokens_per_batch=100)
+
+    def two_epochs(seed):
+        dataset = training_dataset(pairs, tokens_per_batch=100, seed=seed, start_id=START)
+        elements = as_lists(first(dataset, 2 * steps))
+        return elements[:steps], elements[steps:]
+
+    assert two_epochs(1) == two_epochs(1)
+    orders = [*two_epochs(1), *two_epochs(2)]
+    for one, other in itertools.combinations(orders, 2):
+        assert one != other
+        # Not only the batches change places, but also the pairs within them.
+        assert not {str(batch) for batch in one} == {str(batch) for batch in other}
+
+
+def test_a_dataset_that_starts_later_gives_the_same_batches():
+    pairs = random_pairs(np.random.default_rng(5), 60)
+    settings = dict(tokens_per_batch=100, num_buckets=3, seed=7, start_id=START)
+    steps = steps_per_epoch(pairs, tokens_per_batch=100, num_buckets=3)
+    straight = as_lists(first(training_dataset(pairs, **settings), 4 * steps))
+    for first_step in (1, steps - 1, steps, steps + 1, 2 * steps + 3, 3 * steps):
+        resumed = training_dataset(pairs, **settings, first_step=first_step)
+        assert as_lists(first(resumed, 4 * steps - first_step)) == straight[first_step:]
+
+
+def test_a_training_dataset_gives_the_same_batches_each_time_it_is_iterated():
+    pairs = random_pairs(np.random.default_rng(6), 60)
+    dataset = training_dataset(pairs, tokens_per_batch=100, seed=7, start_id=START, first_step=5)
+    assert as_lists(first(dataset, 9)) == as_lists(first(dataset, 9))
+
+
+def test_training_is_endless_and_validation_of_known_length():
+    pairs = random_pairs(np.random.default_rng(8), 90)
+    settings = dict(tokens_per_batch=100, num_buckets=4, num_replicas=2)
+    training = training_dataset(pairs, **settings, seed=0, start_id=START)
+    assert training.cardinality() == tf.data.INFINITE_CARDINALITY
+    validation = validation_dataset(pairs, **settings, start_id=START)
+    assert validation.cardinality() == steps_per_epoch(pairs, **settings)
+    assert len(list(validation)) == validation.cardinality()
+
+
+def test_validation_holds_every_pair_once_in_a_fixed_order():
+    pairs = random_pairs(np.random.default_rng(9), 120)
+    dataset = validation_dataset(pairs, tokens_per_batch=100, num_buckets=4, start_id=START)
+    elements = list(dataset.as_numpy_iterator())
+    assert as_lists(elements) == as_lists(dataset.as_numpy_iterator())
+    found = [row[row != 0].tolist() for _, labels in elements for row in labels if row.any()]
+    assert sorted(found) == sorted(rows_of(pairs.target))
+    widths = [labels.shape[1] for _, labels in elements]
+    assert widths == sorted(widths)
+
+
+@pytest.mark.parametrize("setting, value, least", [
+    ("tokens_per_batch", 0, 1), ("num_buckets", 0, 1), ("num_replicas", -2, 1), ("seed", -1, 0),
+    ("first_step", -1, 0),
+])
+def test_a_number_out_of_its_range_is_an_error_that_names_it(setting, value, least):
+    settings = dict(tokens_per_batch=10, seed=0, start_id=START) | {setting: value}
+    name = "multiple_of" if setting == "num_replicas" else setting
+    with pytest.raises(ValueError) as raised:
+        training_dataset(encoded(["5"], ["6"]), **settings)
+    assert str(raised.value) == f"{name} must be at least {least}, received {value}"

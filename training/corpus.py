@@ -1,0 +1,181 @@
+"""Sentence pairs, from two text files or from tensorflow-datasets."""
+
+import codecs
+import contextlib
+import dataclasses
+import difflib
+import gzip
+import os
+import sys
+import zlib
+
+
+@dataclasses.dataclass(frozen=True)
+class SentencePairs:
+    """A parallel text: `target[i]` translates `source[i]`.
+
+    Attributes:
+        source: sentences of the source language.
+        target: their translations, equally many.
+        name: what messages call this text.
+    """
+
+    source: list[str]
+    target: list[str]
+    name: str
+
+    def __len__(self):
+        return len(self.source)
+
+
+def read_lines(path: str | os.PathLike) -> list[str]:
+    r"""Reads a text file, gzip-compressed where its name ends in `.gz`.
+
+    A line ends at "\n" and nowhere else, so that no Unicode separator inside a sentence shifts all
+    later lines against the other language. A "\r" before it and a byte order mark are dropped.
+
+    Args:
+        path: a file in UTF-8.
+
+    Returns:
+        The lines, without their ends.
+
+    Raises:
+        ValueError: the file cannot be read, or a line, named by its number, is not UTF-8.
+
+    Example:
+
+    >>> read_lines("train.en")
+    ['A dog runs .', 'Two women sit on a bench .']
+    """
+    lines = []
+    opener = gzip.open if os.fspath(path).endswith(".gz") else open
+    try:
+        with opener(path, "rb") as file:
+            if file.peek(3)[:3] == codecs.BOM_UTF8:
+                file.read(3)
+            for line in file:
+                lines.append(line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: line {len(lines) + 1} is not valid UTF-8: {error.reason} "
+            f"0x{error.object[error.start]:02x} at byte {error.start + 1} of the line"
+        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    return lines
+
+
+def read_pairs(source_path: str | os.PathLike, target_path: str | os.PathLike) -> SentencePairs:
+    """Reads two text files, whose lines with the same number translate each other.
+
+    Args:
+        source_path: the sentences, one a line, as `read_lines` takes them.
+        target_path: their translations. May be the same file.
+
+    Returns:
+        The pairs.
+
+    Raises:
+        ValueError: a file cannot be read or is empty, or the numbers of lines differ.
+    """
+    source, target = read_lines(source_path), read_lines(target_path)
+    for path, lines in ((source_path, source), (target_path, target)):
+        if not lines:
+            raise ValueError(f"{path}: the file is empty")
+    if len(source) != len(target):
+        raise ValueError(
+            "source and target must have the same number of lines: "
+            f"{source_path} has {len(source)}, {target_path} has {len(target)}"
+        )
+    return SentencePairs(source, target, f"{source_path}, {target_path}")
+
+
+def load_tfds(name: str, split: str, data_dir: str | os.PathLike | None = None) -> SentencePairs:
+    """Loads sentence pairs from tensorflow-datasets.
+
+    The dataset's information says which language is the source. What is already prepared on disk
+    needs no network; anything else is downloaded first.
+
+    Args:
+        name: a dataset of text pairs, as in "ted_hrlr_translate/pt_to_en".
+        split: "train", "validation", "train[:10%]" …
+        data_dir: where datasets are kept. `None` leaves it to tensorflow-datasets
+            (`TFDS_DATA_DIR`, or else `~/tensorflow_datasets`).
+
+    Returns:
+        The pairs, in the dataset's own order.
+
+    Raises:
+        ValueError: there is no such dataset, configuration or split; it does not hold pairs of
+            texts; or it is not on disk and could not be downloaded.
+    """
+    builder = _builder(name, data_dir)
+    texts = [key for key, feature in builder.info.features.items() if _is_text(feature)]
+    languages = builder.info.supervised_keys
+    if not (languages and len(languages) == 2 and all(key in texts for key in languages)):
+        raise ValueError(
+            f"{name} is not a dataset of text pairs: its supervised pair is {languages}, "
+            f"its texts are {', '.join(texts) or 'none'}"
+        )
+    _prepare(builder, name)
+    try:
+        dataset = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
+    except Exception as error:  # the parser of splits raises what it likes
+        raise ValueError(
+            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} "
+            f"({_one_line(error)})"
+        ) from error
+
+    source, target = [], []
+    for sources, targets in dataset.batch(1024).as_numpy_iterator():
+        source.extend(sentence.decode("utf-8") for sentence in sources)
+        target.extend(sentence.decode("utf-8") for sentence in targets)
+    if not source:
+        raise ValueError(f"{name}: the split {split!r} is empty")
+    return SentencePairs(source, target, f"{name}, {split}")
+
+
+def _builder(name, data_dir):
+    import tensorflow_datasets as tfds
+
+    try:
+        return tfds.builder(name, data_dir=data_dir)
+    except Exception as error:  # the code of a dataset is foreign and raises what it likes
+        dataset = name.partition("/")[0].partition(":")[0]
+        known = tfds.list_builders(with_community_datasets=False)
+        if dataset not in known:
+            nearest = difflib.get_close_matches(dataset, known, cutoff=0.5)
+            exists = f"the nearest names are {', '.join(nearest)}" if nearest else "nor one like it"
+            raise ValueError(f"there is no dataset {dataset!r}: {exists}") from error
+        configs = ", ".join(tfds.builder_cls(dataset).builder_configs) or "none"
+        raise ValueError(
+            f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} "
+            f"({_one_line(error)})"
+        ) from error
+
+
+def _is_text(feature):
+    import tensorflow_datasets as tfds
+
+    return isinstance(feature, tfds.features.Text)
+
+
+def _prepare(builder, name):
+    from tensorflow_datasets.core.download import downloader
+
+    # Ten retries with doubling pauses keep a machine without a network waiting for 205 s.
+    downloader.MAX_RETRIES = 4
+    try:
+        # It reports on standard output, which belongs to the results of a command.
+        with contextlib.redirect_stdout(sys.stderr):
+            builder.download_and_prepare()
+    except Exception as error:  # the code of a dataset is foreign and raises what it likes
+        raise ValueError(
+            f"{name} is not on disk in {builder.data_dir} and could not be downloaded: "
+            f"{_one_line(error)}"
+        ) from error
+
+
+def _one_line(error):
+    return " ".join(str(error).split())

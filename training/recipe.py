@@ -1,0 +1,149 @@
+"""A recipe: all that `keras-transformer train` is told beside the text, from YAML and --set."""
+
+import dataclasses
+import pathlib
+
+import yaml
+
+from keras_transformer.config import (
+    ConfigError,
+    DecodingConfig,
+    TokenizerConfig,
+    TransformerConfig,
+    check_keys,
+    check_types,
+    from_dict,
+    require,
+    require_one_of,
+)
+from keras_transformer.model_dir import naming, read_yaml
+
+RECIPES = pathlib.Path(__file__).resolve().parent / "recipes"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained (section 5 of the paper).
+
+    Args:
+        steps: updates in all.
+        tokens_per_batch: most source, and most target, positions in a batch, all devices together.
+        num_buckets: how many shapes batches come in.
+        warmup_steps: updates until the highest learning rate.
+        learning_rate_scale: a factor on the paper's learning rate.
+        label_smoothing: ε.
+        precision: "float32", or "bfloat16" (weights stay float32).
+        validate_every: updates between two validations, each of which saves a checkpoint.
+        keep_checkpoints: how many checkpoints stay on disk.
+        average_last: how many checkpoints are averaged when training ends; 0 averages none.
+        seed: of the first weights, the order of the text and dropout.
+    """
+
+    steps: int = 100_000
+    tokens_per_batch: int = 25_000
+    num_buckets: int = 12
+    warmup_steps: int = 4000
+    learning_rate_scale: float = 1.0
+    label_smoothing: float = 0.1
+    precision: str = "float32"
+    validate_every: int = 1000
+    keep_checkpoints: int = 5
+    average_last: int = 5
+    seed: int = 1
+
+    def __post_init__(self):
+        check_types(self, "training")
+        for key in (
+            "steps",
+            "tokens_per_batch",
+            "num_buckets",
+            "warmup_steps",
+            "learning_rate_scale",
+            "validate_every",
+            "keep_checkpoints",
+        ):
+            require(getattr(self, key) > 0, f"training.{key}", "positive", getattr(self, key))
+        require(
+            0 <= self.label_smoothing < 1,
+            "training.label_smoothing",
+            "at least 0 and below 1",
+            self.label_smoothing,
+        )
+        require_one_of("training.precision", self.precision, ("float32", "bfloat16"))
+        require(
+            0 <= self.average_last <= self.keep_checkpoints,
+            "training.average_last",
+            f"between 0 and keep_checkpoints={self.keep_checkpoints}",
+            self.average_last,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The four sections of a configuration; the model's vocabulary sizes are those asked of the tokenizer."""
+
+    model: TransformerConfig
+    tokenizer: TokenizerConfig
+    decoding: DecodingConfig
+    training: TrainingConfig
+
+
+def load_recipe(config=None, overrides=()):
+    """Reads a recipe.
+
+    Args:
+        config: a YAML file's path, or the name of a recipe that comes with the package, or None for the defaults: the
+            paper's base model.
+        overrides: strings `section.key=value`, the value in YAML.
+
+    Returns:
+        A `Recipe`.
+
+    Raises:
+        ConfigError: a file is missing, a key unknown, or a value breaks its rule.
+    """
+    sections = {} if config is None else read_yaml(_recipe_path(config))
+    where = "--set" if config is None else config
+    with naming(where):
+        check_keys(sections, [field.name for field in dataclasses.fields(Recipe)])
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        section, dot, name = key.partition(".")
+        if not (equals and dot and name):
+            raise ConfigError(f"--set takes section.key=value; received {override!r}")
+        with naming("--set"):
+            check_keys({section: None}, [field.name for field in dataclasses.fields(Recipe)])
+        try:
+            sections.setdefault(section, {})[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ConfigError(f"--set {key}: the value is not YAML; received {value!r}") from None
+    with naming(where):
+        tokenizer = from_dict(TokenizerConfig, sections.get("tokenizer") or {}, "tokenizer")
+        return Recipe(
+            model=_model_config(sections.get("model") or {}, tokenizer.vocab_size),
+            tokenizer=tokenizer,
+            decoding=from_dict(DecodingConfig, sections.get("decoding") or {}, "decoding"),
+            training=from_dict(TrainingConfig, sections.get("training") or {}, "training"),
+        )
+
+
+def _model_config(section, vocab_size):
+    known = ["preset", *(field.name for field in dataclasses.fields(TransformerConfig))]
+    check_keys(section, known, "model")
+    for key in ("source_vocab_size", "target_vocab_size"):
+        if key in section:
+            raise ConfigError(f"model.{key} follows from tokenizer.vocab_size; set that instead")
+    sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}
+    changes = {key: value for key, value in section.items() if key != "preset"}
+    return TransformerConfig.preset(section.get("preset", "base"), **sizes, **changes)
+
+
+def _recipe_path(config):
+    path = pathlib.Path(config)
+    if path.suffix in (".yaml", ".yml"):
+        return path
+    named = RECIPES / f"{config}.yaml"
+    if not named.is_file():
+        names = ", ".join(sorted(path.stem for path in RECIPES.glob("*.yaml")))
+        raise ConfigError(f"--config {config}: neither a .yaml file nor one of the recipes {names}")
+    return named

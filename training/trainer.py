@@ -1,0 +1,218 @@
+"""Training: `fit` under `tf.distribute.MirroredStrategy`, one device or many, from the first step or a later one."""
+
+import contextlib
+import dataclasses
+import sys
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.config import ConfigError
+from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
+from keras_transformer.masks import padding_mask
+from keras_transformer.metrics import MaskedAccuracy, Perplexity
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.models import build_transformer
+from keras_transformer.schedules import WarmupInverseSqrt
+from keras_transformer.tokenizers import load_tokenizer
+
+from .average import average_checkpoints
+from .batches import encode, padding_share, steps_per_epoch, training_dataset, validation_dataset
+from .checkpoints import SaveCheckpoints, restore_training_state
+from .vocabulary import train_tokenizer
+
+
+def train(recipe, train_pairs, valid_pairs, model_dir):
+    """Trains a translator, or goes on where an earlier run with the same recipe stopped.
+
+    Args:
+        recipe: a `Recipe`.
+        train_pairs, valid_pairs: `SentencePairs`.
+        model_dir: path of the model directory; made if it does not stand.
+
+    Raises:
+        ConfigError: the directory holds a model of another configuration, or a value does not fit the text.
+    """
+    # The strategy wants to be made before TensorFlow does anything else.
+    strategy = tf.distribute.MirroredStrategy()
+    model_dir = ModelDir(model_dir)
+    training = recipe.training
+    keras.utils.set_random_seed(training.seed)
+
+    tokenizer, config = _tokenizer_and_config(recipe, train_pairs, model_dir)
+    encoded = encode(train_pairs, tokenizer, config.max_length)
+    encoded_valid = encode(valid_pairs, tokenizer, config.max_length)
+    _report_pairs("train", encoded)
+    _report_pairs("valid", encoded_valid)
+
+    batching = dict(
+        tokens_per_batch=training.tokens_per_batch,
+        num_buckets=training.num_buckets,
+        num_replicas=strategy.num_replicas_in_sync,
+    )
+    with strategy.scope():
+        policy = "mixed_bfloat16" if training.precision == "bfloat16" else "float32"
+        transformer = build_transformer(config, dtype=policy)
+        model = TokenMeanTraining(transformer, training.label_smoothing)
+        schedule = WarmupInverseSqrt(
+            config.d_model, training.warmup_steps, training.learning_rate_scale
+        )
+        optimizer = keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+        model.compile(optimizer=optimizer)
+        optimizer.build(model.trainable_variables)
+        progress = restore_training_state(model_dir, model)
+    _say(
+        f"{transformer.count_params():,} parameters, {strategy.num_replicas_in_sync} device(s), "
+        f"{steps_per_epoch(encoded, **batching):,} steps an epoch"
+    )
+    if progress.step >= training.steps:
+        _say(f"all {training.steps:,} steps are done already")
+    else:
+        if progress.step:
+            _say(f"going on after step {progress.step:,}")
+        _fit(model, encoded, encoded_valid, batching, tokenizer.start_id, recipe, model_dir, progress)
+    if training.average_last:
+        paths = average_checkpoints(model_dir, training.average_last)
+        _say(f"averaged the last {len(paths)} checkpoints into {model_dir.average_path}")
+
+
+def _fit(model, encoded, encoded_valid, batching, start_id, recipe, model_dir, progress):
+    training = recipe.training
+    # Between two validations lies one of Keras' "epochs"; the last may be shorter.
+    full, rest = divmod(training.steps, training.validate_every)
+    interval = training.validate_every
+    validation = validation_dataset(encoded_valid, start_id=start_id, **batching)
+    callbacks = [
+        SaveCheckpoints(model_dir, training.keep_checkpoints, progress),
+        keras.callbacks.CSVLogger(str(model_dir.log_path), append=progress.step > 0),
+        keras.callbacks.TensorBoard(str(model_dir.tensorboard_path), write_graph=False),
+    ]
+    with _on_standard_error():
+        for epochs, steps in ((full, interval), (full + 1, rest)):
+            if not steps or progress.step >= epochs * interval:
+                continue
+            model.fit(
+                training_dataset(
+                    encoded,
+                    seed=training.seed,
+                    start_id=start_id,
+                    first_step=progress.step,
+                    **batching,
+                ),
+                initial_epoch=progress.step // interval,
+                epochs=epochs,
+                steps_per_epoch=steps,
+                validation_data=validation,
+                callbacks=callbacks,
+                shuffle=False,
+                verbose=1 if sys.stderr.isatty() else 2,
+            )
+
+
+class TokenMeanTraining(keras.Model):
+    """Trains a model on the mean loss over all real tokens of a batch, however they fall to the replicas.
+
+    Keras gives every replica's mean the same weight, so that the tokens of a replica with more padding would count
+    more. Here each replica divides its sum by the tokens of all; the optimizer adds up the gradients.
+
+    Args:
+        transformer: a model from `{"source": …, "target": …}` to logits.
+        label_smoothing: ε.
+    """
+
+    def __init__(self, transformer, label_smoothing):
+        super().__init__()
+        self.transformer = transformer
+        self.token_loss = MaskedLabelSmoothedCrossentropy(label_smoothing, reduction=None)
+        self.mean_loss = keras.metrics.Mean(name="loss")
+        self.validation_metrics = [Perplexity(), MaskedAccuracy(name="accuracy")]
+        self.built = True
+
+    @property
+    def metrics(self):
+        return [self.mean_loss, *self.validation_metrics]
+
+    def call(self, inputs, training=None):
+        return self.transformer(inputs, training=training)
+
+    def train_step(self, data):
+        inputs, labels = data
+        num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
+        replicas = tf.distribute.get_replica_context()
+        all_tokens = replicas.all_reduce(tf.distribute.ReduceOp.SUM, num_tokens)
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(self.token_loss(labels, self.transformer(inputs, training=True)))
+            loss = total / all_tokens
+        variables = self.transformer.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        self.mean_loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
+        return {"loss": self.mean_loss.result()}
+
+    def test_step(self, data):
+        inputs, labels = data
+        logits = self.transformer(inputs, training=False)
+        num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
+        total = tf.reduce_sum(self.token_loss(labels, logits))
+        self.mean_loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
+        for metric in self.validation_metrics:
+            metric.update_state(labels, logits)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+def _tokenizer_and_config(recipe, train_pairs, model_dir):
+    resumed = model_dir.config_path.is_file()
+    if resumed:
+        tokenizer = load_tokenizer(model_dir.path)
+    else:
+        _say(f"learning a vocabulary of {recipe.tokenizer.vocab_size:,} tokens")
+        tokenizer = train_tokenizer(
+            [*train_pairs.source, *train_pairs.target],
+            recipe.tokenizer.kind,
+            recipe.tokenizer.vocab_size,
+        )
+    config = dataclasses.replace(
+        recipe.model,
+        source_vocab_size=tokenizer.vocab_size,
+        target_vocab_size=tokenizer.vocab_size,
+    )
+    if resumed:
+        _require_same(model_dir, config, recipe.tokenizer)
+    else:
+        model_dir.path.mkdir(parents=True, exist_ok=True)
+        tokenizer.save(model_dir.path / tokenizer.filename)
+    # Last: a directory with a configuration has all that belongs to it.
+    model_dir.write_config(config, recipe.tokenizer, recipe.decoding, recipe.training)
+    return tokenizer, config
+
+
+def _require_same(model_dir, model, tokenizer):
+    old_model, old_tokenizer, _, _ = model_dir.read_config()
+    for section, old, new in (("tokenizer", old_tokenizer, tokenizer), ("model", old_model, model)):
+        for field in dataclasses.fields(new):
+            before, now = getattr(old, field.name), getattr(new, field.name)
+            if before != now:
+                raise ConfigError(
+                    f"{model_dir} holds a model with {section}.{field.name}={before}; received {now}. "
+                    "Train into another --model-dir, or with the old value"
+                )
+
+
+def _report_pairs(name, encoded):
+    left_out = [
+        f"{count:,} {reason}"
+        for count, reason in ((encoded.num_empty, "empty"), (encoded.num_too_long, "too long"))
+        if count
+    ]
+    note = f" (left out: {', '.join(left_out)})" if left_out else ""
+    _say(f"{name}: {len(encoded):,} sentence pairs{note}")
+
+
+def _say(message):
+    print(message, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _on_standard_error():
+    # Keras prints its progress on standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
