@@ -119,13 +119,6 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error():
     )
 
 
-def test_rows_are_padded_with_zeros():
-    rows = token_rows([[5, 6, 3], [7, 3], [8, 9, 10, 3]])
-    padded = rows.padded(np.array([2, -1, 0, 1]), width=5)
-    assert padded.dtype == np.int32
-    assert padded.tolist() == [[8, 9, 10, 3, 0], [0] * 5, [5, 6, 3, 0, 0], [7, 3, 0, 0, 0]]
-
-
 def test_buckets_worked_out_by_hand():
     # Longer sides: 3, 2, 3, 9. One bucket would be 9 x 8 with room for one pair: 4 * (9 + 8) = 68.
     # Cut after 3: one batch of 3 x (3 + 3) and one of 1 x (9 + 8): 18 + 17 = 35.
@@ -237,9 +230,17 @@ def test_all_elements_are_int32():
         assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype(np.int32)}
 
 
-@pytest.mark.parametrize("num_pairs, tokens_per_batch, num_buckets, num_replicas", [
-    (1, 64, 8, 1), (1, 64, 8, 3), (37, 40, 1, 1), (250, 128, 8, 1), (250, 90, 3, 4), (400, 31, 5, 2),
-])
+@pytest.mark.parametrize(
+    "num_pairs, tokens_per_batch, num_buckets, num_replicas",
+    [
+        (1, 64, 8, 1),
+        (1, 64, 8, 3),
+        (37, 40, 1, 1),
+        (250, 128, 8, 1),
+        (250, 90, 3, 4),
+        (400, 31, 5, 2),
+    ],
+)
 def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets, num_replicas):
     pairs = random_pairs(np.random.default_rng(num_pairs), num_pairs)
     settings = dict(
@@ -337,10 +338,16 @@ def test_validation_holds_every_pair_once_in_a_fixed_order():
     assert widths == sorted(widths)
 
 
-@pytest.mark.parametrize("setting, value, least", [
-    ("tokens_per_batch", 0, 1), ("num_buckets", 0, 1), ("num_replicas", -2, 1), ("seed", -1, 0),
-    ("first_step", -1, 0),
-])
+@pytest.mark.parametrize(
+    "setting, value, least",
+    [
+        ("tokens_per_batch", 0, 1),
+        ("num_buckets", 0, 1),
+        ("num_replicas", -2, 1),
+        ("seed", -1, 0),
+        ("first_step", -1, 0),
+    ],
+)
 def test_a_number_out_of_its_range_is_an_error_that_names_it(setting, value, least):
     settings = dict(tokens_per_batch=10, seed=0, start_id=START) | {setting: value}
     name = "multiple_of" if setting == "num_replicas" else setting

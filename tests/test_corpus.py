@@ -199,7 +199,10 @@ def test_a_prepared_dataset_is_read_and_not_prepared_again(tmp_path, monkeypatch
 
 def test_a_known_dataset_is_loaded_by_its_real_name():
     def chosen_sentences(self, split, **_):
-        pairs = {"train": [("um cão", "a dog"), ("um gato", "a cat")], "validation": [("sim", "yes")]}
+        pairs = {
+            "train": [("um cão", "a dog"), ("um gato", "a cat")],
+            "validation": [("sim", "yes")],
+        }
         portuguese, english = zip(*pairs[str(split)])
         return tf.data.Dataset.from_tensor_slices({"en": list(english), "pt": list(portuguese)})
 

@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.decoding import beam_search, greedy_search
+from keras_transformer.decoding.hypotheses import continuations
 
 START, END = 0, 1
 NEVER = 10**6  # An end token that no vocabulary here has.
@@ -223,6 +224,24 @@ def test_equals_come_in_the_order_of_time_beam_and_token():
     assert_same_sentences(as_lists(found)[0], expected)
 
 
+@pytest.mark.parametrize("vocab_size", [1, 5, 97, 400, 408, 1000])
+@pytest.mark.parametrize("k", [1, 2, 8])
+def test_continuations_are_those_of_a_stable_sort(vocab_size, k):
+    # Whole numbers, so that there are equals among the highest; some forbidden; a row altogether.
+    generator = np.random.default_rng(vocab_size)
+    logits = generator.integers(2 + vocab_size // 5, size=(5, 3, vocab_size)).astype("float32")
+    logits[logits == 0] = -np.inf
+    logits[2, 1] = -np.inf
+    log_probs = generator.normal(size=(5, 3)).astype("float32")
+    found, token_ids = (ops.convert_to_numpy(x) for x in continuations(log_probs, logits, k))
+    assert found.shape == token_ids.shape == (5, 3, min(k, vocab_size))
+    order = np.argsort(-logits, axis=-1, kind="stable")[..., :k]
+    np.testing.assert_array_equal(token_ids, order)
+    for i in np.ndindex(5, 3):
+        expected = (log_probs[i] + log_softmax(logits[i]))[order[i]]
+        np.testing.assert_allclose(found[i], expected, rtol=1e-5, atol=1e-5)
+
+
 # Against exhaustive search.
 
 
@@ -260,6 +279,7 @@ def test_a_wide_beam_equals_exhaustive_search(vocab_size, max_lengths, n_best, f
         (7, 2, 1, 0.0),
         (5, 3, 3, 0.0),
         (11, 4, 2, 0.0),
+        (240, 2, 2, 0.0),
         (3, 4, 4, 0.0),
         (6, 3, 2, 0.5),
     ],
@@ -429,17 +449,17 @@ def test_a_batch_equals_its_sentences_one_by_one():
 
 
 def test_a_neighbour_that_goes_on_for_long_changes_nothing():
-    # All sentences but the last are done before position 20. From there on their models are certain
-    # of an end, which would give better hypotheses, were anything finished after a sentence is done.
+    # All sentences but the last are done before position 20. What their models answer from there on,
+    # here that they are sure of an end, must not be seen.
     tables = random_tables(37, 6, 5)
     tables[:5, :, END] += 2.0
     tables[5, :, END] = -np.inf
 
     def tempting_step(token_ids, parents, position, state):
         logits, state = step(token_ids, parents, position, state)
-        certain = ops.where(ops.arange(5) == END, 1000.0, 0.0)
+        sure = ops.where(ops.arange(5) == END, 1000.0, 0.0)
         tempted = (position >= 20) & ops.reshape(ops.arange(6) < 5, (6, 1, 1))
-        return ops.where(tempted, certain, logits), state
+        return ops.where(tempted, sure, logits), state
 
     options = dict(max_length=40, start_id=START, end_id=END)
     for searched_step in (step, tempting_step):
@@ -586,7 +606,7 @@ def compiled(function, batch):
             tf.TensorSpec((None,), tf.int32),
         ]
         forms = [tf.function(function, input_signature=signature)]
-        if batch > 0:  # XLA on TensorFlow compiles for the batch at hand, and no scatter into nothing.
+        if batch > 0:  # XLA compiles for the batch at hand, and TensorFlow no scatter into nothing.
             forms.append(tf.function(function, input_signature=signature, jit_compile=True))
         return forms
     if keras.backend.backend() == "jax":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import numpy as np
 import tensorflow as tf
@@ -29,22 +28,6 @@ class TokenRows:
     def lengths(self) -> np.ndarray:
         """Tokens of each row, `(rows,)`."""
         return np.diff(self.offsets)
-
-    def padded(self, rows: np.ndarray, width: int) -> np.ndarray:
-        """Gathers rows into a matrix.
-
-        Args:
-            rows: row numbers, `(batch,)`; -1 stands for an empty row.
-            width: length of the longest row or more.
-
-        Returns:
-            int32, `(batch, width)`, zero after each row's end.
-        """
-        starts = self.offsets[rows]
-        lengths = np.where(rows >= 0, self.offsets[rows + 1] - starts, 0)
-        columns = np.arange(width)
-        ids = self.ids.take(starts[:, None] + columns, mode="clip")
-        return np.where(columns < lengths[:, None], ids, 0).astype(np.int32)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -283,16 +266,22 @@ def training_dataset(
         if value < 0:
             raise ValueError(f"{name} must be at least 0, received {value}")
     buckets = _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas)
-    members = _members(pairs, buckets)
-    first_epoch, skipped = divmod(first_step, sum(bucket.num_batches for bucket in buckets))
+    num_pairs, num_batches = len(pairs), sum(bucket.num_batches for bucket in buckets)
+    first_epoch, skipped = divmod(first_step, num_batches)
+    bucket_of_pair = tf.constant(_bucket_of_pair(pairs, buckets), tf.int64)
+    cuts = tf.constant(_cuts(pairs, buckets), tf.int64)
 
-    def batches():
-        for epoch in itertools.count(first_epoch):
-            order = _shuffled(members, buckets, np.random.default_rng([seed, epoch]))
-            for bucket, rows in order[skipped if epoch == first_epoch else 0 :]:
-                yield _batch(pairs, bucket, rows, start_id)
+    def plan(epoch):
+        random = tf.random.stateless_uniform(
+            [num_pairs + num_batches], [seed, epoch], maxval=2**32, dtype=tf.int64
+        )
+        # Sorted by this key, the pairs of a bucket stand together and in random order.
+        rows = tf.argsort(bucket_of_pair * 2**32 + random[:num_pairs])
+        order = tf.argsort(random[num_pairs:])
+        return _planned(rows, tf.gather(cuts, order[skipped if epoch == first_epoch else 0 :]))
 
-    return _dataset(batches, tf.data.INFINITE_CARDINALITY)
+    plans = tf.data.Dataset.counter(first_epoch).flat_map(plan)
+    return _assembled(plans, pairs, start_id, tf.data.INFINITE_CARDINALITY)
 
 
 def validation_dataset(
@@ -319,13 +308,9 @@ def validation_dataset(
         ValueError: a number is less than 1.
     """
     buckets = _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas)
-    order = _in_batches(_members(pairs, buckets), buckets)
-
-    def batches():
-        for bucket, rows in order:
-            yield _batch(pairs, bucket, rows, start_id)
-
-    return _dataset(batches, len(order))
+    rows = tf.constant(np.argsort(_bucket_of_pair(pairs, buckets), kind="stable"))
+    cuts = _cuts(pairs, buckets)
+    return _assembled(_planned(rows, cuts), pairs, start_id, len(cuts))
 
 
 def _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas):
@@ -338,43 +323,53 @@ def _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas):
     )
 
 
-def _members(pairs, buckets):
-    """The row numbers of each bucket's pairs."""
+def _bucket_of_pair(pairs, buckets):
     longest = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
-    bucket_of_pair = np.searchsorted(
-        longest, np.maximum(pairs.source.lengths, pairs.target.lengths)
+    return np.searchsorted(longest, np.maximum(pairs.source.lengths, pairs.target.lengths))
+
+
+def _cuts(pairs, buckets):
+    """Where to cut the pairs, sorted by bucket, into batches.
+
+    Returns:
+        `(batches, 5)`: begin, end, batch_size, source_length, target_length.
+    """
+    ends = np.cumsum(np.bincount(_bucket_of_pair(pairs, buckets)))
+    cuts = []
+    begin = 0
+    for bucket, end in zip(buckets, ends):
+        shape = (bucket.batch_size, bucket.source_length, bucket.target_length)
+        for first in range(begin, end, bucket.batch_size):
+            cuts.append((first, min(first + bucket.batch_size, end), *shape))
+        begin = end
+    return np.array(cuts)
+
+
+def _planned(rows, cuts):
+    """A dataset of (row numbers, (batch_size, source_length, target_length))."""
+    cuts = tf.data.Dataset.from_tensor_slices(cuts)
+    return cuts.map(lambda cut: (rows[cut[0] : cut[1]], cut[2:]))
+
+
+def _assembled(plans, pairs, start_id, cardinality):
+    # No Python runs in the pipeline's threads: they would take the interpreter's lock from the
+    # training loop, and a process that ends while one waits for it hangs.
+    source_rows, target_rows = (
+        tf.RaggedTensor.from_row_splits(side.ids, side.offsets, validate=False)
+        for side in (pairs.source, pairs.target)
     )
-    return [np.flatnonzero(bucket_of_pair == number) for number in range(len(buckets))]
 
+    def assemble(rows, shape):
+        batch_size, source_length, target_length = tf.unstack(shape)
+        source = tf.gather(source_rows, rows).to_tensor(shape=[batch_size, source_length])
+        labels = tf.gather(target_rows, rows).to_tensor(shape=[batch_size, target_length])
+        source, labels = tf.cast(source, tf.int32), tf.cast(labels, tf.int32)
+        starts = tf.fill([batch_size, 1], start_id)
+        target = tf.concat([starts, labels[:, :-1]], axis=1)
+        # Not the end token, which has moved behind the sentence, nor the start of an empty row.
+        target = tf.where(labels == 0, 0, target)
+        return {"source": source, "target": target}, labels
 
-def _in_batches(members, buckets):
-    """Cuts the row numbers of each bucket into batches: a list of (bucket, rows)."""
-    batches = []
-    for bucket, rows in zip(buckets, members):
-        matrix = np.full((bucket.num_batches, bucket.batch_size), -1)
-        matrix.flat[: len(rows)] = rows
-        batches.extend((bucket, batch) for batch in matrix)
-    return batches
-
-
-def _shuffled(members, buckets, rng):
-    batches = _in_batches([rng.permutation(rows) for rows in members], buckets)
-    return [batches[i] for i in rng.permutation(len(batches))]
-
-
-def _batch(pairs, bucket, rows, start_id):
-    source = pairs.source.padded(rows, bucket.source_length)
-    labels = pairs.target.padded(rows, bucket.target_length)
-    target = np.zeros_like(labels)
-    target[:, 0] = start_id
-    target[:, 1:] = labels[:, :-1]
-    target[labels == 0] = 0  # the end token, which has moved behind the sentence; empty rows
-    return {"source": source, "target": target}, labels
-
-
-def _dataset(batches, cardinality):
-    token_ids = tf.TensorSpec((None, None), tf.int32)
-    signature = ({"source": token_ids, "target": token_ids}, token_ids)
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    dataset = plans.map(assemble, num_parallel_calls=tf.data.AUTOTUNE)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
     return dataset.prefetch(tf.data.AUTOTUNE)

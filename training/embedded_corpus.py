@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, replace
 
 from .embedded_lexicon import (
-    A, ADJECTIVE, ADJECTIVES, ADVERBS, ADVERBS_OF_TIME, BARE, CASES, CITIES, COUNTRIES, DEFINITE,
+    A, ADJECTIVES, ADVERBS, ADVERBS_OF_TIME, BARE, CASES, CITIES, COUNTRIES, DEFINITE,
     DER_ENDINGS, EVERY, GIVING, INTRANSITIVE, KIND, MEN, MODALS, MONTHS, MOTION, NO, NO_ENDINGS,
     NOT_A, NOUN, NOUNS, PLACES, POSSESSIVES, PRONOUNS, QUANTIFIERS, RELATIVE, STRONG, SURNAMES, THE,
     THIS, TRANSITIVE, TWO_WAY, VERB, WEAK, WEEKDAYS, WHICH, WOMEN, Determiner, Noun, Verb,
@@ -302,7 +302,8 @@ class Clause:
     def english_predicate(self):
         plain, helped = english_verb(self.verb, self.subject.agreement, self.tense)
         if self.negated:
-            return words(helped[0], "not", helped[1], self.english_tail())
+            negation = "cannot" if helped[0] == "can" else f"{helped[0]} not"
+            return words(negation, helped[1], self.english_tail())
         before, after = ("", self.adverb[0]) if plain == helped else (self.adverb[0], "")
         return words(before, plain[0], after, plain[1], self.english_tail())
 
@@ -396,7 +397,7 @@ def objects_of(verb):
 def transitive(pick, who, verb, tense, negated=False):
     noun = pick(objects_of(verb))
     people = KIND[noun.en] in ("person", "family")
-    own = who.pronoun if who.pronoun in POSSESSIVES and not who.pronoun.startswith("it") else ""
+    own = who.pronoun
     if negated and not verb.preposition and verb.governs == "acc" and pick.chance(0.5):
         bare = KIND[noun.en] == "mass"
         determiner = replace(NOT_A, en="") if bare else NOT_A
@@ -425,11 +426,10 @@ def recipient_of(pick, own):
 
 def giving(pick, who, tense, negated):
     verb = pick(GIVING)
-    own = who.pronoun if who.pronoun in POSSESSIVES else ""
-    recipient = recipient_of(pick, own)
+    recipient = recipient_of(pick, who.pronoun)
     if recipient.en == who.en:
         return giving(pick, who, tense, negated)
-    target = object_of(pick, pick(objects_of(verb)), own, definite=negated)
+    target = object_of(pick, pick(objects_of(verb)), who.pronoun, definite=negated)
     return Clause(who, verb, tense, target, recipient, negated=negated)
 
 
@@ -481,8 +481,7 @@ def surroundings(pick, who):
 
 
 def company(pick, who):
-    own = who.pronoun if who.pronoun in POSSESSIVES else ""
-    partner = relative_of(pick, own)
+    partner = relative_of(pick, who.pronoun)
     return f"with {partner.en}", f"mit {partner.de['dat']}"
 
 
@@ -782,7 +781,10 @@ def relative_clause(pick):
         verb = pick([v for v in VERBS_WITH_OBJECT[noun.en] if not v.prefix])
         who = subject(pick, definite=True)
         tense = "past" if not verb.tense_is_audible else pick(("past", "present"))
-        clause = Clause(who, verb, tense, with_relative_clause(pick, head, noun))
+        described = with_relative_clause(pick, head, noun)
+        if who.status != "pronoun" and who.en in described.en:
+            return relative_clause(pick)
+        clause = Clause(who, verb, tense, described)
     return sentence(clause.english(), clause.german())
 
 
@@ -912,10 +914,11 @@ def it_is_given(pick):
     if noun not in objects_of(finder):
         finder = VERB["find"]
     who = person(pick, (THE, THIS)) if pick.chance(0.6) else name(pick)
+    recipient = recipient_of(pick, who.pronoun)
+    if recipient.en == who.en:
+        return it_is_given(pick)
     side = Clause(who, finder, "past", thing)
-    main = Clause(
-        back_reference(who), giver, "past", back_reference(thing), recipient_of(pick, who.pronoun)
-    )
+    main = Clause(back_reference(who), giver, "past", back_reference(thing), recipient)
     if pick.chance(0.5):
         return sentence(
             f"when {side.english()}, {main.english()}",
@@ -1410,7 +1413,8 @@ def generate(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
     pairs, seen_english, seen_german = [], set(), set()
     while len(pairs) < num_pairs:
         english, german = pick(SENTENCES)(pick)
-        fits = MIN_WORDS <= len(english.split()) <= MAX_WORDS
+        stutters = re.search(r"\b(\w{4,}) \1\b", german)  # dass die Frau Frau Weber anruft
+        fits = MIN_WORDS <= len(english.split()) <= MAX_WORDS and not stutters
         if fits and english not in seen_english and german not in seen_german:
             seen_english.add(english)
             seen_german.add(german)

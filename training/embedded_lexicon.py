@@ -86,7 +86,7 @@ def _genitive(de, gender):
     return de + ("es" if one_syllable or re.search(r"(s|ß|z|sch)$", de) else "s")
 
 
-# english[/plural] gender german plural [genitive]
+# english[/plural] gender german plural [genitive]; a masculine genitive in -n is a weak noun's
 _NOUNS = {
     "person": """
         man/men m Mann Männer; woman/women f Frau Frauen; boy m Junge Jungen Jungen;
@@ -114,8 +114,9 @@ _NOUNS = {
         knife/knives n Messer Messer; spoon m Löffel Löffel; plate m Teller Teller;
         cup f Tasse Tassen; glass n Glas Gläser; bottle f Flasche Flaschen; bag f Tasche Taschen;
         umbrella m Regenschirm Regenschirme; key m Schlüssel Schlüssel; mirror m Spiegel Spiegel;
-        carpet m Teppich Teppiche; sofa n Sofa Sofas; bed n Bett Betten; cupboard m Schrank Schränke;
-        picture n Bild Bilder; camera f Kamera Kameras; computer m Computer Computer;
+        carpet m Teppich Teppiche; sofa n Sofa Sofas; bed n Bett Betten;
+        cupboard m Schrank Schränke; picture n Bild Bilder; camera f Kamera Kameras;
+        computer m Computer Computer;
         radio n Radio Radios; guitar f Gitarre Gitarren; piano/pianos n Klavier Klaviere;
         basket m Korb Körbe; box f Kiste Kisten; suitcase m Koffer Koffer; ball m Ball Bälle;
         backpack m Rucksack Rucksäcke; doll f Puppe Puppen; candle f Kerze Kerzen;
@@ -205,8 +206,9 @@ NOUNS.update(
 # english german[/stem before an ending] [english comparative, german comparative]
 _ADJECTIVES = """
     old alt older älter; young jung younger jünger; new neu newer neuer; friendly freundlich;
-    famous berühmt; tired müde; clever klug; happy glücklich; sad traurig; rich reich richer reicher;
-    poor arm poorer ärmer; hungry hungrig; sick krank; polite höflich; hard-working fleißig; lazy faul;
+    famous berühmt; tired müde; clever klug; happy glücklich; sad traurig;
+    rich reich richer reicher; poor arm poorer ärmer; hungry hungrig; sick krank; polite höflich;
+    hard-working fleißig; lazy faul;
     tall groß taller größer; strong stark stronger stärker; curious neugierig; nervous nervös;
     patient geduldig; honest ehrlich; expensive teuer/teur more_expensive teurer;
     cheap billig cheaper billiger; beautiful schön more_beautiful schöner; big groß bigger größer;
@@ -218,7 +220,8 @@ _ADJECTIVES = """
     difficult schwierig more_difficult schwieriger; fresh frisch; sweet süß; delicious lecker;
     cold kalt; hot heiß; warm warm; fast schnell faster schneller; loud laut; quiet ruhig;
     dangerous gefährlich; wild wild; dark dunkel/dunkl; high hoch/hoh higher höher;
-    red rot; blue blau; green grün; yellow gelb; white weiß; black schwarz; brown braun; gray grau"""
+    red rot; blue blau; green grün; yellow gelb; white weiß; black schwarz; brown braun;
+    gray grau"""
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,7 @@ class TrainingConfig:
         warmup_steps: updates until the highest learning rate.
         learning_rate_scale: a factor on the paper's learning rate.
         label_smoothing: ε.
+        clip_norm: largest norm of the gradient; null clips nothing, as in the paper.
         precision: "float32", or "bfloat16" (weights stay float32).
         validate_every: updates between two validations, each of which saves a checkpoint.
         keep_checkpoints: how many checkpoints stay on disk.
@@ -45,6 +46,7 @@ class TrainingConfig:
     warmup_steps: int = 4000
     learning_rate_scale: float = 1.0
     label_smoothing: float = 0.1
+    clip_norm: float | None = None
     precision: str = "float32"
     validate_every: int = 1000
     keep_checkpoints: int = 5
@@ -68,6 +70,12 @@ class TrainingConfig:
             "training.label_smoothing",
             "at least 0 and below 1",
             self.label_smoothing,
+        )
+        require(
+            self.clip_norm is None or self.clip_norm > 0,
+            "training.clip_norm",
+            "positive or null",
+            self.clip_norm,
         )
         require_one_of("training.precision", self.precision, ("float32", "bfloat16"))
         require(

@@ -5,12 +5,8 @@ import dataclasses
 import sys
 
 import keras
-import tensorflow as tf
 
 from keras_transformer.config import ConfigError
-from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
-from keras_transformer.masks import padding_mask
-from keras_transformer.metrics import MaskedAccuracy, Perplexity
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.schedules import WarmupInverseSqrt
@@ -19,22 +15,24 @@ from keras_transformer.tokenizers import load_tokenizer
 from .average import average_checkpoints
 from .batches import encode, padding_share, steps_per_epoch, training_dataset, validation_dataset
 from .checkpoints import SaveCheckpoints, restore_training_state
+from .devices import mirrored_strategy
+from .token_mean import TokenMeanTraining
 from .vocabulary import train_tokenizer
 
 
-def train(recipe, train_pairs, valid_pairs, model_dir):
+def train(recipe, train_pairs, valid_pairs, model_dir, devices=None):
     """Trains a translator, or goes on where an earlier run with the same recipe stopped.
 
     Args:
         recipe: a `Recipe`.
         train_pairs, valid_pairs: `SentencePairs`.
         model_dir: path of the model directory; made if it does not stand.
+        devices: how many to train on; None for all GPUs, or one CPU.
 
     Raises:
         ConfigError: the directory holds a model of another configuration, or a value does not fit the text.
     """
-    # The strategy wants to be made before TensorFlow does anything else.
-    strategy = tf.distribute.MirroredStrategy()
+    strategy = mirrored_strategy(devices)
     model_dir = ModelDir(model_dir)
     training = recipe.training
     keras.utils.set_random_seed(training.seed)
@@ -53,7 +51,7 @@ def train(recipe, train_pairs, valid_pairs, model_dir):
     with strategy.scope():
         policy = "mixed_bfloat16" if training.precision == "bfloat16" else "float32"
         transformer = build_transformer(config, dtype=policy)
-        model = TokenMeanTraining(transformer, training.label_smoothing)
+        model = TokenMeanTraining(transformer, training.label_smoothing, training.clip_norm)
         schedule = WarmupInverseSqrt(
             config.d_model, training.warmup_steps, training.learning_rate_scale
         )
@@ -107,56 +105,6 @@ def _fit(model, encoded, encoded_valid, batching, start_id, recipe, model_dir, p
                 shuffle=False,
                 verbose=1 if sys.stderr.isatty() else 2,
             )
-
-
-class TokenMeanTraining(keras.Model):
-    """Trains a model on the mean loss over all real tokens of a batch, however they fall to the replicas.
-
-    Keras gives every replica's mean the same weight, so that the tokens of a replica with more padding would count
-    more. Here each replica divides its sum by the tokens of all; the optimizer adds up the gradients.
-
-    Args:
-        transformer: a model from `{"source": …, "target": …}` to logits.
-        label_smoothing: ε.
-    """
-
-    def __init__(self, transformer, label_smoothing):
-        super().__init__()
-        self.transformer = transformer
-        self.token_loss = MaskedLabelSmoothedCrossentropy(label_smoothing, reduction=None)
-        self.mean_loss = keras.metrics.Mean(name="loss")
-        self.validation_metrics = [Perplexity(), MaskedAccuracy(name="accuracy")]
-        self.built = True
-
-    @property
-    def metrics(self):
-        return [self.mean_loss, *self.validation_metrics]
-
-    def call(self, inputs, training=None):
-        return self.transformer(inputs, training=training)
-
-    def train_step(self, data):
-        inputs, labels = data
-        num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
-        replicas = tf.distribute.get_replica_context()
-        all_tokens = replicas.all_reduce(tf.distribute.ReduceOp.SUM, num_tokens)
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(self.token_loss(labels, self.transformer(inputs, training=True)))
-            loss = total / all_tokens
-        variables = self.transformer.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
-        self.mean_loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
-        return {"loss": self.mean_loss.result()}
-
-    def test_step(self, data):
-        inputs, labels = data
-        logits = self.transformer(inputs, training=False)
-        num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
-        total = tf.reduce_sum(self.token_loss(labels, logits))
-        self.mean_loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
-        for metric in self.validation_metrics:
-            metric.update_state(labels, logits)
-        return {metric.name: metric.result() for metric in self.metrics}
 
 
 def _tokenizer_and_config(recipe, train_pairs, model_dir):

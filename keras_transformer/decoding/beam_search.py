@@ -57,8 +57,11 @@ def beam_search(
     >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.4, 0.4]]  # [previous][next]
     >>> def step(token_ids, parents, position, state):
     ...     return ops.take(ops.log(probabilities), token_ids, axis=0), state
-    >>> beam_search(step, (), [5], max_length=5, start_id=0, end_id=1, length_penalty=0.0)
-    Hypotheses(token_ids=[[[1, 0, 0, 0, 0]]], lengths=[[1]], scores=[[-1.204]])  # log 0.3
+    >>> found = beam_search(
+    ...     step, (), [5], max_length=5, start_id=0, end_id=1, beam_size=2, length_penalty=0.0
+    ... )
+    >>> found.token_ids[0, 0], found.scores[0, 0]
+    [1, 0, 0, 0, 0], -1.204  # log 0.3, where greedy search finds 0.6 * 0.4 = 0.24
     """
     max_lengths = ops.convert_to_tensor(max_lengths, "int32")
     check_search_arguments(max_lengths, max_length, start_id, end_id)
@@ -91,7 +94,7 @@ def beam_search(
         k = token_ids.shape[-1]
         flat_shape = (batch, beam_size * k)
         log_probs, indices = ops.top_k(ops.reshape(log_probs, flat_shape), beam_size * min(2, k))
-        parents = indices // k
+        parents = ops.cast(indices // k, "int32")
         token_ids = select(ops.reshape(token_ids, flat_shape), indices)
 
         length = position + 1

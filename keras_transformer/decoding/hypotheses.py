@@ -58,9 +58,11 @@ def _top_k(logits, k):
     """`ops.top_k`, which is slow on long rows, by way of shorter ones.
 
     The k highest logits lie in the k groups with the highest maxima. Groups of neighbours, taken in
-    their order, leave equals in their order.
+    their order, leave equals in their order. A vocabulary that does not divide well, or is small,
+    is left to `ops.top_k` alone.
     """
     batch, beam_size, vocab_size = ops.shape(logits)
+    # Near the square root, where the maxima and the members of k groups are few together.
     size = max(n for n in range(1, math.isqrt(vocab_size) + 1) if vocab_size % n == 0)
     num_groups = vocab_size // size
     if num_groups + k * size > vocab_size // 2:

@@ -1,0 +1,14 @@
+"""Translates standard input with an exported SavedModel; needs tensorflow and tensorflow-text alone.
+
+    python examples/translate_saved_model.py servable/en-de/1 < in.txt > out.txt
+"""
+
+import sys
+
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the tokenizer's ops)
+
+translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+lines = [line.removesuffix(b"\n") for line in sys.stdin.buffer]
+for text in translate(text=tf.constant(lines, tf.string))["text"].numpy():
+    sys.stdout.buffer.write(text + b"\n")

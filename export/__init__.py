@@ -1,0 +1,1 @@
+"""From a model directory to a SavedModel."""

@@ -1,0 +1,5 @@
+"""`python -m keras_transformer` is `keras-transformer`."""
+
+from .cli import main
+
+main()

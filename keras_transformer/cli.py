@@ -1,0 +1,226 @@
+"""`keras-transformer`: parses, imports what a command needs, calls it."""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+
+
+def main(arguments=None):
+    """Runs the command line; exits with 1 and one line on standard error for a user's mistake."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    # TensorFlow tells of its CPU kernels and missing GPUs before it says anything of use.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has had enough. Python would complain once more when it closes the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (ValueError, OSError) as error:
+        sys.exit(f"keras-transformer {options.command}: error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="keras-transformer", description="Trains, runs and exports Transformer translators."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name, run, help):
+        subparser = commands.add_parser(name, help=help, description=help)
+        subparser.set_defaults(run=run)
+        return subparser
+
+    train = command("train", _train, "Train a translator from two text files.")
+    train.add_argument("--source", metavar="FILE", help="sentences to train on, one a line (.gz too)")
+    train.add_argument("--target", metavar="FILE", help="their translations, line by line")
+    train.add_argument("--valid-source", metavar="FILE", help="sentences to validate on")
+    train.add_argument("--valid-target", metavar="FILE", help="their translations")
+    train.add_argument("--tfds", metavar="NAME", help="a tensorflow-datasets translation set instead of files")
+    _add_model_dir(train)
+    train.add_argument("--config", metavar="RECIPE", help="a .yaml file, or the name of a recipe that is installed")
+    train.add_argument(
+        "--devices", type=int, metavar="N", help="how many GPUs, or parts of the CPU; all GPUs, or one CPU"
+    )
+    train.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="change one value of the recipe, such as model.d_model=256; may be given often",
+    )
+
+    translate = command("translate", _translate, "Translate standard input, line by line.")
+    _add_model_dir(translate)
+    _add_decoding(translate)
+    translate.add_argument(
+        "--n-best",
+        type=int,
+        metavar="N",
+        help="write N lines a sentence: its line number, score and translation, between tabs",
+    )
+
+    evaluate = command("evaluate", _evaluate, "Print BLEU and chrF of the translations of a file.")
+    _add_model_dir(evaluate)
+    evaluate.add_argument("--source", metavar="FILE", required=True, help="sentences, one a line")
+    evaluate.add_argument("--reference", metavar="FILE", required=True, help="their translations")
+    _add_decoding(evaluate)
+    evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+
+    score = command("score", _score, "Print the log probability of each given translation.")
+    _add_model_dir(score)
+    score.add_argument("--source", metavar="FILE", required=True, help="sentences, one a line")
+    score.add_argument("--target", metavar="FILE", required=True, help="their translations")
+
+    average = command("average", _average, "Average the last checkpoints; the average translates from then on.")
+    _add_model_dir(average)
+    average.add_argument("--last", type=int, metavar="N", default=5, help="how many checkpoints (5)")
+
+    export = command("export", _export, "Write a SavedModel for TensorFlow Serving.")
+    _add_model_dir(export)
+    export.add_argument(
+        "--output", metavar="DIR", required=True, help="the folder in which the next version's folder is made"
+    )
+    _add_decoding(export)
+    return parser
+
+
+def _add_model_dir(parser):
+    parser.add_argument("--model-dir", metavar="DIR", required=True, help="the model directory")
+
+
+def _add_decoding(parser):
+    parser.add_argument("--beam-size", type=int, metavar="N", help="hypotheses kept at each step; 1 is greedy")
+    parser.add_argument("--length-penalty", type=float, metavar="ALPHA", help="the higher, the longer")
+
+
+def _train(options):
+    from_files = [options.source, options.target, options.valid_source, options.valid_target]
+    if options.tfds and any(from_files):
+        raise ValueError("--tfds stands in for --source, --target, --valid-source and --valid-target; give either")
+    if not options.tfds and not all(from_files):
+        raise ValueError("give --source, --target, --valid-source and --valid-target, or --tfds")
+    with _quiet():
+        from keras_transformer.training.corpus import load_tfds, read_pairs
+        from keras_transformer.training.recipe import load_recipe
+        from keras_transformer.training.trainer import train
+    recipe = load_recipe(options.config, options.set)
+    if options.tfds:
+        train_pairs = load_tfds(options.tfds, "train")
+        valid_pairs = load_tfds(options.tfds, "validation")
+    else:
+        train_pairs = read_pairs(options.source, options.target)
+        valid_pairs = read_pairs(options.valid_source, options.valid_target)
+    train(recipe, train_pairs, valid_pairs, options.model_dir, options.devices)
+
+
+def _translate(options):
+    translator = _load_translator(options)
+    if options.n_best is not None and not 1 <= options.n_best <= translator.decoding.beam_size:
+        raise ValueError(
+            f"--n-best must be between 1 and the beam size {translator.decoding.beam_size}; "
+            f"received {options.n_best}"
+        )
+    number = 0
+    for lines in _blocks(sys.stdin.buffer):
+        # Bytes that are not UTF-8 are the tokenizer's business.
+        for n_best in translator.n_best(lines, options.n_best or 1):
+            number += 1
+            for text, score in n_best:
+                text = text.replace("\n", " ")
+                if options.n_best is None:
+                    sys.stdout.buffer.write(f"{text}\n".encode())
+                else:
+                    sys.stdout.buffer.write(f"{number}\t{score:.4f}\t{text}\n".encode())
+        sys.stdout.buffer.flush()
+        _say(f"{number:,} lines")
+
+
+def _blocks(file, size=1024):
+    # Lines are translated as they come, many at a time.
+    lines = []
+    for line in file:
+        lines.append(line.removesuffix(b"\n").removesuffix(b"\r"))
+        if len(lines) == size:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+def _evaluate(options):
+    translator = _load_translator(options)
+    from keras_transformer.training.corpus import read_pairs
+    from keras_transformer.training.evaluate import evaluate
+
+    result = evaluate(translator, read_pairs(options.source, options.reference))
+    if options.json:
+        print(json.dumps({name: result[name] for name in ("bleu", "chrf")}))
+    else:
+        for name in ("bleu", "chrf"):
+            print(f"{result[name]['text']}\n  {result[name]['signature']}")
+
+
+def _score(options):
+    translator = _load_translator(options)
+    from keras_transformer.training.corpus import read_pairs
+
+    pairs = read_pairs(options.source, options.target)
+    for score in translator.score(pairs.source, pairs.target):
+        print(f"{score:.4f}")
+
+
+def _average(options):
+    with _quiet():
+        from keras_transformer.training.average import average_checkpoints
+    paths = average_checkpoints(options.model_dir, options.last)
+    print(f"averaged {', '.join(path.name for path in paths)}")
+
+
+def _export(options):
+    translator = _load_translator(options)
+    from keras_transformer.export.servable import export_servable
+
+    print(export_servable(translator, options.output))
+
+
+def _load_translator(options):
+    import dataclasses
+
+    from keras_transformer.model_dir import ModelDir
+
+    *_, decoding, _ = ModelDir(options.model_dir).read_config()
+    given = {"beam_size": getattr(options, "beam_size", None), "length_penalty": getattr(options, "length_penalty", None)}
+    decoding = dataclasses.replace(
+        decoding, **{name: value for name, value in given.items() if value is not None}
+    )
+    with _quiet():
+        from keras_transformer.translator import Translator
+
+        return Translator.load(options.model_dir, decoding)
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Keeps what C++ libraries say while they are loaded from standard error."""
+    sys.stderr.flush()
+    standard_error = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
+        os.close(nowhere)
+
+
+def _say(message):
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,212 @@
+"""Text to text: a model, its tokenizer and a search in one TensorFlow graph."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from .config import ConfigError
+from .decoding import beam_search, greedy_search
+from .losses import token_crossentropy
+from .model_dir import ModelDir
+from .tokenizers import load_tokenizer
+
+# Source tokens, padding included, that are searched at a time; bounds memory.
+_TOKENS_PER_BATCH = 2048
+
+
+class Translator:
+    """Translates texts with a trained model (section 6.1 of the paper).
+
+    A source is cut after `config.max_length` tokens, its end token included. An empty text, or one of spaces alone,
+    has the empty translation.
+
+    Args:
+        model: a `Transformer`.
+        tokenizer: of `keras_transformer.tokenizers`.
+        decoding: a `DecodingConfig`.
+
+    Example:
+        >>> translator = Translator.load("models/en-de")
+        >>> translator(["A dog runs."])
+        ['Ein Hund rennt.']
+    """
+
+    def __init__(self, model, tokenizer, decoding):
+        if tokenizer.vocab_size != model.config.target_vocab_size:
+            raise ConfigError(
+                f"the tokenizer must have the model's {model.config.target_vocab_size} tokens; "
+                f"received one of {tokenizer.vocab_size}"
+            )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.decoding = decoding
+        self._graphs = {}
+
+    @classmethod
+    def load(cls, model_dir, decoding=None):
+        """The translator of a model directory.
+
+        Args:
+            model_dir: its path.
+            decoding: a `DecodingConfig`; the directory's own if None.
+
+        Raises:
+            ConfigError: the directory is none, or has no trained weights yet.
+        """
+        model_dir = ModelDir(model_dir)
+        _, _, own_decoding, _ = model_dir.read_config()
+        return cls(model_dir.load_model(), load_tokenizer(model_dir.path), decoding or own_decoding)
+
+    def __call__(self, texts):
+        """The best translation of every text, as a list of strings."""
+        return [best[0][0] for best in self.n_best(texts, 1)]
+
+    def n_best(self, texts, n):
+        """The `n` best translations of every text.
+
+        Args:
+            texts: a list of strings.
+            n: at most the beam size.
+
+        Returns:
+            For every text a list of `(translation, score)`, the best first; the score is `search`'s.
+        """
+        if isinstance(texts, str):
+            raise ValueError(f"texts must be a list of strings; received the string {texts!r}")
+        if n not in self._graphs:
+            signature = [tf.TensorSpec([None], tf.string)]
+            search = functools.partial(self.search, n_best=n)
+            self._graphs[n] = tf.function(search, input_signature=signature)
+        found, scores = self._graphs[n](tf.constant(list(texts), tf.string))
+        return [
+            [(text.decode("utf-8"), float(score)) for text, score in zip(*row)]
+            for row in zip(found.numpy(), scores.numpy())
+        ]
+
+    def search(self, texts, n_best=1):
+        """The search as a graph: what `tf.function` traces, here and for export.
+
+        Texts are ordered by length and searched in batches of like length, so that one long text does not make all
+        others pay for its padding.
+
+        Args:
+            texts: string (batch,).
+            n_best: how many translations of each, at most the beam size.
+
+        Returns:
+            Translations, string (batch, n_best), and their scores, float32 (batch, n_best): log probability divided
+            by `((5 + length) / 6) ** length_penalty`; with a beam of 1, the log probability.
+        """
+        source = self._source_ids(texts)
+        lengths = tf.cast(source.row_lengths(), tf.int32)
+        order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+        num_texts = tf.size(order)
+        is_blank = tf.equal(tf.strings.strip(texts), "")
+        limits = tf.minimum(
+            lengths + self.decoding.max_extra_tokens, self.model.config.max_length
+        )
+        limits = tf.where(is_blank, 0, limits)
+        width = tf.reduce_max(tf.concat([limits, [1]], 0))
+
+        def search_batch(begin, token_ids, scores):
+            longest = lengths[order[begin]]
+            end = tf.minimum(begin + tf.maximum(_TOKENS_PER_BATCH // longest, 1), num_texts)
+            rows = order[begin:end]
+            found = self._search_ids(
+                tf.gather(source, rows).to_tensor(), tf.gather(limits, rows), n_best
+            )
+            padding = [[0, 0], [0, 0], [0, width - tf.shape(found.token_ids)[2]]]
+            at = rows[:, None]
+            return (
+                end,
+                tf.tensor_scatter_nd_update(token_ids, at, tf.pad(found.token_ids, padding)),
+                tf.tensor_scatter_nd_update(scores, at, found.scores),
+            )
+
+        _, token_ids, scores = tf.while_loop(
+            lambda begin, *_: begin < num_texts,
+            search_batch,
+            (
+                tf.constant(0),
+                tf.zeros([num_texts, n_best, width], tf.int32),
+                tf.zeros([num_texts, n_best]),
+            ),
+        )
+        flat_ids = tf.reshape(token_ids, [-1, width])
+        translations = self.tokenizer.detokenize(
+            tf.RaggedTensor.from_tensor(flat_ids, padding=self.tokenizer.pad_id)
+        )
+        return tf.reshape(translations, [-1, n_best]), scores
+
+    def score(self, sources, targets):
+        """The log probability of every target, its end token included, given its source.
+
+        Args:
+            sources, targets: lists of strings, equally many. Both are cut after `config.max_length` tokens.
+
+        Returns:
+            float32 (number of pairs,).
+        """
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"sources and targets must be equally many; received {len(sources)} and {len(targets)}"
+            )
+        scores = np.zeros(len(sources), "float32")
+        source = self._source_ids(tf.constant(list(sources), tf.string))
+        labels = self._source_ids(tf.constant(list(targets), tf.string))
+        lengths = np.maximum(source.row_lengths().numpy(), labels.row_lengths().numpy())
+        order = np.argsort(lengths, kind="stable")[::-1]
+        begin = 0
+        while begin < len(order):
+            rows = order[begin : begin + max(_TOKENS_PER_BATCH // lengths[order[begin]], 1)]
+            scores[rows] = self._score_ids(
+                tf.gather(source, rows).to_tensor(), tf.gather(labels, rows).to_tensor()
+            )
+            begin += len(rows)
+        return scores
+
+    def num_tokens(self, texts):
+        """How many tokens every text has, its end token included, before it is cut."""
+        return self.tokenizer.tokenize(tf.constant(list(texts), tf.string)).row_lengths().numpy() + 1
+
+    def _source_ids(self, texts):
+        token_ids = self.tokenizer.tokenize(texts)[:, : self.model.config.max_length - 1]
+        ends = tf.fill([token_ids.nrows(), 1], self.tokenizer.end_id)
+        return tf.concat([token_ids, ends], axis=1)
+
+    def _search_ids(self, source, limits, n_best):
+        max_length = tf.reduce_max(limits)
+        state = self.model.init_state(source, self.decoding.beam_size, max_length)
+        arguments = dict(
+            max_length=max_length,
+            start_id=self.tokenizer.start_id,
+            end_id=self.tokenizer.end_id,
+        )
+        if self.decoding.beam_size == 1:
+            return greedy_search(self.model.decode_step, state, limits, **arguments)
+        return beam_search(
+            self.model.decode_step,
+            state,
+            limits,
+            beam_size=self.decoding.beam_size,
+            length_penalty=self.decoding.length_penalty,
+            n_best=n_best,
+            **arguments,
+        )
+
+    @functools.cached_property
+    def _score_ids(self):
+        token_ids = tf.TensorSpec([None, None], tf.int32)
+
+        @tf.function(input_signature=[token_ids, token_ids])
+        def score_ids(source, labels):
+            starts = tf.fill([tf.shape(labels)[0], 1], self.tokenizer.start_id)
+            target = tf.concat([starts, labels[:, :-1]], axis=1)
+            logits = self.model({"source": source, "target": target}, training=False)
+            is_token = tf.not_equal(labels, self.tokenizer.pad_id)
+            return -tf.reduce_sum(
+                tf.where(is_token, token_crossentropy(labels, logits), 0.0), axis=1
+            )
+
+        return score_ids
