@@ -21,7 +21,8 @@ def main(arguments=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (ValueError, OSError) as error:
-        sys.exit(f"keras-transformer {options.command}: error: {error}")
+        _say(f"keras-transformer {options.command}: error: {error}")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -106,10 +107,10 @@ def _train(options):
         raise ValueError("--tfds stands in for --source, --target, --valid-source and --valid-target; give either")
     if not options.tfds and not all(from_files):
         raise ValueError("give --source, --target, --valid-source and --valid-target, or --tfds")
-    with _quiet():
-        from keras_transformer.training.corpus import load_tfds, read_pairs
-        from keras_transformer.training.recipe import load_recipe
-        from keras_transformer.training.trainer import train
+    from keras_transformer.training.corpus import load_tfds, read_pairs
+    from keras_transformer.training.recipe import load_recipe
+
+    # What can be wrong with the arguments is said before TensorFlow has to be waited for.
     recipe = load_recipe(options.config, options.set)
     if options.tfds:
         train_pairs = load_tfds(options.tfds, "train")
@@ -117,6 +118,8 @@ def _train(options):
     else:
         train_pairs = read_pairs(options.source, options.target)
         valid_pairs = read_pairs(options.valid_source, options.valid_target)
+    with _quiet():
+        from keras_transformer.training.trainer import train
     train(recipe, train_pairs, valid_pairs, options.model_dir, options.devices)
 
 
@@ -127,12 +130,16 @@ def _translate(options):
             f"--n-best must be between 1 and the beam size {translator.decoding.beam_size}; "
             f"received {options.n_best}"
         )
+    max_length = translator.model.config.max_length
     number = 0
     for lines in _blocks(sys.stdin.buffer):
-        # Bytes that are not UTF-8 are the tokenizer's business.
+        for i, num_tokens in enumerate(translator.num_tokens(lines), start=number + 1):
+            if num_tokens > max_length:
+                _say(f"line {i}: {num_tokens:,} tokens, cut to model.max_length={max_length}")
         for n_best in translator.n_best(lines, options.n_best or 1):
             number += 1
             for text, score in n_best:
+                # One line for each, whatever the model says.
                 text = text.replace("\n", " ")
                 if options.n_best is None:
                     sys.stdout.buffer.write(f"{text}\n".encode())
@@ -143,7 +150,7 @@ def _translate(options):
 
 
 def _blocks(file, size=1024):
-    # Lines are translated as they come, many at a time.
+    # As bytes: what is not UTF-8 is the tokenizer's business.
     lines = []
     for line in file:
         lines.append(line.removesuffix(b"\n").removesuffix(b"\r"))

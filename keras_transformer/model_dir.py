@@ -13,13 +13,13 @@ Every file appears whole, by rename. Loading runs no code from the directory.
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 import re
 
 import yaml
 
 from .config import ConfigError, DecodingConfig, TokenizerConfig, TransformerConfig, check_keys, from_dict
+from .files import replacing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,20 +123,6 @@ class ModelDir:
                 f"({str(error).splitlines()[0]})"
             ) from None
         return model
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """A temporary path beside `path`, which it replaces when the block ends without an error."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The whole name ends the temporary one too: Keras looks at the suffix.
-    temporary = path.with_name(f".writing-{os.getpid()}-{path.name}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

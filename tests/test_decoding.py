@@ -449,8 +449,8 @@ def test_a_batch_equals_its_sentences_one_by_one():
 
 
 def test_a_neighbour_that_goes_on_for_long_changes_nothing():
-    # All sentences but the last are done before position 20. What their models answer from there on,
-    # here that they are sure of an end, must not be seen.
+    # All sentences but the last are done before position 20. What their models answer from there
+    # on, here that they are sure of an end, must not be seen.
     tables = random_tables(37, 6, 5)
     tables[:5, :, END] += 2.0
     tables[5, :, END] = -np.inf

@@ -3,7 +3,8 @@
 import numpy as np
 
 from keras_transformer.config import ConfigError
-from keras_transformer.model_dir import ModelDir, replacing
+from keras_transformer.files import replacing
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 
 

@@ -1,7 +1,5 @@
 """Token ids of a corpus, and batches of them in a few fixed shapes."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -268,8 +266,8 @@ def training_dataset(
     buckets = _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas)
     num_pairs, num_batches = len(pairs), sum(bucket.num_batches for bucket in buckets)
     first_epoch, skipped = divmod(first_step, num_batches)
-    bucket_of_pair = tf.constant(_bucket_of_pair(pairs, buckets), tf.int64)
-    cuts = tf.constant(_cuts(pairs, buckets), tf.int64)
+    bucket_of_pair = _constant(_bucket_of_pair(pairs, buckets))
+    cuts = _constant(_cuts(pairs, buckets))
 
     def plan(epoch):
         random = tf.random.stateless_uniform(
@@ -278,7 +276,8 @@ def training_dataset(
         # Sorted by this key, the pairs of a bucket stand together and in random order.
         rows = tf.argsort(bucket_of_pair * 2**32 + random[:num_pairs])
         order = tf.argsort(random[num_pairs:])
-        return _planned(rows, tf.gather(cuts, order[skipped if epoch == first_epoch else 0 :]))
+        order = order[tf.where(epoch == first_epoch, skipped, 0) :]
+        return _planned(rows, tf.gather(cuts, order))
 
     plans = tf.data.Dataset.counter(first_epoch).flat_map(plan)
     return _assembled(plans, pairs, start_id, tf.data.INFINITE_CARDINALITY)
@@ -308,9 +307,15 @@ def validation_dataset(
         ValueError: a number is less than 1.
     """
     buckets = _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas)
-    rows = tf.constant(np.argsort(_bucket_of_pair(pairs, buckets), kind="stable"))
+    rows = _constant(np.argsort(_bucket_of_pair(pairs, buckets), kind="stable"))
     cuts = _cuts(pairs, buckets)
     return _assembled(_planned(rows, cuts), pairs, start_id, len(cuts))
+
+
+def _constant(array):
+    # Pipelines run on the CPU, also where a GPU would attract the tensors.
+    with tf.device("CPU"):
+        return tf.constant(array)
 
 
 def _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas):
@@ -354,22 +359,26 @@ def _planned(rows, cuts):
 def _assembled(plans, pairs, start_id, cardinality):
     # No Python runs in the pipeline's threads: they would take the interpreter's lock from the
     # training loop, and a process that ends while one waits for it hangs.
-    source_rows, target_rows = (
-        tf.RaggedTensor.from_row_splits(side.ids, side.offsets, validate=False)
-        for side in (pairs.source, pairs.target)
+    source, target = (
+        (_constant(side.ids), _constant(side.offsets)) for side in (pairs.source, pairs.target)
     )
 
     def assemble(rows, shape):
         batch_size, source_length, target_length = tf.unstack(shape)
-        source = tf.gather(source_rows, rows).to_tensor(shape=[batch_size, source_length])
-        labels = tf.gather(target_rows, rows).to_tensor(shape=[batch_size, target_length])
-        source, labels = tf.cast(source, tf.int32), tf.cast(labels, tf.int32)
+        source_ids = _padded(*source, rows, [batch_size, source_length])
+        labels = _padded(*target, rows, [batch_size, target_length])
         starts = tf.fill([batch_size, 1], start_id)
-        target = tf.concat([starts, labels[:, :-1]], axis=1)
+        target_ids = tf.concat([starts, labels[:, :-1]], axis=1)
         # Not the end token, which has moved behind the sentence, nor the start of an empty row.
-        target = tf.where(labels == 0, 0, target)
-        return {"source": source, "target": target}, labels
+        target_ids = tf.where(labels == 0, 0, target_ids)
+        return {"source": source_ids, "target": target_ids}, labels
 
     dataset = plans.map(assemble, num_parallel_calls=tf.data.AUTOTUNE)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
     return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _padded(ids, offsets, rows, shape):
+    # Not a gather of a RaggedTensor, which goes through all offsets of the corpus each time.
+    positions = tf.ragged.range(tf.gather(offsets, rows), tf.gather(offsets, rows + 1))
+    return tf.cast(tf.gather(ids, positions).to_tensor(shape=shape), tf.int32)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_transformer.config import ConfigError
-from keras_transformer.model_dir import replacing
+from keras_transformer.files import replacing
 
 
 @dataclasses.dataclass

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import sys
 
 import keras
@@ -37,9 +38,20 @@ def train(recipe, train_pairs, valid_pairs, model_dir, devices=None):
     training = recipe.training
     keras.utils.set_random_seed(training.seed)
 
-    tokenizer, config = _tokenizer_and_config(recipe, train_pairs, model_dir)
+    tokenizer = _tokenizer(recipe.tokenizer, train_pairs, model_dir)
+    config = dataclasses.replace(
+        recipe.model,
+        source_vocab_size=tokenizer.vocab_size,
+        target_vocab_size=tokenizer.vocab_size,
+    )
     encoded = encode(train_pairs, tokenizer, config.max_length)
     encoded_valid = encode(valid_pairs, tokenizer, config.max_length)
+    # Nothing is written before all that was given has been read.
+    if model_dir.config_path.is_file():
+        _require_same(model_dir, config, recipe.tokenizer)
+    model_dir.path.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(model_dir.path / tokenizer.filename)
+    model_dir.write_config(config, recipe.tokenizer, recipe.decoding, recipe.training)
     _report_pairs("train", encoded)
     _report_pairs("valid", encoded_valid)
 
@@ -107,30 +119,13 @@ def _fit(model, encoded, encoded_valid, batching, start_id, recipe, model_dir, p
             )
 
 
-def _tokenizer_and_config(recipe, train_pairs, model_dir):
-    resumed = model_dir.config_path.is_file()
-    if resumed:
-        tokenizer = load_tokenizer(model_dir.path)
-    else:
-        _say(f"learning a vocabulary of {recipe.tokenizer.vocab_size:,} tokens")
-        tokenizer = train_tokenizer(
-            [*train_pairs.source, *train_pairs.target],
-            recipe.tokenizer.kind,
-            recipe.tokenizer.vocab_size,
-        )
-    config = dataclasses.replace(
-        recipe.model,
-        source_vocab_size=tokenizer.vocab_size,
-        target_vocab_size=tokenizer.vocab_size,
+def _tokenizer(config, train_pairs, model_dir):
+    if model_dir.config_path.is_file():
+        return load_tokenizer(model_dir.path)
+    _say(f"learning a vocabulary of {config.vocab_size:,} tokens")
+    return train_tokenizer(
+        itertools.chain(train_pairs.source, train_pairs.target), config.kind, config.vocab_size
     )
-    if resumed:
-        _require_same(model_dir, config, recipe.tokenizer)
-    else:
-        model_dir.path.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(model_dir.path / tokenizer.filename)
-    # Last: a directory with a configuration has all that belongs to it.
-    model_dir.write_config(config, recipe.tokenizer, recipe.decoding, recipe.training)
-    return tokenizer, config
 
 
 def _require_same(model_dir, model, tokenizer):

@@ -1,9 +1,10 @@
 """What the tokenizers share: ids, clean UTF-8 in, no special tokens out, one file."""
 
 import os
-import pathlib
 
 import tensorflow as tf
+
+from ..files import replacing
 
 
 class Tokenizer(tf.Module):
@@ -59,10 +60,8 @@ class Tokenizer(tf.Module):
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the tokenizer to the file `path`, whole or not at all."""
-        path = pathlib.Path(path)
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_bytes(self._file_content)
-        os.replace(temporary, path)
+        with replacing(path) as temporary:
+            temporary.write_bytes(self._file_content)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":
