@@ -25,13 +25,15 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
     @ops.custom_gradient
     def crossentropy(logits):
         # Softmax is needed for the gradient anyway, and its largest value gives the normalizer:
-        # max(softmax(z)) = exp(max(z) - logsumexp(z)), which is never below 1 / vocab_size.
+        # max(softmax(z)) = exp(max(z) - logsumexp(z)), which is never below 1 / vocab_size. Large logits
+        # meet only in differences, so that a small loss keeps its digits.
         probabilities = ops.softmax(logits)
-        normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1))
+        largest = ops.max(logits, axis=-1)
         of_label = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-        losses = normalizer - (1.0 - label_smoothing) * of_label
+        losses = (1.0 - label_smoothing) * (largest - of_label)
         if label_smoothing:
-            losses = losses - label_smoothing * ops.mean(logits, axis=-1)
+            losses = losses + label_smoothing * (largest - ops.mean(logits, axis=-1))
+        losses = losses - ops.log(ops.max(probabilities, axis=-1))
 
         def gradient(*args, upstream=None):
             # By hand: softmax - smoothed labels. The automatic gradient would lay out a vocabulary-sized
@@ -73,7 +75,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             Keras.
 
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1).
+        ValueError: `label_smoothing` is not in [0, 1), or `reduction` is none of the three.
 
     Example:
         >>> loss = MaskedLabelSmoothedCrossentropy(label_smoothing=0.1)
@@ -93,6 +95,11 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             raise ValueError(
                 "label_smoothing must be at least 0 and below 1; "
                 f"received label_smoothing={label_smoothing}"
+            )
+        if reduction not in ("sum_over_batch_size", "sum", "none", None):
+            raise ValueError(
+                "reduction must be 'sum_over_batch_size', 'sum' or None; "
+                f"received reduction={reduction!r}"
             )
         self.label_smoothing = label_smoothing
 

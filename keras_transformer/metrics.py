@@ -18,7 +18,9 @@ class _TokenMean(keras.metrics.Mean):
             weights = weights * (
                 sample_weight[:, None] if len(sample_weight.shape) == 1 else sample_weight
             )
-        super().update_state(self.of_tokens(y_true, y_pred), sample_weight=weights)
+        # Flat, because Keras would take the mean of each sentence first: tokens of long batches would count less.
+        values = ops.reshape(self.of_tokens(y_true, y_pred), (-1,))
+        super().update_state(values, sample_weight=ops.reshape(weights, (-1,)))
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

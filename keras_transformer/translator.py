@@ -11,8 +11,11 @@ from .losses import token_crossentropy
 from .model_dir import ModelDir
 from .tokenizers import load_tokenizer
 
-# Source tokens, padding included, that are searched at a time; bounds memory.
-_TOKENS_PER_BATCH = 2048
+# Tokens, padding included, that are searched or scored at a time; bounds memory.
+_TOKENS_PER_BATCH = 4096
+# Tokens by which the model's state grows during a search. Most sentences end long before their limit, and each step
+# goes through the whole state.
+_STATE_GROWTH = 16
 
 
 class Translator:
@@ -66,14 +69,18 @@ class Translator:
         """The `n` best translations of every text.
 
         Args:
-            texts: a list of strings.
+            texts: a list of strings, or of their UTF-8 bytes; what is not UTF-8 is read as U+FFFD.
             n: at most the beam size.
 
         Returns:
             For every text a list of `(translation, score)`, the best first; the score is `search`'s.
         """
-        if isinstance(texts, str):
+        if isinstance(texts, (str, bytes)):
             raise ValueError(f"texts must be a list of strings; received the string {texts!r}")
+        if not 1 <= n <= self.decoding.beam_size:
+            raise ValueError(
+                f"n must be from 1 to the beam size {self.decoding.beam_size}; received {n}"
+            )
         if n not in self._graphs:
             signature = [tf.TensorSpec([None], tf.string)]
             search = functools.partial(self.search, n_best=n)
@@ -110,7 +117,9 @@ class Translator:
         width = tf.reduce_max(tf.concat([limits, [1]], 0))
 
         def search_batch(begin, token_ids, scores):
-            longest = lengths[order[begin]]
+            longest = tf.minimum(
+                lengths[order[begin]] + self.decoding.max_extra_tokens, self.model.config.max_length
+            )
             end = tf.minimum(begin + tf.maximum(_TOKENS_PER_BATCH // longest, 1), num_texts)
             rows = order[begin:end]
             found = self._search_ids(
@@ -132,6 +141,8 @@ class Translator:
                 tf.zeros([num_texts, n_best, width], tf.int32),
                 tf.zeros([num_texts, n_best]),
             ),
+            # More would search that many batches at once, each with a state of its own in memory.
+            parallel_iterations=1,
         )
         flat_ids = tf.reshape(token_ids, [-1, width])
         translations = self.tokenizer.detokenize(
@@ -177,16 +188,27 @@ class Translator:
 
     def _search_ids(self, source, limits, n_best):
         max_length = tf.reduce_max(limits)
-        state = self.model.init_state(source, self.decoding.beam_size, max_length)
+        state = self.model.init_state(
+            source, self.decoding.beam_size, tf.minimum(max_length, _STATE_GROWTH)
+        )
+
+        def step(token_ids, parents, position, state):
+            state = tf.cond(
+                (position > 0) & (position % _STATE_GROWTH == 0),
+                lambda: self.model.grow_state(state, _STATE_GROWTH),
+                lambda: state,
+            )
+            return self.model.decode_step(token_ids, parents, position, state)
+
         arguments = dict(
             max_length=max_length,
             start_id=self.tokenizer.start_id,
             end_id=self.tokenizer.end_id,
         )
         if self.decoding.beam_size == 1:
-            return greedy_search(self.model.decode_step, state, limits, **arguments)
+            return greedy_search(step, state, limits, **arguments)
         return beam_search(
-            self.model.decode_step,
+            step,
             state,
             limits,
             beam_size=self.decoding.beam_size,

@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -136,15 +137,14 @@ def test_buckets_worked_out_by_hand():
 def test_pairs_are_spread_evenly_over_the_batches_of_a_bucket():
     nine = np.full(9, 4)
     assert make_buckets(nine, nine, tokens_per_batch=32) == [Bucket(4, 4, 5, 2)]
-    assert make_buckets(nine, nine, tokens_per_batch=32, multiple_of=4) == [Bucket(4, 4, 8, 2)]
-    assert make_buckets(nine, nine, tokens_per_batch=400, multiple_of=2) == [Bucket(4, 4, 10, 1)]
+    assert make_buckets(nine, nine, tokens_per_batch=400) == [Bucket(4, 4, 9, 1)]
 
 
-def test_a_batch_has_one_row_for_each_replica_however_long_it_is():
-    assert make_buckets([50], [60], tokens_per_batch=100, multiple_of=4) == [Bucket(50, 60, 4, 1)]
+def test_a_batch_has_one_row_however_long_it_is():
+    assert make_buckets([50], [60], tokens_per_batch=40) == [Bucket(50, 60, 1, 1)]
 
 
-def least_cost_by_trying_all_cuts(source, target, tokens_per_batch, num_buckets, multiple_of):
+def least_cost_by_trying_all_cuts(source, target, tokens_per_batch, num_buckets):
     longer = np.maximum(source, target)
     keys = sorted(set(longer.tolist()))
     least = np.inf
@@ -153,18 +153,18 @@ def least_cost_by_trying_all_cuts(source, target, tokens_per_batch, num_buckets,
             cost = 0
             for low, high in itertools.pairwise([0, *cuts, keys[-1]]):
                 inside = (low < longer) & (longer <= high)
-                rows = max(tokens_per_batch // high // multiple_of, 1) * multiple_of
+                rows = max(tokens_per_batch // high, 1)
                 full_batches = int(np.ceil(inside.sum() / rows))
                 cost += full_batches * rows * (source[inside].max() + target[inside].max())
             least = min(least, cost)
     return least
 
 
-def full_cost(buckets, tokens_per_batch, multiple_of):
+def full_cost(buckets, tokens_per_batch):
     cost = 0
     for bucket in buckets:
         longest = max(bucket.source_length, bucket.target_length)
-        rows = max(tokens_per_batch // longest // multiple_of, 1) * multiple_of
+        rows = max(tokens_per_batch // longest, 1)
         cost += bucket.num_batches * rows * (bucket.source_length + bucket.target_length)
     return cost
 
@@ -174,28 +174,20 @@ def test_no_choice_of_buckets_costs_less(seed):
     rng = np.random.default_rng(seed)
     source = rng.integers(1, 10, rng.integers(1, 80))
     target = rng.integers(1, 10, len(source))
-    for tokens_per_batch, num_buckets, multiple_of in itertools.product(
-        (5, 30, 200), (1, 2, 4), (1, 3)
-    ):
-        buckets = make_buckets(source, target, tokens_per_batch, num_buckets, multiple_of)
+    for tokens_per_batch, num_buckets in itertools.product((5, 30, 200), (1, 2, 4)):
+        buckets = make_buckets(source, target, tokens_per_batch, num_buckets)
         assert len(buckets) <= num_buckets
-        assert full_cost(buckets, tokens_per_batch, multiple_of) == least_cost_by_trying_all_cuts(
-            source, target, tokens_per_batch, num_buckets, multiple_of
+        assert full_cost(buckets, tokens_per_batch) == least_cost_by_trying_all_cuts(
+            source, target, tokens_per_batch, num_buckets
         )
 
 
 @pytest.mark.parametrize("tokens_per_batch", [31, 100, 777])
-@pytest.mark.parametrize("multiple_of", [1, 2, 3])
-def test_batches_hold_no_more_than_tokens_per_batch(tokens_per_batch, multiple_of):
+def test_batches_hold_no_more_than_tokens_per_batch(tokens_per_batch):
     pairs = random_pairs(np.random.default_rng(0), 300)
-    for bucket in make_buckets(
-        pairs.source.lengths, pairs.target.lengths, tokens_per_batch, 8, multiple_of
-    ):
-        assert bucket.batch_size % multiple_of == 0
+    for bucket in make_buckets(pairs.source.lengths, pairs.target.lengths, tokens_per_batch, 8):
         longest = max(bucket.source_length, bucket.target_length)
-        assert (
-            bucket.batch_size * longest <= tokens_per_batch or bucket.batch_size == multiple_of
-        )
+        assert bucket.batch_size * longest <= tokens_per_batch or bucket.batch_size == 1
 
 
 def test_the_share_of_padding_is_that_of_the_batches():
@@ -243,13 +235,10 @@ def test_all_elements_are_int32():
 )
 def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets, num_replicas):
     pairs = random_pairs(np.random.default_rng(num_pairs), num_pairs)
-    settings = dict(
-        tokens_per_batch=tokens_per_batch, num_buckets=num_buckets, num_replicas=num_replicas
-    )
-    buckets = make_buckets(
-        pairs.source.lengths, pairs.target.lengths, tokens_per_batch, num_buckets, num_replicas
-    )
+    settings = dict(tokens_per_batch=tokens_per_batch, num_buckets=num_buckets)
+    buckets = make_buckets(pairs.source.lengths, pairs.target.lengths, **settings)
     steps = steps_per_epoch(pairs, **settings)
+    settings["num_replicas"] = num_replicas
     expected = sorted(zip(rows_of(pairs.source), rows_of(pairs.target)))
 
     elements = first(training_dataset(pairs, **settings, seed=5, start_id=START), 2 * steps)
@@ -265,15 +254,34 @@ def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets
                     found.append((source, label))
         assert sorted(found) == expected
         assert shapes == {
-            (bucket.source_length, bucket.target_length, bucket.batch_size): bucket.num_batches
+            (
+                bucket.source_length,
+                bucket.target_length,
+                math.ceil(bucket.batch_size / num_replicas) * num_replicas,
+            ): bucket.num_batches
             for bucket in buckets
         }
 
 
+def test_the_pairs_of_a_batch_do_not_depend_on_the_number_of_replicas():
+    pairs = random_pairs(np.random.default_rng(10), 80)
+    settings = dict(tokens_per_batch=70, num_buckets=3, seed=2, start_id=START)
+    alone = first(training_dataset(pairs, **settings), 20)
+    for inputs_and_labels, (inputs, labels) in zip(
+        alone, first(training_dataset(pairs, **settings, num_replicas=4), 20)
+    ):
+        rows = len(inputs_and_labels[1])
+        assert len(labels) == math.ceil(rows / 4) * 4
+        np.testing.assert_array_equal(labels[:rows], inputs_and_labels[1])
+        np.testing.assert_array_equal(inputs["source"][:rows], inputs_and_labels[0]["source"])
+        assert not labels[rows:].any() and not inputs["source"][rows:].any()
+
+
 def test_empty_rows_are_the_last_of_a_batch_and_hold_no_token():
     pairs = random_pairs(np.random.default_rng(3), 101)
-    settings = dict(tokens_per_batch=120, num_buckets=3, num_replicas=4)
+    settings = dict(tokens_per_batch=120, num_buckets=3)
     steps = steps_per_epoch(pairs, **settings)
+    settings["num_replicas"] = 4
     num_empty = 0
     for inputs, labels in first(training_dataset(pairs, **settings, seed=0, start_id=START), steps):
         has_pair = (labels != 0).any(axis=1)
@@ -323,7 +331,8 @@ def test_training_is_endless_and_validation_of_known_length():
     training = training_dataset(pairs, **settings, seed=0, start_id=START)
     assert training.cardinality() == tf.data.INFINITE_CARDINALITY
     validation = validation_dataset(pairs, **settings, start_id=START)
-    assert validation.cardinality() == steps_per_epoch(pairs, **settings)
+    steps = steps_per_epoch(pairs, tokens_per_batch=100, num_buckets=4)
+    assert validation.cardinality() == steps
     assert len(list(validation)) == validation.cardinality()
 
 
@@ -350,7 +359,6 @@ def test_validation_holds_every_pair_once_in_a_fixed_order():
 )
 def test_a_number_out_of_its_range_is_an_error_that_names_it(setting, value, least):
     settings = dict(tokens_per_batch=10, seed=0, start_id=START) | {setting: value}
-    name = "multiple_of" if setting == "num_replicas" else setting
     with pytest.raises(ValueError) as raised:
         training_dataset(encoded(["5"], ["6"]), **settings)
-    assert str(raised.value) == f"{name} must be at least {least}, received {value}"
+    assert str(raised.value) == f"{setting} must be at least {least}, received {value}"

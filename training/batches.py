@@ -121,7 +121,6 @@ def make_buckets(
     target_lengths: np.ndarray,
     tokens_per_batch: int,
     num_buckets: int = 8,
-    multiple_of: int = 1,
 ) -> list[Bucket]:
     """Chooses the shapes of batches for which an epoch computes the fewest positions.
 
@@ -134,9 +133,8 @@ def make_buckets(
         source_lengths: tokens of each source row, `(pairs,)`.
         target_lengths: tokens of each target row, `(pairs,)`.
         tokens_per_batch: the most that `batch_size * max(source_length, target_length)` may be,
-            unless `multiple_of` rows are already more.
+            unless one row is already more.
         num_buckets: the most buckets that are made. Each costs a compilation.
-        multiple_of: batch sizes are multiples of it; the number of replicas.
 
     Returns:
         The buckets, from the shortest to the longest.
@@ -150,11 +148,7 @@ def make_buckets(
     [Bucket(source_length=3, target_length=3, batch_size=3, num_batches=1),
      Bucket(source_length=9, target_length=8, batch_size=1, num_batches=1)]
     """
-    for name, value in (
-        ("tokens_per_batch", tokens_per_batch),
-        ("num_buckets", num_buckets),
-        ("multiple_of", multiple_of),
-    ):
+    for name, value in (("tokens_per_batch", tokens_per_batch), ("num_buckets", num_buckets)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, received {value}")
 
@@ -165,7 +159,7 @@ def make_buckets(
     longest_target = np.zeros_like(keys)
     np.maximum.at(longest_source, key_of_pair, source_lengths)
     np.maximum.at(longest_target, key_of_pair, target_lengths)
-    batch_sizes = np.maximum(tokens_per_batch // keys // multiple_of, 1) * multiple_of
+    batch_sizes = np.maximum(tokens_per_batch // keys, 1)
 
     # cost[i, j] is that of one bucket for keys[i:j]. An empty bucket costs nothing, hence *at most*
     # num_buckets buckets.
@@ -198,7 +192,7 @@ def make_buckets(
                 Bucket(
                     source_length=int(longest_source[begin:end].max()),
                     target_length=int(longest_target[begin:end].max()),
-                    batch_size=int(_ceil_to(-(-pairs // num_batches), multiple_of)),
+                    batch_size=int(-(-pairs // num_batches)),
                     num_batches=int(num_batches),
                 )
             )
@@ -219,11 +213,9 @@ def padding_share(pairs: EncodedPairs, buckets: list[Bucket]) -> float:
     return 1 - (len(pairs.source.ids) + len(pairs.target.ids)) / positions
 
 
-def steps_per_epoch(
-    pairs: EncodedPairs, *, tokens_per_batch: int, num_buckets: int = 8, num_replicas: int = 1
-) -> int:
+def steps_per_epoch(pairs: EncodedPairs, *, tokens_per_batch: int, num_buckets: int = 8) -> int:
     """The number of batches in which `training_dataset` gives every pair once."""
-    buckets = _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas)
+    buckets = _buckets_of(pairs, tokens_per_batch, num_buckets)
     return sum(bucket.num_batches for bucket in buckets)
 
 
@@ -249,7 +241,8 @@ def training_dataset(
         start_id: the token a target begins with.
         num_buckets: see `make_buckets`.
         first_step: the number of batches to skip, at no cost.
-        num_replicas: batch sizes are multiples of it.
+        num_replicas: empty rows fill a batch up to a multiple of it; the pairs in a batch do not
+            depend on it.
 
     Returns:
         A dataset of `({"source": (batch, source_length), "target": (batch, target_length)},
@@ -263,11 +256,11 @@ def training_dataset(
     for name, value in (("seed", seed), ("first_step", first_step)):
         if value < 0:
             raise ValueError(f"{name} must be at least 0, received {value}")
-    buckets = _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas)
+    buckets = _buckets_of(pairs, tokens_per_batch, num_buckets)
     num_pairs, num_batches = len(pairs), sum(bucket.num_batches for bucket in buckets)
     first_epoch, skipped = divmod(first_step, num_batches)
     bucket_of_pair = _constant(_bucket_of_pair(pairs, buckets))
-    cuts = _constant(_cuts(pairs, buckets))
+    cuts = _constant(_cuts(pairs, buckets, num_replicas))
 
     def plan(epoch):
         random = tf.random.stateless_uniform(
@@ -298,7 +291,8 @@ def validation_dataset(
         tokens_per_batch: see `make_buckets`.
         start_id: the token a target begins with.
         num_buckets: see `make_buckets`.
-        num_replicas: batch sizes are multiples of it.
+        num_replicas: empty rows fill a batch up to a multiple of it; the pairs in a batch do not
+            depend on it.
 
     Returns:
         A dataset of known cardinality, of elements as `training_dataset` has them.
@@ -306,9 +300,9 @@ def validation_dataset(
     Raises:
         ValueError: a number is less than 1.
     """
-    buckets = _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas)
+    buckets = _buckets_of(pairs, tokens_per_batch, num_buckets)
     rows = _constant(np.argsort(_bucket_of_pair(pairs, buckets), kind="stable"))
-    cuts = _cuts(pairs, buckets)
+    cuts = _cuts(pairs, buckets, num_replicas)
     return _assembled(_planned(rows, cuts), pairs, start_id, len(cuts))
 
 
@@ -318,14 +312,8 @@ def _constant(array):
         return tf.constant(array)
 
 
-def _buckets_of(pairs, tokens_per_batch, num_buckets, num_replicas):
-    return make_buckets(
-        pairs.source.lengths,
-        pairs.target.lengths,
-        tokens_per_batch,
-        num_buckets=num_buckets,
-        multiple_of=num_replicas,
-    )
+def _buckets_of(pairs, tokens_per_batch, num_buckets):
+    return make_buckets(pairs.source.lengths, pairs.target.lengths, tokens_per_batch, num_buckets)
 
 
 def _bucket_of_pair(pairs, buckets):
@@ -333,17 +321,23 @@ def _bucket_of_pair(pairs, buckets):
     return np.searchsorted(longest, np.maximum(pairs.source.lengths, pairs.target.lengths))
 
 
-def _cuts(pairs, buckets):
+def _cuts(pairs, buckets, num_replicas):
     """Where to cut the pairs, sorted by bucket, into batches.
 
     Returns:
-        `(batches, 5)`: begin, end, batch_size, source_length, target_length.
+        `(batches, 5)`: begin, end, rows, source_length, target_length.
+
+    Raises:
+        ValueError: `num_replicas` is less than 1.
     """
+    if num_replicas < 1:
+        raise ValueError(f"num_replicas must be at least 1, received {num_replicas}")
     ends = np.cumsum(np.bincount(_bucket_of_pair(pairs, buckets)))
     cuts = []
     begin = 0
     for bucket, end in zip(buckets, ends):
-        shape = (bucket.batch_size, bucket.source_length, bucket.target_length)
+        rows = _ceil_to(bucket.batch_size, num_replicas)
+        shape = (rows, bucket.source_length, bucket.target_length)
         for first in range(begin, end, bucket.batch_size):
             cuts.append((first, min(first + bucket.batch_size, end), *shape))
         begin = end

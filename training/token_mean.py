@@ -54,7 +54,9 @@ class TokenMeanTraining(keras.Model):
             # Now every replica holds the whole gradient, and the optimizer will add them up.
             gradients = [whole / replicas.num_replicas_in_sync for whole in gradients]
         self.optimizer.apply(gradients, variables)
-        self.mean_loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
+        # Keras logs what the first replica returns, so each returns the mean of all.
+        all_loss = replicas.all_reduce(tf.distribute.ReduceOp.SUM, loss)
+        self.mean_loss.update_state(all_loss, all_tokens)
         return {"loss": self.mean_loss.result()}
 
     def test_step(self, data):

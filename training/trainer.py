@@ -55,11 +55,9 @@ def train(recipe, train_pairs, valid_pairs, model_dir, devices=None):
     _report_pairs("train", encoded)
     _report_pairs("valid", encoded_valid)
 
-    batching = dict(
-        tokens_per_batch=training.tokens_per_batch,
-        num_buckets=training.num_buckets,
-        num_replicas=strategy.num_replicas_in_sync,
-    )
+    batching = dict(tokens_per_batch=training.tokens_per_batch, num_buckets=training.num_buckets)
+    steps = steps_per_epoch(encoded, **batching)
+    batching["num_replicas"] = strategy.num_replicas_in_sync
     with strategy.scope():
         policy = "mixed_bfloat16" if training.precision == "bfloat16" else "float32"
         transformer = build_transformer(config, dtype=policy)
@@ -73,7 +71,7 @@ def train(recipe, train_pairs, valid_pairs, model_dir, devices=None):
         progress = restore_training_state(model_dir, model)
     _say(
         f"{transformer.count_params():,} parameters, {strategy.num_replicas_in_sync} device(s), "
-        f"{steps_per_epoch(encoded, **batching):,} steps an epoch"
+        f"{steps:,} steps an epoch"
     )
     if progress.step >= training.steps:
         _say(f"all {training.steps:,} steps are done already")

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from ..masks import causal_mask, combine, implicit_mask
+from ..masks import implicit_mask
 from .transformer_layer import TransformerLayer
 
 
@@ -32,7 +32,7 @@ class DecoderLayer(TransformerLayer):
             they are not given.
 
     Returns:
-        The shape of the target, with its mask.
+        The shape of the target, with its implicit mask.
 
     One position after another, `init_cache` and `project_source` prepare what `step` attends to; the steps' outputs
     equal the rows of one call.
@@ -69,12 +69,10 @@ class DecoderLayer(TransformerLayer):
                 f"received {'None' if source is None else 'one'}"
             )
         target_mask = implicit_mask(target) if target_mask is None else target_mask
-        self_mask = combine(
-            causal_mask(ops.shape(target)[1]),
-            None if target_mask is None else ops.expand_dims(target_mask, 1),
-        )
         hidden = self.attention_residual.enter(target)
-        hidden = self.attention(hidden, hidden, attention_mask=self_mask, training=training)
+        hidden = self.attention(
+            hidden, hidden, value_mask=target_mask, use_causal_mask=True, training=training
+        )
         target = self.attention_residual(target, hidden, training=training)
         if source is not None:
             hidden = self.source_attention(

@@ -1,9 +1,8 @@
 """One layer of the encoder (section 3.1 of the paper)."""
 
 import keras
-from keras import ops
 
-from ..masks import combine, implicit_mask
+from ..masks import implicit_mask
 from .transformer_layer import TransformerLayer
 
 
@@ -52,10 +51,9 @@ class EncoderLayer(TransformerLayer):
 
     def call(self, inputs, mask=None, attention_mask=None, training=None):
         mask = implicit_mask(inputs) if mask is None else mask
-        mask = None if mask is None else ops.expand_dims(mask, 1)
         hidden = self.attention_residual.enter(inputs)
         hidden = self.attention(
-            hidden, hidden, attention_mask=combine(mask, attention_mask), training=training
+            hidden, hidden, value_mask=mask, attention_mask=attention_mask, training=training
         )
         inputs = self.attention_residual(inputs, hidden, training=training)
         hidden = self.feed_forward(self.feed_forward_residual.enter(inputs))

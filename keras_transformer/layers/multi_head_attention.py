@@ -30,7 +30,7 @@ class MultiHeadAttention(keras.layers.Layer):
         value: (batch, source length, any width).
         key: as `value`, which stands in for it if None.
         query_mask, value_mask, key_mask: bool (batch, length), True = a real token; Keras' implicit masks are
-            taken where they are not given. The query's mask is passed on with the output.
+            taken where they are not given. The query's implicit mask is passed on with the output.
         attention_mask: bool, broadcast to (batch, target length, source length), True = attend.
         use_causal_mask: whether a position sees only itself and what is before it.
         return_attention_scores: whether to return the attention weights too, as Keras does.
@@ -167,7 +167,8 @@ class MultiHeadAttention(keras.layers.Layer):
         if mask is None:
             weights = ops.softmax(scores)
         else:
-            mask = ops.expand_dims(mask, 1)
+            # For all heads alike, with or without a batch dimension.
+            mask = ops.expand_dims(mask, -3)
             weights = ops.softmax(ops.where(mask, scores, _MASKED))
             # Where all is masked softmax is uniform; zeros instead.
             weights = ops.where(mask, weights, 0.0)
@@ -187,7 +188,19 @@ class MultiHeadAttention(keras.layers.Layer):
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         return query_shape
 
-    def compute_output_spec(self, query, value, key=None, return_attention_scores=False, **kwargs):
+    def compute_output_spec(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+        training=None,
+    ):
         output = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output

@@ -86,13 +86,13 @@ class PositionalEmbedding(keras.layers.Layer):
                     f"sequences must not be longer than max_length={self.max_length}; received length {length}"
                 )
             positions = ops.arange(length, dtype="int32")[None, :]
-        tokens = ops.take(self.token_table, inputs, axis=0)
+        tokens = ops.cast(ops.take(self.token_table, inputs, axis=0), "float32")
         embedded = tokens * self.d_model**0.5 + self._encode_positions(positions)
         return self.sum_dropout(ops.cast(embedded, self.compute_dtype), training=training)
 
     def _encode_positions(self, positions):
         if self.positions == "learned":
-            return ops.take(self.position_table, positions, axis=0)
+            return ops.cast(ops.take(self.position_table, positions, axis=0), "float32")
         exponents = ops.arange(0, self.d_model, 2, dtype="float32") / self.d_model
         angles = ops.cast(positions, "float32")[..., None] * ops.power(10000.0, -exponents)
         interleaved = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)

@@ -114,6 +114,24 @@ class Transformer(keras.Model):
             "source_mask": source_mask,
         }
 
+    def grow_state(self, state, num_tokens):
+        """The state with room for `num_tokens` more, where shapes may change between two steps."""
+
+        def grow(tensor, size):
+            batch_size, rows, _, *width = ops.shape(tensor)
+            room = ops.zeros((batch_size, rows, size, *width), dtype=tensor.dtype)
+            return ops.concatenate([tensor, room], axis=2)
+
+        beam_size = state["ancestors"].shape[1]
+        return {
+            **state,
+            "ancestors": grow(state["ancestors"], num_tokens),
+            "caches": [
+                tuple(grow(tensor, num_tokens * beam_size) for tensor in cache)
+                for cache in state["caches"]
+            ],
+        }
+
     def decode_step(self, token_ids, parents, position, state):
         """Decodes one more token of every hypothesis: the step function of `keras_transformer.decoding`.
 

@@ -1,0 +1,78 @@
+"""What several test files share: a translator that was trained for seconds on invented sentences."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.config import DecodingConfig, TokenizerConfig, TransformerConfig
+from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.models import build_transformer
+from keras_transformer.training.recipe import TrainingConfig
+from keras_transformer.training.vocabulary import train_tokenizer
+
+SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}
+VERBS = {"sees": "sieht", "buys": "kauft", "paints": "malt", "greets": "grüßt"}
+OBJECTS = {"a tree": "einen Baum", "two apples": "zwei Äpfel", "the bridge": "die Brücke"}
+
+
+def sentence_pairs():
+    return [
+        (f"{subject} {verb} {thing}.", f"{SUBJECTS[subject]} hat {OBJECTS[thing]}, {VERBS[verb]}!")
+        for subject in SUBJECTS
+        for verb in VERBS
+        for thing in OBJECTS
+    ]
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tmp_path_factory):
+    """Path of a model directory with a BPE tokenizer; its model knows `sentence_pairs` by heart."""
+    return make_model_dir(tmp_path_factory.mktemp("models") / "tiny", "bpe", 320, epochs=120)
+
+
+@pytest.fixture(scope="session")
+def wordpiece_model_dir(tmp_path_factory):
+    """Path of a model directory with a WordPiece tokenizer; its model has learned nothing."""
+    return make_model_dir(tmp_path_factory.mktemp("models") / "wordpiece", "wordpiece", 90, epochs=0)
+
+
+def make_model_dir(path, kind, vocab_size, epochs):
+    # Before the tokenizer is made: TensorFlow drops SentencePiece models when a seed is set.
+    keras.utils.set_random_seed(1)
+    pairs = sentence_pairs()
+    tokenizer = train_tokenizer([text for pair in pairs for text in pair], kind, vocab_size)
+    config = TransformerConfig(
+        source_vocab_size=tokenizer.vocab_size,
+        target_vocab_size=tokenizer.vocab_size,
+        num_layers=1,
+        d_model=64,
+        d_ff=128,
+        num_heads=2,
+        dropout=0.0,
+        max_length=64,
+    )
+    model = build_transformer(config, dtype="float32")
+    if epochs:
+        source, labels = (padded_ids(tokenizer, texts) for texts in zip(*pairs))
+        starts = np.full((len(labels), 1), tokenizer.start_id, "int32")
+        target = np.concatenate([starts, labels[:, :-1]], axis=1)
+        model.compile(keras.optimizers.Adam(3e-3), MaskedLabelSmoothedCrossentropy(0.1))
+        inputs = {"source": source, "target": target}
+        model.fit(inputs, labels, batch_size=len(pairs), epochs=epochs, verbose=0)
+    path.mkdir()
+    tokenizer.save(path / tokenizer.filename)
+    model_dir = ModelDir(path)
+    model_dir.write_config(
+        config, TokenizerConfig(kind, tokenizer.vocab_size), DecodingConfig(), TrainingConfig()
+    )
+    model.save_weights(model_dir.best_path)
+    return path
+
+
+def padded_ids(tokenizer, texts):
+    rows = [[*ids, tokenizer.end_id] for ids in tokenizer.tokenize(list(texts)).to_list()]
+    padded = np.zeros((len(rows), max(map(len, rows))), "int32")
+    for row, ids in zip(padded, rows):
+        row[: len(ids)] = ids
+    return padded

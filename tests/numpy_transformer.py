@@ -1,0 +1,149 @@
+"""The paper's formulas in plain NumPy and float64, head by head and row by row: what the layers must equal."""
+
+import math
+
+import numpy as np
+from keras import ops
+
+
+def randomize(layer, seed=0):
+    """Random numbers in every weight, so that biases and normalisations matter too."""
+    generator = np.random.default_rng(seed)
+    for variable in layer.trainable_variables:
+        values = generator.normal(scale=0.4, size=variable.shape)
+        variable.assign(values + (1.0 if variable.name == "gamma" else 0.0))
+    return layer
+
+
+def array(tensor):
+    """A tensor or variable as float64."""
+    return np.asarray(ops.convert_to_numpy(tensor), "float64")
+
+
+def dense(layer, x):
+    projected = x @ array(layer.kernel)
+    return projected + array(layer.bias) if layer.use_bias else projected
+
+
+def multi_head_attention(layer, query, value, key=None, mask=None):
+    """The output and the weights. Rows attend to what `mask` lets through, or get zeros."""
+    key = value if key is None else key
+    key_dim, value_dim = layer.key_dim, layer.value_dim or layer.key_dim
+    batch, target_length, source_length = len(query), query.shape[1], value.shape[1]
+    mask = np.broadcast_to(True if mask is None else mask, (batch, target_length, source_length))
+    queries, keys = dense(layer.query_dense, query), dense(layer.key_dense, key)
+    values = dense(layer.value_dense, value)
+    weights = np.zeros((batch, layer.num_heads, target_length, source_length))
+    heads = np.zeros((batch, target_length, layer.num_heads * value_dim))
+    for b in range(batch):
+        for head in range(layer.num_heads):
+            of_key = slice(head * key_dim, (head + 1) * key_dim)
+            of_value = slice(head * value_dim, (head + 1) * value_dim)
+            for row in range(target_length):
+                attended = np.flatnonzero(mask[b, row])
+                if len(attended) == 0:
+                    continue
+                scores = keys[b, attended, of_key] @ queries[b, row, of_key] / math.sqrt(key_dim)
+                exponentials = np.exp(scores - scores.max())
+                weights[b, head, row, attended] = exponentials / exponentials.sum()
+                heads[b, row, of_value] = weights[b, head, row] @ values[b, :, of_value]
+    return dense(layer.output_dense, heads), weights
+
+
+def layer_norm(layer, x):
+    centered = x - x.mean(axis=-1, keepdims=True)
+    variance = (centered**2).mean(axis=-1, keepdims=True)
+    normalized = centered / np.sqrt(variance + layer.epsilon)
+    return normalized * array(layer.gamma) + array(layer.beta)
+
+
+def residual(layer, x, sublayer):
+    if layer.norm_first:
+        return x + sublayer(layer_norm(layer.norm, x))
+    return layer_norm(layer.norm, x + sublayer(x))
+
+
+def feed_forward(layer, x):
+    """With the paper's activation, ReLU."""
+    return dense(layer.output_dense, np.maximum(dense(layer.hidden_dense, x), 0.0))
+
+
+def encoder_layer(layer, x, mask=None):
+    """`mask` is (batch, length), True = a real token."""
+    mask = None if mask is None else mask[:, None, :]
+    x = residual(
+        layer.attention_residual,
+        x,
+        lambda hidden: multi_head_attention(layer.attention, hidden, hidden, mask=mask)[0],
+    )
+    return residual(layer.feed_forward_residual, x, lambda h: feed_forward(layer.feed_forward, h))
+
+
+def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None):
+    """Masks are (batch, length), True = a real token."""
+    mask = np.tril(np.ones((x.shape[1], x.shape[1]), bool))
+    if target_mask is not None:
+        mask = mask & target_mask[:, None, :]
+    x = residual(
+        layer.attention_residual,
+        x,
+        lambda hidden: multi_head_attention(layer.attention, hidden, hidden, mask=mask)[0],
+    )
+    if source is not None:
+        mask = None if source_mask is None else source_mask[:, None, :]
+        x = residual(
+            layer.source_attention_residual,
+            x,
+            lambda h: multi_head_attention(layer.source_attention, h, source, mask=mask)[0],
+        )
+    return residual(layer.feed_forward_residual, x, lambda h: feed_forward(layer.feed_forward, h))
+
+
+def encoder(layer, x, mask=None):
+    for one in layer.layers:
+        x = encoder_layer(one, x, mask)
+    return layer_norm(layer.final_norm, x) if layer.norm_first else x
+
+
+def decoder(layer, x, source=None, target_mask=None, source_mask=None):
+    for one in layer.layers:
+        x = decoder_layer(one, x, source, target_mask, source_mask)
+    return layer_norm(layer.final_norm, x) if layer.norm_first else x
+
+
+def sinusoids(length, d_model):
+    """Section 3.5, one number at a time."""
+    table = np.zeros((length, d_model))
+    for position in range(length):
+        for i in range(d_model // 2):
+            angle = position / 10000 ** (2 * i / d_model)
+            table[position, 2 * i] = math.sin(angle)
+            table[position, 2 * i + 1] = math.cos(angle)
+    return table
+
+
+def positional_embedding(layer, token_ids):
+    length = token_ids.shape[1]
+    if layer.positions == "learned":
+        positions = array(layer.position_table)[:length]
+    else:
+        positions = sinusoids(length, layer.d_model)
+    return array(layer.token_table)[token_ids] * math.sqrt(layer.d_model) + positions
+
+
+def transformer(model, source, target):
+    """Logits of token ids, by Figure 1."""
+    source_mask, target_mask = source != 0, target != 0
+    encoded = encoder(
+        model.encoder, positional_embedding(model.source_embedding, source), source_mask
+    )
+    decoded = decoder(
+        model.decoder,
+        positional_embedding(model.target_embedding, target),
+        encoded,
+        target_mask,
+        source_mask,
+    )
+    if model.output_dense is None:
+        return decoded @ array(model.target_embedding.token_table).T
+    return dense(model.output_dense, decoded)

@@ -1,0 +1,314 @@
+"""FeedForward, Residual, encoder and decoder layers and their stacks against NumPy; steps against calls."""
+
+import keras
+import numpy as np
+import numpy_transformer as reference
+import pytest
+from keras import ops
+
+from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
+from keras_transformer.layers.residual import Residual
+from keras_transformer.masks import causal_mask, implicit_mask
+
+BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 4, 6
+SIZES = dict(num_heads=3, d_ff=9, key_dim=4, value_dim=5)
+TARGET_IDS = np.array([[3, 1, 4, 1, 0], [5, 9, 2, 0, 0]])
+SOURCE_IDS = np.array([[2, 7, 0, 0], [1, 8, 2, 8]])
+TARGET_MASK, SOURCE_MASK = TARGET_IDS != 0, SOURCE_IDS != 0
+TARGET_ROWS = np.random.default_rng(0).normal(size=(BATCH, TARGET, D_MODEL)).astype("float32")
+# The source may be of another width than the target.
+SOURCE_ROWS = np.random.default_rng(1).normal(size=(BATCH, SOURCE, 8)).astype("float32")
+TOLERANCE = 2e-5
+
+both_norms = pytest.mark.parametrize("norm_first", [False, True])
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def assert_close(tensor, expected):
+    np.testing.assert_allclose(numpy(tensor), expected, atol=TOLERANCE)
+
+
+def built(layer, *shapes):
+    layer.build(*shapes)
+    return reference.randomize(layer)
+
+
+def embedded(token_ids, width, seed=0):
+    """Rows with Keras' implicit mask."""
+    keras.utils.set_random_seed(seed)
+    return keras.layers.Embedding(10, width, "normal", mask_zero=True)(token_ids)
+
+
+# The parts.
+
+
+def test_feed_forward_by_hand():
+    # max(0, (1, 2) W1 + b1) = max(0, (1 + 2, -1 + 0.5)) = (3, 0); times W2 plus b2: (3 * 2 + 1, 3 + 0).
+    layer = FeedForward(2)
+    layer.build((None, 2))
+    layer.set_weights(
+        [
+            np.array([[1.0, -1.0], [1.0, 0.0]]),
+            np.array([0.0, 0.5]),
+            np.array([[2.0, 1.0], [50.0, 50.0]]),
+            np.array([1.0, 0.0]),
+        ]
+    )
+    assert numpy(layer(np.array([[1.0, 2.0]], "float32"))).tolist() == [[7.0, 3.0]]
+
+
+def test_feed_forward_equals_numpy():
+    layer = built(FeedForward(9), TARGET_ROWS.shape)
+    assert_close(layer(TARGET_ROWS), reference.feed_forward(layer, TARGET_ROWS))
+
+
+def test_feed_forward_takes_an_activation_by_name():
+    layer = built(FeedForward(9, activation="tanh"), TARGET_ROWS.shape)
+    hidden = np.tanh(reference.dense(layer.hidden_dense, TARGET_ROWS))
+    assert_close(layer(TARGET_ROWS), reference.dense(layer.output_dense, hidden))
+
+
+def test_post_norm_residual_by_hand():
+    # (1, 3) + (1, 3) = (2, 6): mean 4, deviation 2, normalised (-1, 1); times gamma 2 plus beta 1.
+    layer = Residual(epsilon=0.0)
+    layer.build((None, 2))
+    layer.norm.set_weights([np.full(2, 2.0), np.full(2, 1.0)])
+    x = np.array([[1.0, 3.0]], "float32")
+    assert layer.enter(x) is x
+    assert_close(layer(x, x), [[-1.0, 3.0]])
+
+
+def test_pre_norm_residual_by_hand():
+    # Into the sublayer goes (1, 3) normalised, (-1, 1), times 2 plus 1; the sum stays as it is.
+    layer = Residual(norm_first=True, epsilon=0.0)
+    layer.build((None, 2))
+    layer.norm.set_weights([np.full(2, 2.0), np.full(2, 1.0)])
+    x = np.array([[1.0, 3.0]], "float32")
+    assert_close(layer.enter(x), [[-1.0, 3.0]])
+    assert_close(layer(x, np.array([[10.0, 20.0]], "float32")), [[11.0, 23.0]])
+
+
+@both_norms
+def test_the_sublayer_output_is_dropped_out_before_the_sum_in_training_alone(norm_first):
+    # Of ones at rate 0.5, 0 or 2 is left; pre-norm shows the sum itself.
+    keras.utils.set_random_seed(0)
+    layer = built(Residual(dropout=0.5, norm_first=norm_first), (None, 400))
+    zeros, ones = np.zeros((1, 400), "float32"), np.ones((1, 400), "float32")
+    outputs = numpy(layer(zeros, ones, training=True))
+    if norm_first:
+        assert set(np.unique(outputs)) == {0.0, 2.0}
+    else:
+        normalized = (outputs[0] - numpy(layer.norm.beta)) / numpy(layer.norm.gamma)
+        assert len(np.unique(normalized.round(3))) == 2
+
+
+@both_norms
+def test_residual_without_training_equals_numpy(norm_first):
+    layer = built(Residual(dropout=0.5, norm_first=norm_first), TARGET_ROWS.shape)
+    output = layer(TARGET_ROWS, ops.sin(layer.enter(TARGET_ROWS)))
+    assert_close(output, reference.residual(layer, TARGET_ROWS, np.sin))
+
+
+# The layers and the stacks.
+
+
+@both_norms
+def test_encoder_layer_equals_numpy(norm_first):
+    layer = built(EncoderLayer(**SIZES, norm_first=norm_first), TARGET_ROWS.shape)
+    assert_close(layer(TARGET_ROWS), reference.encoder_layer(layer, TARGET_ROWS))
+    expected = reference.encoder_layer(layer, TARGET_ROWS, TARGET_MASK)
+    assert_close(layer(TARGET_ROWS, mask=TARGET_MASK), expected)
+    # The same mask, given as an attention mask, and with half of it in each.
+    assert_close(layer(TARGET_ROWS, attention_mask=TARGET_MASK[:, None, :]), expected)
+    first = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]], bool)
+    second = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 0, 1]], bool)
+    output = layer(TARGET_ROWS, mask=first, attention_mask=second[:, None, :])
+    assert_close(output, expected)
+
+
+@both_norms
+@pytest.mark.parametrize("with_source", [False, True])
+def test_decoder_layer_equals_numpy(norm_first, with_source):
+    shapes = [TARGET_ROWS.shape, SOURCE_ROWS.shape] if with_source else [TARGET_ROWS.shape]
+    rows = [TARGET_ROWS, SOURCE_ROWS] if with_source else [TARGET_ROWS]
+    layer = built(DecoderLayer(**SIZES, norm_first=norm_first), *shapes)
+    assert_close(layer(*rows), reference.decoder_layer(layer, *rows))
+    masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK if with_source else None)
+    assert_close(layer(*rows, **masks), reference.decoder_layer(layer, *rows, **masks))
+
+
+@both_norms
+def test_encoder_equals_numpy(norm_first):
+    layer = built(Encoder(num_layers=3, **SIZES, norm_first=norm_first), TARGET_ROWS.shape)
+    expected = reference.encoder(layer, TARGET_ROWS, TARGET_MASK)
+    assert_close(layer(TARGET_ROWS, mask=TARGET_MASK), expected)
+    assert (layer.final_norm is not None) == norm_first
+
+
+@both_norms
+def test_decoder_equals_numpy(norm_first):
+    layer = built(
+        Decoder(num_layers=3, **SIZES, norm_first=norm_first), TARGET_ROWS.shape, SOURCE_ROWS.shape
+    )
+    masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK)
+    expected = reference.decoder(layer, TARGET_ROWS, SOURCE_ROWS, **masks)
+    assert_close(layer(TARGET_ROWS, SOURCE_ROWS, **masks), expected)
+    assert (layer.final_norm is not None) == norm_first
+
+
+# Masks and causality.
+
+
+@both_norms
+@pytest.mark.parametrize("stack", [False, True])
+def test_the_encoder_honours_implicit_masks_and_passes_them_on(norm_first, stack):
+    arguments = dict(**SIZES, norm_first=norm_first)
+    layer = Encoder(2, **arguments) if stack else EncoderLayer(**arguments)
+    rows = embedded(TARGET_IDS, D_MODEL)
+    layer = built(layer, rows.shape)
+    expected = numpy(layer(numpy(rows), mask=TARGET_MASK))
+    attention_mask = np.ones((TARGET, TARGET), bool)
+    for arguments in ({}, {"attention_mask": attention_mask}):
+        output = layer(rows, **arguments)
+        np.testing.assert_array_equal(numpy(output), expected)
+        np.testing.assert_array_equal(numpy(implicit_mask(output)), TARGET_MASK)
+    all_real = np.ones((BATCH, TARGET), bool)
+    np.testing.assert_array_equal(numpy(layer(rows, mask=all_real)), numpy(layer(numpy(rows))))
+
+
+@both_norms
+@pytest.mark.parametrize("stack", [False, True])
+def test_the_decoder_honours_implicit_masks_and_passes_them_on(norm_first, stack):
+    arguments = dict(**SIZES, norm_first=norm_first)
+    target, source = embedded(TARGET_IDS, D_MODEL), embedded(SOURCE_IDS, 8, seed=1)
+    layer = Decoder(2, **arguments) if stack else DecoderLayer(**arguments)
+    layer = built(layer, target.shape, source.shape)
+    output = layer(target, source)
+    given = layer(numpy(target), numpy(source), target_mask=TARGET_MASK, source_mask=SOURCE_MASK)
+    np.testing.assert_array_equal(numpy(output), numpy(given))
+    np.testing.assert_array_equal(numpy(implicit_mask(output)), TARGET_MASK)
+    all_real = layer(
+        target,
+        source,
+        target_mask=np.ones(TARGET_IDS.shape, bool),
+        source_mask=np.ones(SOURCE_IDS.shape, bool),
+    )
+    np.testing.assert_array_equal(numpy(all_real), numpy(layer(numpy(target), numpy(source))))
+    # One tensor alone.
+    layer = Decoder(2, **arguments) if stack else DecoderLayer(**arguments)
+    layer = built(layer, target.shape)
+    output = layer(target)
+    given = layer(numpy(target), target_mask=TARGET_MASK)
+    np.testing.assert_array_equal(numpy(output), numpy(given))
+    np.testing.assert_array_equal(numpy(implicit_mask(output)), TARGET_MASK)
+
+
+@both_norms
+def test_what_is_masked_changes_no_real_position(norm_first):
+    arguments = dict(num_layers=2, **SIZES, norm_first=norm_first)
+    encoder = built(Encoder(**arguments), TARGET_ROWS.shape)
+    decoder = built(Decoder(**arguments), TARGET_ROWS.shape, SOURCE_ROWS.shape)
+    target = np.where(TARGET_MASK[..., None], TARGET_ROWS, 1e3).astype("float32")
+    source = np.where(SOURCE_MASK[..., None], SOURCE_ROWS, -1e3).astype("float32")
+    masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK)
+    for output, changed in (
+        (encoder(TARGET_ROWS, mask=TARGET_MASK), encoder(target, mask=TARGET_MASK)),
+        (decoder(TARGET_ROWS, SOURCE_ROWS, **masks), decoder(target, source, **masks)),
+    ):
+        np.testing.assert_array_equal(numpy(changed)[TARGET_MASK], numpy(output)[TARGET_MASK])
+
+
+@both_norms
+@pytest.mark.parametrize("with_source", [False, True])
+def test_what_comes_later_changes_nothing(norm_first, with_source):
+    source = [SOURCE_ROWS] if with_source else []
+    layer = Decoder(2, **SIZES, norm_first=norm_first)
+    layer = built(layer, TARGET_ROWS.shape, *[rows.shape for rows in source])
+    output = numpy(layer(TARGET_ROWS, *source))
+    for position in range(TARGET):
+        changed = TARGET_ROWS.copy()
+        changed[:, position + 1 :] = 7.0
+        changed_output = numpy(layer(changed, *source))[:, : position + 1]
+        np.testing.assert_array_equal(changed_output, output[:, : position + 1])
+
+
+# Step by step.
+
+
+@both_norms
+@pytest.mark.parametrize("with_source", [False, True])
+@pytest.mark.parametrize("stack", [False, True])
+def test_steps_equal_one_call(norm_first, with_source, stack):
+    arguments = dict(**SIZES, norm_first=norm_first)
+    layer = Decoder(2, **arguments) if stack else DecoderLayer(**arguments)
+    source = [SOURCE_ROWS] if with_source else []
+    layer = built(layer, TARGET_ROWS.shape, *[rows.shape for rows in source])
+    whole = numpy(layer(TARGET_ROWS, *source, source_mask=SOURCE_MASK if with_source else None))
+    source_cache = layer.project_source(ops.convert_to_tensor(SOURCE_ROWS)) if with_source else None
+    cache = layer.init_cache(BATCH, TARGET)
+    for position in range(TARGET):
+        output, cache = layer.step(
+            ops.convert_to_tensor(TARGET_ROWS[:, position : position + 1]),
+            cache,
+            position,
+            causal_mask(TARGET)[:, position : position + 1],
+            source_cache,
+            SOURCE_MASK if with_source else None,
+        )
+        assert_close(output, whole[:, position : position + 1])
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("layer_class", [EncoderLayer, DecoderLayer])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(num_heads=0, d_ff=4), "num_heads must be positive; received num_heads=0"),
+        (dict(num_heads=1, d_ff=0), "d_ff must be positive; received d_ff=0"),
+        (dict(num_heads=1, d_ff=4, key_dim=0), "key_dim must be positive; received key_dim=0"),
+        (dict(num_heads=1, d_ff=4, value_dim=-2), "value_dim must be positive; received value_dim=-2"),
+        (
+            dict(num_heads=1, d_ff=4, dropout=1.0),
+            "dropout must be at least 0 and below 1; received dropout=1.0",
+        ),
+        (
+            dict(num_heads=1, d_ff=4, attention_dropout=-0.1),
+            "attention_dropout must be at least 0 and below 1; received attention_dropout=-0.1",
+        ),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(layer_class, arguments, message):
+    with pytest.raises(ValueError) as error:
+        layer_class(**arguments)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("stack_class", [Encoder, Decoder])
+def test_a_stack_of_no_layers_is_refused(stack_class):
+    with pytest.raises(ValueError, match="num_layers must be positive; received num_layers=0"):
+        stack_class(num_layers=0, num_heads=1, d_ff=4)
+
+
+def test_feed_forward_of_no_width_is_refused():
+    with pytest.raises(ValueError, match="d_ff must be positive; received d_ff=0"):
+        FeedForward(0)
+
+
+@pytest.mark.parametrize("layer_class", [EncoderLayer, DecoderLayer])
+def test_heads_that_do_not_divide_d_model_are_refused(layer_class):
+    with pytest.raises(ValueError, match="num_heads must divide d_model=6 .* received num_heads=4"):
+        layer_class(num_heads=4, d_ff=4)(TARGET_ROWS)
+
+
+def test_a_source_is_given_always_or_never():
+    with_source, without = DecoderLayer(**SIZES), DecoderLayer(**SIZES)
+    with_source(TARGET_ROWS, SOURCE_ROWS), without(TARGET_ROWS)
+    with pytest.raises(ValueError, match="built with one and received None"):
+        with_source(TARGET_ROWS)
+    with pytest.raises(ValueError, match="built without one and received one"):
+        without(TARGET_ROWS, SOURCE_ROWS)

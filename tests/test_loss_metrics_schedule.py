@@ -1,0 +1,326 @@
+"""Loss, metrics and schedule against numbers worked out by hand and the plain formulas in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import (
+    MaskedAccuracy,
+    MaskedLabelSmoothedCrossentropy,
+    Perplexity,
+    WarmupInverseSqrt,
+)
+
+LABELS = np.array([[3, 1, 4, 0], [2, 0, 0, 0], [5, 1, 2, 6]])
+LOGITS = np.random.default_rng(0).normal(scale=3.0, size=(3, 4, 7)).astype("float32")
+NUM_TOKENS = 8
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, "float64")
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def token_losses(labels, logits, label_smoothing):
+    """The definition: cross-entropy against smoothed one-hot rows; 0 at padding."""
+    vocab_size = logits.shape[-1]
+    targets = (1 - label_smoothing) * np.eye(vocab_size)[labels] + label_smoothing / vocab_size
+    return np.where(labels != 0, -(targets * log_softmax(logits)).sum(axis=-1), 0.0)
+
+
+def mean_loss(labels, logits, label_smoothing):
+    return token_losses(labels, logits, label_smoothing).sum() / max(1, (labels != 0).sum())
+
+
+def gradient(function, x):
+    """Of a scalar function of one tensor, by the backend's automatic differentiation."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return np.asarray(jax.grad(function)(x))
+    import tensorflow as tf
+
+    x = tf.convert_to_tensor(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x).numpy()
+
+
+# The loss.
+
+
+def test_loss_by_hand():
+    # Logits (0, ln 2, 0, 0): probabilities (1, 2, 1, 1) / 5. Smoothed by 0.1 over four tokens, label 1 has
+    # 0.925 and each other 0.025. Loss: 0.925 ln(5/2) + 3 * 0.025 ln 5 = 0.9682768.
+    # The second token is padding and counts nothing.
+    logits = np.log([[[1.0, 2.0, 1.0, 1.0], [9.0, 1.0, 1.0, 1.0]]]).astype("float32")
+    loss = MaskedLabelSmoothedCrossentropy(label_smoothing=0.1)
+    assert float(loss(np.array([[1, 0]]), logits)) == pytest.approx(0.9682768, abs=1e-6)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.6])
+def test_loss_equals_numpy_with_smoothed_one_hot_labels(label_smoothing):
+    loss = MaskedLabelSmoothedCrossentropy(label_smoothing)
+    expected = mean_loss(LABELS, LOGITS, label_smoothing)
+    assert float(loss(LABELS, LOGITS)) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_reductions(label_smoothing):
+    expected = token_losses(LABELS, LOGITS, label_smoothing)
+    for reduction, value in (
+        (None, expected),
+        ("none", expected),
+        ("sum", expected.sum()),
+        ("sum_over_batch_size", expected.sum() / NUM_TOKENS),
+    ):
+        loss = MaskedLabelSmoothedCrossentropy(label_smoothing, reduction=reduction)
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(loss(LABELS, LOGITS)), value, rtol=1e-5, atol=1e-6
+        )
+
+
+def test_sample_weights_multiply_sentences_or_tokens():
+    expected = token_losses(LABELS, LOGITS, 0.1)
+    loss = MaskedLabelSmoothedCrossentropy(0.1)
+    of_sentences = np.array([1.0, 0.0, 2.5], "float32")
+    of_tokens = np.random.default_rng(0).random(LABELS.shape).astype("float32")
+    for weights, broadcast in ((of_sentences, of_sentences[:, None]), (of_tokens, of_tokens)):
+        assert float(loss(LABELS, LOGITS, sample_weight=weights)) == pytest.approx(
+            (expected * broadcast).sum() / NUM_TOKENS, rel=1e-5
+        )
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_gradient_equals_automatic_and_numerical_differentiation(label_smoothing):
+    loss = MaskedLabelSmoothedCrossentropy(label_smoothing)
+    by_hand = gradient(lambda logits: loss(LABELS, logits), LOGITS)
+
+    vocab_size = LOGITS.shape[-1]
+    targets = (1 - label_smoothing) * np.eye(vocab_size)[LABELS] + label_smoothing / vocab_size
+    targets = (targets * (LABELS != 0)[..., None]).astype("float32")
+
+    def plain_formula(logits):
+        return -ops.sum(targets * ops.log_softmax(logits)) / NUM_TOKENS
+
+    np.testing.assert_allclose(by_hand, gradient(plain_formula, LOGITS), atol=1e-7)
+
+    numerical = np.zeros(LOGITS.shape)
+    for index in np.ndindex(LOGITS.shape):
+        change = np.zeros(LOGITS.shape)
+        change[index] = 1e-5
+        above, below = LOGITS.astype("float64") + change, LOGITS.astype("float64") - change
+        difference = mean_loss(LABELS, above, label_smoothing) - mean_loss(
+            LABELS, below, label_smoothing
+        )
+        numerical[index] = difference / 2e-5
+    np.testing.assert_allclose(by_hand, numerical, atol=1e-7)
+
+
+def test_the_gradient_carries_the_weights_of_tokens():
+    weights = np.random.default_rng(1).random(LABELS.shape).astype("float32")
+    losses = MaskedLabelSmoothedCrossentropy(0.1, reduction=None)
+    mean = MaskedLabelSmoothedCrossentropy(0.1)
+    np.testing.assert_allclose(
+        gradient(lambda logits: mean(LABELS, logits, sample_weight=weights), LOGITS),
+        gradient(lambda logits: ops.sum(weights * losses(LABELS, logits)) / NUM_TOKENS, LOGITS),
+        atol=1e-7,
+    )
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("size", [30.0, 1e4])
+def test_extreme_logits_give_the_right_loss_and_gradient(label_smoothing, size):
+    # Sure and right, sure and wrong, all alike.
+    logits = np.array([[[-size, size, -size], [-size, size, -size], [size] * 3]], "float32")
+    labels = np.array([[1, 2, 1]])
+    loss = MaskedLabelSmoothedCrossentropy(label_smoothing, reduction=None)
+    losses = ops.convert_to_numpy(loss(labels, logits))
+    np.testing.assert_allclose(losses, token_losses(labels, logits, label_smoothing), rtol=1e-5)
+    mean = MaskedLabelSmoothedCrossentropy(label_smoothing)
+    targets = (1 - label_smoothing) * np.eye(3)[labels] + label_smoothing / 3
+    expected = (np.exp(log_softmax(logits)) - targets) / 3
+    by_hand = gradient(lambda logits: mean(labels, logits), logits)
+    np.testing.assert_allclose(by_hand, expected, atol=1e-6)
+
+
+def test_padding_counts_nothing():
+    loss = MaskedLabelSmoothedCrossentropy(0.1)
+    changed = np.where((LABELS == 0)[..., None], 50.0, LOGITS).astype("float32")
+    assert float(loss(LABELS, changed)) == float(loss(LABELS, LOGITS))
+    assert np.all(gradient(lambda logits: loss(LABELS, logits), LOGITS)[LABELS == 0] == 0)
+    longer = np.pad(LABELS, ((0, 0), (0, 3)))
+    padded = np.pad(LOGITS, ((0, 0), (0, 3), (0, 0)), constant_values=1.0)
+    assert float(loss(longer, padded)) == pytest.approx(float(loss(LABELS, LOGITS)), rel=1e-6)
+
+
+def test_a_batch_of_padding_has_no_loss_and_no_gradient():
+    loss = MaskedLabelSmoothedCrossentropy(0.1)
+    labels = np.zeros_like(LABELS)
+    assert float(loss(labels, LOGITS)) == 0.0
+    assert np.all(gradient(lambda logits: loss(labels, logits), LOGITS) == 0.0)
+
+
+def test_logits_of_low_precision_are_lifted_to_float32():
+    logits = ops.cast(LOGITS, "bfloat16")
+    value = MaskedLabelSmoothedCrossentropy(0.1)(LABELS, logits)
+    assert keras.backend.standardize_dtype(value.dtype) == "float32"
+    rounded = ops.convert_to_numpy(ops.cast(logits, "float32"))
+    assert float(value) == pytest.approx(mean_loss(LABELS, rounded, 0.1), rel=1e-6)
+
+
+@pytest.mark.parametrize("label_smoothing", [-0.1, 1.0])
+def test_smoothing_out_of_range_is_refused(label_smoothing):
+    with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1; received"):
+        MaskedLabelSmoothedCrossentropy(label_smoothing)
+
+
+def test_a_reduction_that_the_loss_does_not_have_is_refused():
+    with pytest.raises(ValueError, match="reduction must be .* received reduction='mean'"):
+        MaskedLabelSmoothedCrossentropy(reduction="mean")
+
+
+# The metrics.
+
+
+def logits_of(predictions, vocab_size=5):
+    return 3 * np.eye(vocab_size, dtype="float32")[np.array(predictions)]
+
+
+def test_accuracy_is_a_share_of_tokens_not_of_batches():
+    accuracy = MaskedAccuracy()
+    # 1 of 3 tokens, then 1 of 1: 2 of 4, where the mean over batches would be 2/3.
+    accuracy.update_state(np.array([[1, 2, 3, 0]]), logits_of([[1, 4, 4, 0]]))
+    assert float(accuracy.result()) == pytest.approx(1 / 3)
+    accuracy.update_state(np.array([[4, 0], [0, 0]]), logits_of([[4, 2], [0, 0]]))
+    assert float(accuracy.result()) == 0.5
+    accuracy.reset_state()
+    accuracy.update_state(np.array([[2]]), logits_of([[2]]))
+    assert float(accuracy.result()) == 1.0
+
+
+def test_perplexity_by_hand_over_batches_of_different_size():
+    # Uniform over 4 tokens: ln 4 each, three of them; then one of probability 1/2, beside padding.
+    # exp((3 ln 4 + ln 2) / 4) = 2^(7/4) = 3.3635857.
+    perplexity = Perplexity()
+    perplexity.update_state(np.array([[1, 2, 3]]), np.zeros((1, 3, 4), "float32"))
+    assert float(perplexity.result()) == pytest.approx(4.0, rel=1e-6)
+    logits = np.log([[[1.0, 2.0, 0.5, 0.5], [9.0, 1.0, 1.0, 1.0]]]).astype("float32")
+    perplexity.update_state(np.array([[1, 0]]), logits)
+    assert float(perplexity.result()) == pytest.approx(2**1.75, rel=1e-6)
+
+
+def test_perplexity_is_the_exponential_of_the_unsmoothed_loss():
+    perplexity = Perplexity()
+    perplexity.update_state(LABELS, LOGITS)
+    expected = np.exp(mean_loss(LABELS, LOGITS, 0.0))
+    assert float(perplexity.result()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_metrics_weigh_by_sentence_or_token():
+    accuracy = MaskedAccuracy()
+    labels, logits = np.array([[1, 2], [3, 0]]), logits_of([[1, 4], [3, 0]])
+    accuracy.update_state(labels, logits, sample_weight=np.array([1.0, 4.0]))
+    assert float(accuracy.result()) == pytest.approx((1 + 4) / (1 + 1 + 4))
+    accuracy.reset_state()
+    accuracy.update_state(labels, logits, sample_weight=np.array([[1.0, 2.0], [0.5, 9.0]]))
+    assert float(accuracy.result()) == pytest.approx((1 + 0.5) / (1 + 2 + 0.5))
+
+
+# The schedule.
+
+
+def test_schedule_by_hand():
+    # d_model 4 gives 1/2, warmup_steps 4 gives 4^-1.5 = 1/8. The first update is step 1.
+    schedule = WarmupInverseSqrt(d_model=4, warmup_steps=4)
+    for iterations, rate in ((0, 1 / 16), (1, 2 / 16), (3, 1 / 4), (15, 1 / 8), (99, 1 / 20)):
+        assert float(schedule(iterations)) == pytest.approx(rate, rel=1e-6)
+
+
+def test_the_rate_of_the_paper_is_highest_at_the_end_of_warmup():
+    schedule = WarmupInverseSqrt(d_model=512, warmup_steps=4000)
+    rates = ops.convert_to_numpy(schedule(np.arange(20000)))
+    assert rates.argmax() == 3999
+    assert rates[3999] == pytest.approx(1 / np.sqrt(512 * 4000), rel=1e-6)
+    assert np.all(np.diff(rates[:4000]) > 0) and np.all(np.diff(rates[3999:]) < 0)
+    doubled = WarmupInverseSqrt(d_model=512, warmup_steps=4000, scale=2.0)
+    assert float(doubled(123)) == pytest.approx(2 * rates[123])
+
+
+@pytest.mark.parametrize("optimizer_class", [keras.optimizers.SGD, keras.optimizers.Adam])
+def test_an_optimizer_takes_the_steps_of_the_schedule(optimizer_class):
+    # With a constant gradient of 1 SGD and Adam alike move by the rate itself.
+    variable = keras.Variable(10.0)
+    optimizer = optimizer_class(WarmupInverseSqrt(d_model=4, warmup_steps=4))
+    for steps in range(1, 6):
+        optimizer.apply([ops.ones(())], [variable])
+        moved = sum(0.5 * min(step**-0.5, step / 8) for step in range(1, steps + 1))
+        assert 10.0 - float(variable) == pytest.approx(moved, rel=1e-4)
+
+
+@pytest.mark.parametrize("argument", ["d_model", "warmup_steps", "scale"])
+def test_a_schedule_that_makes_no_sense_is_refused(argument):
+    with pytest.raises(ValueError) as error:
+        WarmupInverseSqrt(**{"d_model": 4, argument: 0})
+    assert str(error.value) == f"{argument} must be positive; received {argument}=0"
+
+
+# All of them in somebody's compile and fit.
+
+
+def test_fit_with_loss_metrics_and_schedule_then_save_and_go_on(tmp_path):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(7, 8, mask_zero=True),
+            keras.layers.Dense(7),
+        ]
+    )
+    model.compile(
+        keras.optimizers.Adam(WarmupInverseSqrt(d_model=8, warmup_steps=10)),
+        MaskedLabelSmoothedCrossentropy(0.1),
+        metrics=[MaskedAccuracy(), Perplexity()],
+    )
+    # Two batches of different numbers of tokens: metrics are means over tokens.
+    token_ids = np.tile(LABELS, (2, 1))
+    logs = model.evaluate(token_ids[:3], LABELS, verbose=0, return_dict=True)
+    logits = model.predict(token_ids[:3], verbose=0)
+    assert logs["loss"] == pytest.approx(mean_loss(LABELS, logits, 0.1), rel=1e-5)
+    assert logs["perplexity"] == pytest.approx(np.exp(mean_loss(LABELS, logits, 0.0)), rel=1e-5)
+    correct = (logits.argmax(-1) == LABELS)[LABELS != 0].mean()
+    assert logs["masked_accuracy"] == pytest.approx(correct)
+    history = model.fit(token_ids, token_ids, batch_size=2, epochs=30, verbose=0).history
+    assert history["masked_accuracy"][-1] == 1.0
+    assert history["perplexity"][-1] < history["perplexity"][0]
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.loss.get_config() == model.loss.get_config()
+    schedule, loaded_schedule = model.optimizer._learning_rate, loaded.optimizer._learning_rate
+    assert loaded_schedule.get_config() == schedule.get_config()
+    assert float(loaded.optimizer.learning_rate) == float(model.optimizer.learning_rate)
+    assert loaded.evaluate(token_ids, token_ids, verbose=0) == pytest.approx(
+        model.evaluate(token_ids, token_ids, verbose=0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("instance", "config"),
+    [
+        (
+            MaskedLabelSmoothedCrossentropy(0.2, reduction="sum", name="loss"),
+            {"label_smoothing": 0.2, "reduction": "sum", "name": "loss"},
+        ),
+        (MaskedAccuracy(name="accuracy"), {"name": "accuracy"}),
+        (Perplexity(name="ppl"), {"name": "ppl"}),
+        (WarmupInverseSqrt(8, 9, 0.5), {"d_model": 8, "warmup_steps": 9, "scale": 0.5}),
+    ],
+)
+def test_configurations_go_round(instance, config):
+    copy = type(instance).from_config(instance.get_config())
+    assert copy.get_config() == instance.get_config()
+    assert config.items() <= instance.get_config().items()

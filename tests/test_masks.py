@@ -1,0 +1,37 @@
+import numpy as np
+from keras import ops
+
+from keras_transformer.masks import ancestor_mask, causal_mask, combine, implicit_mask, padding_mask
+
+
+def test_padding_is_token_id_0():
+    mask = padding_mask(np.array([[5, 2, 0], [0, 7, 0]]))
+    assert ops.convert_to_numpy(mask).tolist() == [[True, True, False], [False, True, False]]
+
+
+def test_causal_mask_shows_a_position_itself_and_what_is_before_it():
+    assert ops.convert_to_numpy(causal_mask(3)).tolist() == [
+        [[True, False, False], [True, True, False], [True, True, True]]
+    ]
+
+
+def test_combine_is_the_conjunction_of_masks_that_broadcast():
+    rows, columns = np.array([[[True], [False]]]), np.array([[[1, 1, 0]]])
+    combined = ops.convert_to_numpy(combine(rows, None, columns))
+    assert combined.dtype == bool
+    assert combined.tolist() == [[[True, True, False], [False, False, False]]]
+    assert combine(None, None) is None
+
+
+def test_a_tensor_without_a_mask_has_no_implicit_mask():
+    assert implicit_mask(ops.ones((1, 2))) is None
+
+
+def test_ancestor_mask_by_hand():
+    # Two hypotheses at position 2. The first descends from hypothesis 1 at position 0 and from 0 at
+    # position 1; the second is itself everywhere. Position 3 is not written yet.
+    ancestors = np.array([[[1, 0, 0, 0], [1, 1, 1, 0]]])
+    mask = ancestor_mask(ancestors, 2, beam_size=2)
+    assert ops.convert_to_numpy(mask).astype(int).tolist() == [
+        [[0, 1, 1, 0, 1, 0, 0, 0], [0, 1, 0, 1, 0, 1, 0, 0]]
+    ]

@@ -1,0 +1,247 @@
+"""MultiHeadAttention against numbers worked out by hand and an independent computation in NumPy."""
+
+import keras
+import numpy as np
+import numpy_transformer as reference
+import pytest
+from keras import ops
+
+from keras_transformer import MultiHeadAttention
+from keras_transformer.masks import implicit_mask
+
+BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 7, 6
+TOLERANCE = 1e-5
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+QUERY, VALUE, KEY = (
+    random(BATCH, TARGET, D_MODEL),
+    random(BATCH, SOURCE, 4, seed=1),
+    random(BATCH, SOURCE, 3, seed=2),
+)
+VALUE_MASK = np.array([[1, 1, 1, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1, 1]], bool)
+KEY_MASK = np.array([[1, 1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0]], bool)
+ATTENTION_MASK = np.random.default_rng(3).random((BATCH, TARGET, SOURCE)) < 0.6
+
+
+def attention_of(query, value, key=None, **arguments):
+    layer = MultiHeadAttention(**{"num_heads": 3, "key_dim": 4, **arguments})
+    layer.build(query.shape, value.shape, None if key is None else key.shape)
+    return reference.randomize(layer)
+
+
+def identity_attention(num_heads, key_dim, d_model):
+    layer = MultiHeadAttention(num_heads, key_dim, kernel_initializer="identity")
+    layer.build((1, 1, d_model), (1, 2, d_model))
+    return layer
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def test_two_heads_by_hand():
+    # The projections are identities, so head 1 sees the first column alone, head 2 the second, and
+    # sqrt(key_dim) is 1. Head 1: scores ln 3 * (1, 0), weights (3/4, 1/4), output 3/4 * 1 + 1/4 * 0.
+    # Head 2: scores 0 * (10, 20), weights (1/2, 1/2), output 15.
+    query = np.array([[[np.log(3.0), 0.0]]], "float32")
+    value = np.array([[[1.0, 10.0], [0.0, 20.0]]], "float32")
+    layer = identity_attention(num_heads=2, key_dim=1, d_model=2)
+    output, weights = layer(query, value, return_attention_scores=True)
+    np.testing.assert_allclose(numpy(weights), [[[[0.75, 0.25]], [[0.5, 0.5]]]], rtol=1e-6)
+    np.testing.assert_allclose(numpy(output), [[[0.75, 15.0]]], rtol=1e-6)
+
+
+def test_scores_are_divided_by_the_root_of_key_dim_by_hand():
+    # 2 ln 3 * 1 / sqrt(4) = ln 3 against 0: weights (3/4, 1/4).
+    query = np.array([[[2 * np.log(3.0), 0.0, 0.0, 0.0]]], "float32")
+    value = np.array([[[1.0, 0.0, 8.0, 0.0], [0.0, 0.0, 0.0, 4.0]]], "float32")
+    output = identity_attention(num_heads=1, key_dim=4, d_model=4)(query, value)
+    np.testing.assert_allclose(numpy(output), [[[0.75, 0.0, 6.0, 1.0]]], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("value_dim", [None, 5])
+@pytest.mark.parametrize("with_key", [False, True])
+def test_equals_numpy(use_bias, value_dim, with_key):
+    key = KEY if with_key else None
+    layer = attention_of(QUERY, VALUE, key, value_dim=value_dim, use_bias=use_bias)
+    for arguments, mask in (
+        ({}, None),
+        ({"value_mask": VALUE_MASK}, VALUE_MASK[:, None, :]),
+        ({"key_mask": KEY_MASK}, KEY_MASK[:, None, :]),
+        ({"attention_mask": ATTENTION_MASK}, ATTENTION_MASK),
+        (
+            {"attention_mask": ATTENTION_MASK, "value_mask": VALUE_MASK, "key_mask": KEY_MASK},
+            ATTENTION_MASK & VALUE_MASK[:, None, :] & KEY_MASK[:, None, :],
+        ),
+    ):
+        output, weights = layer(QUERY, VALUE, key, return_attention_scores=True, **arguments)
+        expected, expected_weights = reference.multi_head_attention(layer, QUERY, VALUE, key, mask)
+        np.testing.assert_allclose(numpy(weights), expected_weights, atol=TOLERANCE)
+        np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+        np.testing.assert_array_equal(numpy(layer(QUERY, VALUE, key, **arguments)), numpy(output))
+
+
+def test_causal_self_attention_equals_numpy():
+    layer = attention_of(QUERY, QUERY, value_dim=3)
+    causal = np.tril(np.ones((TARGET, TARGET), bool))
+    mask = np.array([[1, 1, 0, 1, 1], [0, 1, 1, 1, 1]], bool)
+    expected, _ = reference.multi_head_attention(layer, QUERY, QUERY, mask=causal & mask[:, None])
+    output = layer(QUERY, QUERY, value_mask=mask, use_causal_mask=True)
+    np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("shape", [(TARGET, SOURCE), (1, TARGET, SOURCE), (BATCH, 1, SOURCE)])
+def test_an_attention_mask_broadcasts_over_what_it_lacks(shape):
+    # As many heads as target positions: the two must not be taken for each other.
+    layer = attention_of(QUERY, VALUE, num_heads=TARGET)
+    mask = np.random.default_rng(0).random(shape) < 0.6
+    expected, _ = reference.multi_head_attention(layer, QUERY, VALUE, mask=mask)
+    output = layer(QUERY, VALUE, attention_mask=mask)
+    np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+
+
+def test_a_row_that_masks_everything_is_zero_before_the_output_projection():
+    layer = attention_of(QUERY, VALUE, use_bias=True)
+    mask = ATTENTION_MASK.copy()
+    mask[0, 2] = False
+    mask[1] = False
+    output, weights = layer(QUERY, VALUE, attention_mask=mask, return_attention_scores=True)
+    bias = numpy(layer.output_dense.bias)
+    np.testing.assert_array_equal(numpy(output)[0, 2], bias)
+    np.testing.assert_array_equal(numpy(output)[1], np.broadcast_to(bias, (TARGET, D_MODEL)))
+    assert np.all(numpy(weights)[0, :, 2] == 0) and np.all(numpy(weights)[1] == 0)
+
+
+def test_what_is_masked_changes_nothing():
+    layer = attention_of(QUERY, VALUE, KEY)
+    changed_value = np.where(VALUE_MASK[..., None], VALUE, 1e4).astype("float32")
+    changed_key = np.where(VALUE_MASK[..., None], KEY, -1e4).astype("float32")
+    np.testing.assert_array_equal(
+        numpy(layer(QUERY, changed_value, changed_key, value_mask=VALUE_MASK)),
+        numpy(layer(QUERY, VALUE, KEY, value_mask=VALUE_MASK)),
+    )
+
+
+def test_what_comes_later_changes_nothing():
+    layer = attention_of(QUERY, QUERY)
+    output = numpy(layer(QUERY, QUERY, use_causal_mask=True))
+    for position in range(TARGET):
+        changed = QUERY.copy()
+        changed[:, position + 1 :] += 100.0
+        changed_output = numpy(layer(changed, changed, use_causal_mask=True))
+        np.testing.assert_array_equal(
+            changed_output[:, : position + 1], output[:, : position + 1]
+        )
+
+
+TOKEN_IDS = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 0]])
+
+
+@pytest.mark.parametrize("with_attention_mask", [False, True])
+def test_implicit_masks_are_honoured_and_passed_on(with_attention_mask):
+    embedding = keras.layers.Embedding(9, D_MODEL, mask_zero=True)
+    embedded = embedding(TOKEN_IDS)
+    bare = numpy(embedded)
+    layer = attention_of(bare, bare)
+    arguments, mask = {}, (TOKEN_IDS != 0)[:, None, :]
+    if with_attention_mask:
+        arguments = {"attention_mask": ATTENTION_MASK[:, :, :TARGET]}
+        mask = mask & ATTENTION_MASK[:, :, :TARGET]
+    expected, _ = reference.multi_head_attention(layer, bare, bare, mask=mask)
+    output = layer(embedded, embedded, **arguments)
+    np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+    np.testing.assert_array_equal(numpy(implicit_mask(output)), TOKEN_IDS != 0)
+    # The query's mask is passed on, the value's honoured, where the two differ.
+    output, _ = layer(ops.convert_to_tensor(bare), embedded, return_attention_scores=True, **arguments)
+    np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+    assert implicit_mask(output) is None
+
+
+def test_a_mask_that_is_given_takes_the_place_of_the_implicit_one():
+    embedded = keras.layers.Embedding(9, D_MODEL, mask_zero=True)(TOKEN_IDS)
+    layer = attention_of(embedded, embedded)
+    np.testing.assert_array_equal(
+        numpy(layer(embedded, embedded, value_mask=np.ones(TOKEN_IDS.shape, bool))),
+        numpy(layer(numpy(embedded), numpy(embedded))),
+    )
+
+
+def test_every_argument_may_be_symbolic():
+    floats = [keras.Input((None, width)) for width in (D_MODEL, 4, 3)]
+    masks = [keras.Input((None,), dtype="bool") for _ in range(3)]
+    inputs = [*floats, *masks, keras.Input((None, None), dtype="bool")]
+    layer = MultiHeadAttention(3, 4)
+    outputs = layer(*inputs, return_attention_scores=True)
+    assert [output.shape for output in outputs] == [(None, None, D_MODEL), (None, 3, None, None)]
+    model = keras.Model(inputs, outputs)
+    reference.randomize(layer)
+    query_mask = np.ones((BATCH, TARGET), bool)
+    output, weights = model(
+        [QUERY, VALUE, KEY, query_mask, VALUE_MASK, KEY_MASK, ATTENTION_MASK]
+    )
+    mask = ATTENTION_MASK & VALUE_MASK[:, None, :] & KEY_MASK[:, None, :]
+    expected, expected_weights = reference.multi_head_attention(layer, QUERY, VALUE, KEY, mask)
+    np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+    np.testing.assert_allclose(numpy(weights), expected_weights, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("positions_at_once", [1, 2])
+def test_attention_from_a_cache_equals_one_call(positions_at_once):
+    length = 6
+    query = random(BATCH, length, D_MODEL, seed=4)
+    layer = attention_of(query, query, value_dim=3, use_bias=True)
+    whole = numpy(layer(query, query, use_causal_mask=True))
+    cache = layer.init_cache(BATCH, max_length=length + 2)
+    causal = np.tril(np.ones((length, length + 2), bool))
+    for start in range(0, length, positions_at_once):
+        rows = slice(start, start + positions_at_once)
+        cache = layer.write_cache(cache, query[:, rows], start)
+        output = layer.attend(ops.convert_to_tensor(query[:, rows]), cache, causal[rows])
+        np.testing.assert_allclose(numpy(output), whole[:, rows], atol=TOLERANCE)
+
+
+def test_keys_and_values_projected_before_give_what_a_call_gives():
+    layer = attention_of(QUERY, VALUE, KEY, value_dim=3)
+    cache = layer.project_key_value(ops.convert_to_tensor(VALUE), ops.convert_to_tensor(KEY))
+    output = layer.attend(ops.convert_to_tensor(QUERY), cache, VALUE_MASK[:, None, :])
+    whole = layer(QUERY, VALUE, KEY, value_mask=VALUE_MASK)
+    np.testing.assert_allclose(numpy(output), numpy(whole), atol=TOLERANCE)
+
+
+def test_weights_are_dropped_in_training_alone():
+    # With weights 1/4 of values 1 and identity projections the output is 1; at rate 0.5 each weight is
+    # 0 or doubled, so it is one of 0, 0.5, 1, 1.5, 2.
+    keras.utils.set_random_seed(1)
+    layer = MultiHeadAttention(1, 1, dropout=0.5, kernel_initializer="identity")
+    query, value = np.ones((1, 200, 1), "float32"), np.ones((1, 4, 1), "float32")
+    np.testing.assert_array_equal(numpy(layer(query, value)), query)
+    dropped = numpy(layer(query, value, training=True))
+    assert set(np.unique(dropped)) == {0.0, 0.5, 1.0, 1.5, 2.0}
+    assert 0.85 < dropped.mean() < 1.15
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_heads": 0, "key_dim": 4}, "num_heads must be positive; received num_heads=0"),
+        ({"num_heads": 1, "key_dim": -1}, "key_dim must be positive; received key_dim=-1"),
+        (
+            {"num_heads": 1, "key_dim": 1, "value_dim": 0},
+            "value_dim must be positive; received value_dim=0",
+        ),
+    ],
+)
+def test_a_size_that_is_not_positive_is_refused(arguments, message):
+    with pytest.raises(ValueError) as error:
+        MultiHeadAttention(**arguments)
+    assert str(error.value) == message
+
+
+def test_a_query_of_another_rank_is_refused():
+    with pytest.raises(ValueError, match=r"query must be \(batch, length, d_model\); received shape"):
+        MultiHeadAttention(1, 1)(np.ones((2, 3), "float32"), VALUE)

@@ -1,0 +1,261 @@
+"""The SavedModel against the translator: loaded in three ways, none of which knows this package."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import sentence_pairs
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_transformer.config import ConfigError
+from keras_transformer.export import servable
+from keras_transformer.export.servable import export_servable
+from keras_transformer.translator import Translator
+
+ORDINARY = [source.encode() for source, _ in sentence_pairs()[::6]]
+AWKWARD = [
+    b"",
+    b" ",
+    (b"the dog buys two apples. " * 200)[:5000],
+    "🙂 Zoë 👩‍👩‍👧 漢字".encode(),
+    b"Anna sees\na tree.\r\n",
+    b"Anna\tbuys",
+    b"\n",
+    b"\0",
+    b"Anna\0 sees a tree.\0",
+    b"\xff\xfe\xc3 paints \xe2\x82 the bridge.",
+    "\ufeff\u2028▁␛".encode(),
+]
+MIXED = [text for pair in zip(ORDINARY, AWKWARD) for text in pair] + AWKWARD[len(ORDINARY) :]
+BATCHES = [MIXED, ORDINARY, [], AWKWARD[:1], ORDINARY[:1], MIXED * 6]
+
+# Reads batches of texts in hexadecimal, writes translations in hexadecimal and scores.
+PROCESS = """
+import json, sys
+{load}
+answers = []
+for batch in json.load(sys.stdin):
+    texts, scores = translate([bytes.fromhex(text) for text in batch])
+    answers.append([[text.hex() for text in texts], [float(score) for score in scores]])
+{check}
+print(json.dumps(answers))
+"""
+
+FRESH_PROCESS = PROCESS.format(
+    load="""
+# Whoever imports one of these is told that there is none.
+for name in ("keras_transformer", "training", "export"):
+    sys.modules[name] = None
+sys.path = [path for path in sys.path if path != sys.argv[2]]
+import tensorflow as tf
+import tensorflow_text
+signature = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+def translate(texts):
+    answer = signature(text=tf.constant(texts, tf.string, [len(texts)]))
+    return answer["text"].numpy(), answer["score"].numpy()
+""",
+    check="""
+for module in list(sys.modules.values()):
+    assert not (getattr(module, "__file__", None) or "").startswith(sys.argv[2]), module
+""",
+)
+
+C_PROCESS = PROCESS.format(
+    load="""
+sys.path.insert(0, sys.argv[2] + "/tests")
+from c_api import SavedModel
+translate = SavedModel(sys.argv[1])
+""",
+    check="assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules",
+)
+
+CHECKOUT = str(pathlib.Path(__file__).resolve().parent.parent)
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_model_dir):
+    return Translator.load(tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def saved_model(translator, tmp_path_factory):
+    return export_servable(translator, tmp_path_factory.mktemp("servable"))
+
+
+@pytest.fixture(scope="module")
+def expected(translator):
+    return [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
+
+
+def run_process(program, path, folder):
+    finished = subprocess.run(
+        [sys.executable, "-c", program, str(path), CHECKOUT],
+        input=json.dumps([[text.hex() for text in batch] for batch in BATCHES]),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    answers = json.loads(finished.stdout)
+    return [([bytes.fromhex(text) for text in texts], scores) for texts, scores in answers]
+
+
+def run_session(path, batches):
+    """In a Session, as TensorFlow Serving does, with all names from the signature."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
+        signature = meta_graph.signature_def["serving_default"]
+        fetched = [signature.outputs["text"].name, signature.outputs["score"].name]
+        answers = []
+        for batch in batches:
+            fed = np.array(batch + [None], object)[:-1]
+            texts, scores = session.run(fetched, {signature.inputs["text"].name: fed})
+            answers.append((list(texts), list(scores)))
+    return answers
+
+
+def assert_same(answers, expected):
+    assert len(answers) == len(expected)
+    for (texts, scores), rows in zip(answers, expected):
+        assert [text.decode() for text in texts] == [text for text, _ in rows]
+        np.testing.assert_allclose(scores, [score for _, score in rows], rtol=1e-5, atol=1e-5)
+
+
+def test_the_batches_are_what_they_are_meant_to_be(expected):
+    mixed, ordinary, nothing, blank, one, many = expected
+    assert [text for text, _ in ordinary] == [target for _, target in sentence_pairs()[::6]]
+    # Neighbours change nothing.
+    assert [mixed[MIXED.index(text)][0] for text in ORDINARY] == [text for text, _ in ordinary]
+    assert [text for text, _ in many] == [text for text, _ in mixed] * 6
+    assert (nothing, blank, one) == ([], [("", 0.0)], ordinary[:1])
+
+
+def test_a_fresh_process_without_this_package_answers_the_same(saved_model, expected, tmp_path):
+    assert_same(run_process(FRESH_PROCESS, saved_model, tmp_path), expected)
+
+
+def test_a_session_answers_the_same(saved_model, expected):
+    assert_same(run_session(saved_model, BATCHES), expected)
+
+
+def test_the_c_api_without_tensorflow_python_answers_the_same(saved_model, expected, tmp_path):
+    assert_same(run_process(C_PROCESS, saved_model, tmp_path), expected)
+
+
+def test_the_c_api_program_translates_lines(saved_model, expected):
+    finished = subprocess.run(
+        [sys.executable, "tests/c_api.py", str(saved_model)],
+        input=b"\n".join(ORDINARY),
+        capture_output=True,
+        cwd=CHECKOUT,
+    )
+    assert finished.returncode == 0, finished.stderr.decode()
+    assert finished.stdout.decode().splitlines() == [text for text, _ in expected[1]]
+
+
+def test_a_wordpiece_translator_is_served_too(wordpiece_model_dir, tmp_path):
+    translator = Translator.load(wordpiece_model_dir)
+    texts = ORDINARY[:3] + AWKWARD
+    expected = [row[0] for row in translator.n_best(texts, 1)]
+    assert_same(run_session(export_servable(translator, tmp_path), [texts]), [expected])
+
+
+def test_the_signature_is_text_to_text_and_score(saved_model):
+    meta_graph = read_meta_graph(saved_model)
+    signature = meta_graph.signature_def["serving_default"]
+    described = {
+        (kind, name): (info.dtype, [dim.size for dim in info.tensor_shape.dim])
+        for kind, infos in (("in", signature.inputs), ("out", signature.outputs))
+        for name, info in infos.items()
+    }
+    assert described == {
+        ("in", "text"): (tf.string.as_datatype_enum, [-1]),
+        ("out", "text"): (tf.string.as_datatype_enum, [-1]),
+        ("out", "score"): (tf.float32.as_datatype_enum, [-1]),
+    }
+
+
+def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, wordpiece_model_dir, tmp_path):
+    wordpiece = export_servable(Translator.load(wordpiece_model_dir), tmp_path)
+    for path, tokenizer_ops in (
+        (saved_model, {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}),
+        (wordpiece, {"TFText>FastWordpieceTokenizeWithOffsets", "TFText>FastWordpieceDetokenize"}),
+    ):
+        graph = read_meta_graph(path).graph_def
+        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+        ops = {node.op for node in nodes} - {each.signature.name for each in graph.library.function}
+        assert ops - set(dir(tf.raw_ops)) == tokenizer_ops
+        assert not {op for op in ops if op.startswith("Xla") or "PyFunc" in op}
+
+
+def read_meta_graph(path):
+    saved_model = saved_model_pb2.SavedModel()
+    saved_model.ParseFromString((path / "saved_model.pb").read_bytes())
+    (meta_graph,) = saved_model.meta_graphs
+    return meta_graph
+
+
+def content(path):
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+def test_versions_go_up_and_none_is_overwritten(translator, saved_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(servable, "_verify", lambda path, translator: None)
+    monkeypatch.setattr(tf.saved_model, "save", lambda module, path, signatures: os.mkdir(path))
+    (tmp_path / "9-old").mkdir()
+    assert [export_servable(translator, tmp_path).name for _ in range(2)] == ["1", "2"]
+    assert export_servable(translator, tmp_path, version=10) == tmp_path / "10"
+    assert export_servable(translator, tmp_path) == tmp_path / "11"
+    with pytest.raises(ConfigError, match="10: this version stands already"):
+        export_servable(translator, tmp_path, version=10)
+    with pytest.raises(ConfigError, match="version must be positive; received 0"):
+        export_servable(translator, tmp_path, version=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "10", "11", "2", "9-old"]
+
+
+def test_what_appears_is_what_was_verified_and_nothing_before(translator, tmp_path, monkeypatch):
+    verify, seen = servable._verify, []
+
+    def watch(path, translator):
+        assert not list(tmp_path.glob("[0-9]*"))
+        verify(path, translator)
+        seen.append(content(path))
+
+    monkeypatch.setattr(servable, "_verify", watch)
+    assert [content(export_servable(translator, tmp_path))] == seen
+    assert {"saved_model.pb", "variables/variables.index"} <= set(seen[0])
+
+
+@pytest.mark.parametrize("broken", ["save", "verify"])
+def test_an_export_that_breaks_off_leaves_nothing(translator, tmp_path, monkeypatch, broken):
+    def save(module, path, signatures):
+        os.makedirs(path)
+        pathlib.Path(path, "saved_model.pb").write_bytes(b"half")
+        if broken == "save":
+            raise KeyboardInterrupt
+
+    def verify(path, translator):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    monkeypatch.setattr(servable, "_verify", verify)
+    with pytest.raises(KeyboardInterrupt):
+        export_servable(translator, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_saved_model_that_translates_otherwise_is_not_published(tiny_model_dir, tmp_path):
+    class Other(Translator):
+        def __call__(self, texts):
+            return ["something else"] * len(texts)
+
+    with pytest.raises(RuntimeError, match="something else"):
+        export_servable(Other.load(tiny_model_dir), tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,214 @@
+"""Training as a user runs it: devices agree, a killed run goes on, checkpoints are what they say."""
+
+import csv
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from keras_transformer import Translator
+from keras_transformer.config import ConfigError
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.training.average import average_checkpoints
+from keras_transformer.training.corpus import SentencePairs
+from keras_transformer.training.embedded_corpus import generate
+from keras_transformer.training.evaluate import evaluate
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.trainer import train
+
+PAIRS = generate(400, seed=3)
+TINY = [
+    "model.d_model=32",
+    "model.d_ff=64",
+    "model.num_heads=2",
+    "model.num_layers=1",
+    "tokenizer.vocab_size=500",
+    "training.tokens_per_batch=500",
+    "training.num_buckets=3",
+    "training.precision=float32",
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("text")
+    for name, pairs in (("train", PAIRS[:360]), ("valid", PAIRS[360:])):
+        for side, language in enumerate(("en", "de")):
+            lines = "".join(pair[side] + "\n" for pair in pairs)
+            (directory / f"{name}.{language}").write_text(lines, encoding="utf-8")
+    return directory
+
+
+def command(files, model_dir, *overrides, devices=None):
+    sets = [part for override in (*TINY, *overrides) for part in ("--set", override)]
+    return [
+        *(sys.executable, "-m", "keras_transformer", "train", "--config", "demo"),
+        *("--source", files / "train.en", "--target", files / "train.de"),
+        *("--valid-source", files / "valid.en", "--valid-target", files / "valid.de"),
+        *("--model-dir", model_dir, *sets),
+        *(("--devices", str(devices)) if devices else ()),
+    ]
+
+
+def pairs(begin, end):
+    return SentencePairs(*map(list, zip(*PAIRS[begin:end])), name=f"{begin} to {end}")
+
+
+def train_here(model_dir, *overrides):
+    train(load_recipe("demo", [*TINY, *overrides]), pairs(0, 360), pairs(360, 400), model_dir)
+    return ModelDir(model_dir)
+
+
+def logged(model_dir, column):
+    with open(ModelDir(model_dir).log_path, newline="") as file:
+        return [float(row[column]) for row in csv.DictReader(file)]
+
+
+def test_two_devices_train_to_the_losses_of_one(files, tmp_path):
+    overrides = (
+        *("training.steps=20", "training.validate_every=1", "model.dropout=0.0"),
+        *("training.clip_norm=0.5", "training.average_last=0"),
+    )
+    for devices in (1, 2):
+        result = subprocess.run(
+            command(files, tmp_path / str(devices), *overrides, devices=devices),
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == 0, result.stderr
+        assert f"{devices} device(s)" in result.stderr
+        assert result.stdout == ""
+    one, two = (logged(tmp_path / name, "loss") for name in "12")
+    assert len(one) == len(two) == 20
+    np.testing.assert_allclose(two, one, rtol=1e-4)
+    assert one[-1] < one[0]
+    unclipped = train_here(tmp_path / "unclipped", *overrides, "training.clip_norm=null")
+    # The norm was low enough to matter.
+    assert abs(logged(unclipped, "loss")[-1] - one[-1]) > 1e-3 * one[-1]
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(files, tmp_path):
+    overrides = ("training.steps=60", "training.validate_every=20", "training.average_last=2")
+    arguments = command(files, tmp_path / "model", *overrides)
+    model_dir = ModelDir(tmp_path / "model")
+    running = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not model_dir.training_state_path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    # The steps of the second interval have begun; nothing of them has been saved.
+    time.sleep(0.05)
+    running.send_signal(signal.SIGKILL)
+    assert running.wait() == -signal.SIGKILL
+    saved = [path.name for path in model_dir.checkpoints()]
+    assert saved and saved[-1] < "step-00000060"
+
+    again = subprocess.run(arguments, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert "going on after step 20" in again.stderr or "going on after step 40" in again.stderr
+    assert "learning a vocabulary" not in again.stderr
+    assert model_dir.checkpoints()[-1].name == "step-00000060.weights.h5"
+    assert not list(model_dir.path.rglob(".writing-*-config.yaml"))
+    translations = Translator.load(model_dir.path)([PAIRS[0][0], ""])
+    assert isinstance(translations[0], str) and translations[1] == ""
+
+
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
+    overrides = ("training.validate_every=3", "training.average_last=0")
+    straight = train_here(tmp_path / "straight", *overrides, "training.steps=8")
+    train_here(tmp_path / "resumed", *overrides, "training.steps=3")
+    resumed = train_here(tmp_path / "resumed", *overrides, "training.steps=8")
+    last = [directory.checkpoints()[-1] for directory in (straight, resumed)]
+    assert [path.name for path in last] == ["step-00000008.weights.h5"] * 2
+    model = straight.load_model()
+    weights = []
+    for path in last:
+        model.load_weights(path)
+        weights.append([weight.copy() for weight in model.get_weights()])
+    for one, other in zip(*weights):
+        np.testing.assert_array_equal(one, other)
+    assert logged(resumed, "loss") == logged(straight, "loss")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train_here(
+        tmp_path_factory.mktemp("trained") / "model",
+        *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3"),
+        "training.average_last=2",
+    )
+
+
+def test_the_last_checkpoints_stay(trained):
+    names = [path.name for path in trained.checkpoints()]
+    assert names == [f"step-{step:08d}.weights.h5" for step in (6, 8, 10)]
+
+
+def test_the_average_is_the_mean_of_the_last_checkpoints_and_translates(trained):
+    assert trained.weights_path() == trained.average_path
+    model = trained.load_model()
+    average = [weight.copy() for weight in model.get_weights()]
+    total = [np.zeros_like(weight) for weight in average]
+    for path in trained.checkpoints()[-2:]:
+        model.load_weights(path)
+        total = [sum_ + weight / 2 for sum_, weight in zip(total, model.get_weights())]
+    for mean, weight in zip(total, average):
+        np.testing.assert_allclose(weight, mean, rtol=0, atol=1e-7)
+
+
+def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained):
+    perplexities = logged(trained, "val_perplexity")
+    best = 2 * (1 + int(np.argmin(perplexities)))
+    assert best in (6, 8, 10)  # whose checkpoints still stand
+    model = trained.load_model()
+    model.load_weights(trained.checkpoint_path(best))
+    expected = [weight.copy() for weight in model.get_weights()]
+    model.load_weights(trained.best_path)
+    for weight, other in zip(model.get_weights(), expected):
+        np.testing.assert_array_equal(weight, other)
+
+
+def test_a_finished_run_started_again_only_averages(trained, capsys):
+    before = trained.training_state_path.read_bytes()
+    train_here(
+        trained.path,
+        *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3"),
+        "training.average_last=2",
+    )
+    assert "all 10 steps are done already" in capsys.readouterr().err
+    assert trained.training_state_path.read_bytes() == before
+
+
+def test_another_model_is_not_trained_into_the_directory(trained):
+    with pytest.raises(ConfigError, match="model.d_model=32; received 64"):
+        train_here(trained.path, "model.d_model=64")
+
+
+def test_average_needs_checkpoints_and_a_positive_number(trained, tmp_path):
+    with pytest.raises(ConfigError, match="last must be positive; received 0"):
+        average_checkpoints(trained, 0)
+    config = trained.read_config()
+    empty = ModelDir(tmp_path)
+    empty.write_config(*config[:3], load_recipe("demo", TINY).training)
+    with pytest.raises(ConfigError, match="no checkpoints to average"):
+        average_checkpoints(empty, 1)
+
+
+def test_damaged_weights_are_named(trained, tmp_path):
+    import shutil
+
+    broken = ModelDir(shutil.copytree(trained.path, tmp_path / "broken"))
+    broken.average_path.write_bytes(broken.average_path.read_bytes()[:1000])
+    with pytest.raises(ConfigError, match="average.weights.h5"):
+        broken.load_model()
+
+
+def test_evaluate_gives_sacrebleu_figures_with_signatures():
+    text = pairs(0, 40)
+    perfect = evaluate(lambda sources: list(text.target), text)
+    assert perfect["bleu"]["score"] == pytest.approx(100) and perfect["chrf"]["score"] == pytest.approx(100)
+    assert "case:mixed" in perfect["bleu"]["signature"] and "tok:13a" in perfect["bleu"]["signature"]
+    lower = evaluate(lambda sources: [target.lower() for target in text.target], text)
+    assert lower["bleu"]["score"] < 90

@@ -1,0 +1,223 @@
+"""The whole model against NumPy, its cached steps against the full pass, and what must change nothing."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import numpy_transformer as reference
+import pytest
+from keras import ops
+
+from keras_transformer import Transformer, TransformerConfig, build_transformer
+
+SIZES = dict(
+    num_layers=2, d_model=8, d_ff=12, num_heads=2, key_dim=3, value_dim=5, max_length=12
+)
+SOURCE = np.array([[4, 7, 9, 2, 0], [3, 2, 0, 0, 0], [5, 6, 7, 8, 2]])
+TARGET = np.array([[1, 5, 3, 8, 0, 0], [1, 4, 6, 9, 3, 2], [1, 3, 0, 0, 0, 0]])
+
+# Every pair of values of two options occurs.
+VARIANTS = [
+    dict(norm_first=False, positions="sinusoidal", tie_embeddings="all"),
+    dict(norm_first=True, positions="learned", tie_embeddings="all"),
+    dict(norm_first=True, positions="sinusoidal", tie_embeddings="target"),
+    dict(norm_first=False, positions="learned", tie_embeddings="target"),
+    dict(norm_first=False, positions="learned", tie_embeddings="none"),
+    dict(norm_first=True, positions="sinusoidal", tie_embeddings="none"),
+]
+
+
+def each(variants):
+    names = ["-".join(map(str, variant.values())) for variant in variants]
+    return pytest.mark.parametrize("variant", variants, ids=names)
+
+
+all_variants, two_variants = each(VARIANTS), each(VARIANTS[:2])
+
+
+def model_of(dtype=None, seed=0, **changes):
+    source_vocab_size = 11 if changes.get("tie_embeddings", "all") == "all" else 10
+    config = TransformerConfig(
+        **{**SIZES, "source_vocab_size": source_vocab_size, "target_vocab_size": 11, **changes}
+    )
+    return reference.randomize(build_transformer(config, dtype=dtype), seed)
+
+
+def logits_of(model, source, target):
+    return ops.convert_to_numpy(model({"source": source, "target": target}))
+
+
+@all_variants
+def test_the_model_equals_numpy(variant):
+    model = model_of(**variant)
+    expected = reference.transformer(model, SOURCE, TARGET)
+    assert np.abs(expected).max() > 1
+    np.testing.assert_allclose(logits_of(model, SOURCE, TARGET), expected, atol=5e-5)
+
+
+def decode_steps(model, beam_size, parents_of, seed=0):
+    """Random tokens, step by step: the logits of each step, and each hypothesis' tokens so far."""
+    batch, length = len(SOURCE), TARGET.shape[1]
+    generator = np.random.default_rng(seed)
+    state = model.init_state(SOURCE, beam_size, length)
+    prefixes = np.zeros((batch, beam_size, 0), int)
+    for position in range(length):
+        token_ids = generator.integers(1, 11, size=(batch, beam_size)).astype("int32")
+        parents = parents_of(generator, position).astype("int32")
+        prefixes = np.take_along_axis(prefixes, parents[:, :, None], axis=1)
+        prefixes = np.concatenate([prefixes, token_ids[:, :, None]], axis=2)
+        logits, state = model.decode_step(
+            ops.convert_to_tensor(token_ids), ops.convert_to_tensor(parents), position, state
+        )
+        yield ops.convert_to_numpy(logits), prefixes
+
+
+@two_variants
+def test_each_cached_step_equals_the_full_pass(variant):
+    model = model_of(**variant)
+    steps = list(decode_steps(model, 1, lambda generator, position: np.zeros((len(SOURCE), 1))))
+    prefixes = steps[-1][1][:, 0]
+    whole = logits_of(model, SOURCE, prefixes)
+    for position, (logits, _) in enumerate(steps):
+        np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=2e-5)
+
+
+@all_variants
+def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(variant):
+    beam_size = 3
+    model = model_of(**variant)
+
+    def random_parents(generator, position):
+        if position == 0:
+            return np.tile(np.arange(beam_size), (len(SOURCE), 1))
+        return generator.integers(0, beam_size, size=(len(SOURCE), beam_size))
+
+    for logits, prefixes in decode_steps(model, beam_size, random_parents):
+        length = prefixes.shape[2]
+        whole = logits_of(
+            model, np.repeat(SOURCE, beam_size, axis=0), prefixes.reshape(-1, length)
+        )
+        expected = whole[:, -1].reshape(len(SOURCE), beam_size, -1)
+        np.testing.assert_allclose(logits, expected, atol=2e-5)
+
+
+@two_variants
+def test_more_padding_changes_nothing_beyond_rounding(variant):
+    # Sums over more zeros may be taken in another order: float32 keeps logits of about 10 to 1e-5.
+    model = model_of(**variant)
+    logits = logits_of(model, SOURCE, TARGET)
+    source, target = np.pad(SOURCE, ((0, 0), (0, 4))), np.pad(TARGET, ((0, 0), (0, 3)))
+    padded = logits_of(model, source, target)[:, : TARGET.shape[1]]
+    np.testing.assert_allclose(padded, logits, atol=1e-5)
+    for i in range(len(SOURCE)):
+        alone = logits_of(model, SOURCE[i : i + 1, SOURCE[i] != 0], TARGET[i : i + 1, TARGET[i] != 0])
+        np.testing.assert_allclose(alone[0], logits[i, TARGET[i] != 0], atol=1e-5)
+
+
+@two_variants
+def test_future_target_tokens_change_nothing(variant):
+    model = model_of(**variant)
+    target = np.array([[1, 5, 3, 8, 2, 7], [1, 4, 6, 9, 3, 2], [1, 3, 3, 4, 5, 6]])
+    logits = logits_of(model, SOURCE, target)
+    for position in range(target.shape[1] - 1):
+        changed = target.copy()
+        changed[:, position + 1 :] = 10
+        changed = logits_of(model, SOURCE, changed)
+        np.testing.assert_array_equal(changed[:, : position + 1], logits[:, : position + 1])
+        assert np.all(np.any(changed[:, position + 1 :] != logits[:, position + 1 :], axis=-1))
+
+
+def test_a_source_of_padding_alone_stays_finite():
+    logits = logits_of(model_of(), np.zeros((1, 3), int), TARGET[:1])
+    assert np.all(np.isfinite(logits))
+
+
+def test_the_base_model_has_the_papers_number_of_parameters():
+    # Shared table: 37,000 * 512 = 18,944,000.
+    # Attention, four projections without bias: 4 * 512 * 512 = 1,048,576.
+    # Feed-forward: 512 * 2048 + 2048 + 2048 * 512 + 512 = 2,099,712. Normalisation: 2 * 512 = 1,024.
+    # Encoder layer: 1,048,576 + 2,099,712 + 2 * 1,024 = 3,150,336.
+    # Decoder layer: 2 * 1,048,576 + 2,099,712 + 3 * 1,024 = 4,199,936.
+    # 18,944,000 + 6 * (3,150,336 + 4,199,936) = 63,045,632; the paper says 65 million.
+    config = TransformerConfig.preset("base", source_vocab_size=37000, target_vocab_size=37000)
+    assert build_transformer(config).count_params() == 63_045_632
+
+
+@pytest.mark.parametrize(
+    ("tie_embeddings", "tables"), [("all", 1), ("target", 2), ("none", 3)]
+)
+def test_tied_tables_are_one_variable(tie_embeddings, tables):
+    model = model_of(source_vocab_size=11, tie_embeddings=tie_embeddings)
+    shapes = [tuple(sorted(variable.shape)) for variable in model.trainable_variables]
+    assert shapes.count((8, 11)) == tables
+
+
+@pytest.mark.parametrize("tie_embeddings", ["all", "target", "none"])
+def test_logits_are_float32_under_a_mixed_policy(tie_embeddings):
+    model = model_of(dtype="mixed_bfloat16", tie_embeddings=tie_embeddings)
+    logits = model({"source": SOURCE, "target": TARGET})
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+    assert keras.backend.standardize_dtype(model.outputs[0].dtype) == "float32"
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+    state = model.init_state(SOURCE, 2, 4)
+    tokens = ops.ones((3, 2), "int32")
+    step_logits, _ = model.decode_step(tokens, tokens, 0, state)
+    assert keras.backend.standardize_dtype(step_logits.dtype) == "float32"
+    # bfloat16 has 8 bits: the same model, roughly.
+    exact = logits_of(model_of(dtype="float32", tie_embeddings=tie_embeddings), SOURCE, TARGET)
+    difference = ops.convert_to_numpy(logits) - exact
+    assert 0 < np.sqrt(np.mean(difference**2)) < 0.02 * np.abs(exact).max()
+
+
+@all_variants
+def test_a_saved_model_is_the_same_model(variant, tmp_path):
+    model = model_of(**variant)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is Transformer
+    assert loaded.config == model.config
+    assert loaded.get_config() == model.get_config()
+    np.testing.assert_array_equal(
+        logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
+    )
+    assert len(loaded.variables) == len(model.variables)
+
+
+def test_the_policy_is_saved_too(tmp_path):
+    model = model_of(dtype="mixed_bfloat16")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.encoder.dtype_policy.name == "mixed_bfloat16"
+    np.testing.assert_array_equal(
+        logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
+    )
+
+
+def test_a_configuration_makes_the_model_again():
+    model = model_of(norm_first=True, positions="learned", tie_embeddings="target", dropout=0.3)
+    copy = Transformer.from_config(model.get_config())
+    assert copy.config == model.config and copy.name == model.name
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(
+        logits_of(copy, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
+    )
+    as_dict = Transformer(dataclasses.asdict(model.config))
+    assert as_dict.config == model.config
+
+
+def test_the_model_is_functional():
+    model = model_of()
+    assert isinstance(model, keras.Model) and set(model.input) == {"source", "target"}
+    assert model.output.shape == (None, None, 11)
+    # And a part of another one.
+    source, target = keras.Input((5,), dtype="int32"), keras.Input((6,), dtype="int32")
+    outer = keras.Model([source, target], ops.argmax(model({"source": source, "target": target}), -1))
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(outer([SOURCE, TARGET])), logits_of(model, SOURCE, TARGET).argmax(-1)
+    )
+
+
+def test_learned_positions_end_at_max_length():
+    model = model_of(positions="learned", max_length=5)
+    with pytest.raises(ValueError, match="longer than max_length=5; received length 6"):
+        model({"source": SOURCE, "target": TARGET})
