@@ -31,7 +31,7 @@ ROOF = {"__init__", "__main__", "cli"}  # may import everything
 
 
 def parts():
-    for path in [*ROOT.glob("keras_transformer/**/*.py"), *ROOT.glob("training/*.py"), *ROOT.glob("export/*.py")]:
+    for path in [*ROOT.glob("keras_transformer/**/*.py"), *ROOT.glob("training/**/*.py"), *ROOT.glob("export/**/*.py")]:
         relative = path.relative_to(ROOT).with_suffix("").parts
         yield (relative[1] if relative[0] == "keras_transformer" else relative[0]), path
 

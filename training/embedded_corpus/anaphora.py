@@ -1,60 +1,57 @@
+"""`It` and `they` in a second clause: German chooses the pronoun by the gender of the noun."""
+
+from dataclasses import replace
+
+from .actions import INVOLUNTARY, quality, recipient_of, some_thing
+from .clauses import Clause, be
+from .determiners import A, THE, THIS
+from .nouns import NOUNS
+from .phrases import back_reference, described, name, noun_phrase, person, subject
+from .sentences import main_first, side_first, with_and, with_but
+from .verbs import VERB
+
+
 def it_is_why(pick):
     noun, thing, verbs = some_thing(pick)
-    who, negated = subject(pick, definite=True), pick.chance(0.3)
+    who, negated = subject(pick), pick.chance(0.3)
     if not negated and thing.agreement == "3" and pick.chance(0.3):
-        thing = noun_phrase(noun, A, some_adjectives(pick, noun, 0.2))
+        thing = described(pick, noun, A, 0.2)
     main = Clause(who, pick(verbs), "past", thing, negated=negated)
-    side = be(back_reference(thing), "past", quality(pick, KIND[noun.en], known=thing.en))
-    return sentence(
-        f"{main.english()} because {side.english()}",
-        f"{main.german()}, {side.german_final('weil')}",
-    )
+    side = be(back_reference(thing), "past", quality(pick, noun.kind, known=thing.en))
+    return main_first(main, ("because", "weil"), side)
 
 
 def it_after_all(pick):
     noun, thing, verbs = some_thing(pick)
-    english, german, tense, main_tenses = pick(
+    conjunction, tense, main_tenses = pick(
         (
-            ("although", "obwohl", "past", ("past", "had to", "wanted to")),
-            ("because", "weil", "past", ("past", "could", "wanted to")),
-            ("if", "wenn", "present", ("future", "can", "has to", "wants to", "should")),
+            (("although", "obwohl"), "past", ("past", "had to", "wanted to")),
+            (("because", "weil"), "past", ("past", "could", "wanted to")),
+            (("if", "wenn"), "present", ("future", "can", "has to", "wants to", "should")),
         )
     )
-    side = be(thing, tense, quality(pick, KIND[noun.en], known=thing.en))
+    side = be(thing, tense, quality(pick, noun.kind, known=thing.en))
     verb = pick([verb for verb in verbs if verb.en not in INVOLUNTARY])
-    main = Clause(
-        subject(pick, definite=True),
-        verb,
-        pick(main_tenses),
-        back_reference(thing),
-        negated=pick.chance(0.3),
-    )
-    return sentence(
-        f"{english} {side.english()}, {main.english()}",
-        f"{side.german_final(german)}, {main.german_inverted()}",
-    )
+    who, main_tense, negated = subject(pick), pick(main_tenses), pick.chance(0.3)
+    main = Clause(who, verb, main_tense, back_reference(thing), negated=negated)
+    return side_first(conjunction, side, main)
 
 
 def it_is_done_too(pick):
-    noun, thing, verbs = some_thing(pick)
+    _, thing, verbs = some_thing(pick)
     beginnings = [verb for verb in verbs if verb.en in ("buy", "find", "order", "see", "catch")]
     endings = [verb for verb in verbs if verb not in beginnings]
-    who, first, second = subject(pick, definite=True), pick(beginnings), pick(endings)
-    clause, then = Clause(who, first, "past", thing), Clause(
-        who, second, "past", back_reference(thing)
-    )
-    return sentence(
-        f"{clause.english()} and {then.english_predicate()}",
-        f"{clause.german()} und {then.german_inverted(with_subject=False)}",
-    )
+    who, first, second = subject(pick), pick(beginnings), pick(endings)
+    then = Clause(who, second, "past", back_reference(thing))
+    return with_and(Clause(who, first, "past", thing), then)
 
 
 def it_is_given(pick):
     giver = VERB[pick(("give", "show", "lend", "bring"))]
-    noun = pick([noun for noun in objects_of(giver) if KIND[noun.en] in ("thing", "clothes")])
-    thing = noun_phrase(noun, THE, some_adjectives(pick, noun, 0.25))
+    noun = pick([noun for noun in giver.objects if noun.kind in ("thing", "clothes")])
+    thing = described(pick, noun, THE, 0.25)
     finder = VERB[pick(("find", "buy", "see", "repair", "wash", "describe"))]
-    if noun not in objects_of(finder):
+    if noun not in finder.objects:
         finder = VERB["find"]
     who = person(pick, (THE, THIS)) if pick.chance(0.6) else name(pick)
     recipient = recipient_of(pick, who.pronoun)
@@ -63,15 +60,8 @@ def it_is_given(pick):
     side = Clause(who, finder, "past", thing)
     main = Clause(back_reference(who), giver, "past", back_reference(thing), recipient)
     if pick.chance(0.5):
-        return sentence(
-            f"when {side.english()}, {main.english()}",
-            f"{side.german_final('als')}, {main.german_inverted()}",
-        )
-    side = replace(side, tense="pluperfect")
-    return sentence(
-        f"after {side.english()}, {main.english()}",
-        f"{side.german_final('nachdem')}, {main.german_inverted()}",
-    )
+        return side_first(("when", "als"), side, main)
+    return side_first(("after", "nachdem"), replace(side, tense="pluperfect"), main)
 
 
 def it_is_but(pick):
@@ -80,9 +70,4 @@ def it_is_but(pick):
     thing = noun_phrase(noun, pick((THE, THIS)), plural=pick.chance(0.2))
     tense, first = pick(("present", "past")), quality(pick, kind)
     second = quality(pick, kind, known=first[0])
-    clause, then = be(thing, tense, first), be(back_reference(thing), tense, second)
-    return sentence(
-        f"{clause.english()}, but {then.english()}", f"{clause.german()}, aber {then.german()}"
-    )
-
-
+    return with_but(be(thing, tense, first), be(back_reference(thing), tense, second))

@@ -1,5 +1,13 @@
 """A clause in both languages: what stands in it, and the orders of words it can take."""
 
+from dataclasses import dataclass, replace
+
+from .phrases import Phrase, with_preposition
+from .tenses import english_verb, german_verb
+from .text import NOTHING, Pair, words
+from .verbs import VERB, Verb
+
+
 @dataclass(frozen=True)
 class Clause:
     subject: Phrase
@@ -7,9 +15,7 @@ class Clause:
     tense: str
     object: Phrase | None = None
     recipient: Phrase | None = None
-    complement: Pair = (
-        NOTHING  # belongs to the verb and stands last: an adjective, a direction, a price
-    )
+    complement: Pair = NOTHING  # stands last: an adjective, a direction, a price
     place: Pair = NOTHING
     time: Pair = NOTHING
     adverb: Pair = NOTHING
@@ -95,3 +101,8 @@ def question_tense(clause):
         return replace(clause, tense="perfect")
     return clause
 
+
+def was_and_wurde(who):
+    """The finite verbs of a passive in the past."""
+    was = VERB["be"].english(who.agreement, past=True)
+    return was, VERB["become"].german(who.agreement, past=True)

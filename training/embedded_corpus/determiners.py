@@ -1,7 +1,6 @@
-"""Articles and other determiners, pronouns, and the endings that German gives them and adjectives."""
+"""Determiners and pronouns, and the endings German gives them and the adjectives after them."""
 
 from dataclasses import dataclass
-
 
 CASES = ("nom", "acc", "dat", "gen")
 

@@ -114,7 +114,6 @@ _NOUNS = {
         cellar m Keller Keller; market m Markt Märkte; village n Dorf Dörfer; forest m Wald Wälder;
         lake m See Seen""",
     "opening": "window n Fenster Fenster; door f Tür Türen",
-    "wall": "wall f Wand Wände",
     "event": """
         concert n Konzert Konzerte; lecture m Vortrag Vorträge; meeting f Besprechung Besprechungen;
         exam f Prüfung Prüfungen; film m Film Filme Films; course m Kurs Kurse""",
@@ -150,7 +149,6 @@ NOUNS.update(
         "baked": "cake roll pizza",
         "cooked": "potato egg soup sausage",
         "repairable": "clock camera computer radio guitar piano car bicycle truck boat",
-        "instrument": "guitar piano",
         "tidy": "kitchen office room cellar garden",
         "flat": "book letter newspaper key knife spoon pencil ring camera",
         "upright": "lamp vase bottle cup plate basket suitcase glass candle",
@@ -161,5 +159,3 @@ NOUNS.update(
         "awaited": "bus train doctor letter guest gift",
     }.items()
 )
-
-# english german[/stem before an ending] [english comparative, german comparative]

@@ -169,7 +169,7 @@ def couple(pick):
     return Phrase(english, english, german, "p", "definite", "they")
 
 
-def subject(pick):
+def subject(pick, definite=True):
     kind = pick.number(1, 100)
     if kind <= 27:
         return pick(PERSONAL)
@@ -179,7 +179,7 @@ def subject(pick):
         return relative_of(pick)
     if kind <= 67:
         return couple(pick)
-    return person(pick, (THE, THE, THIS))
+    return person(pick, (THE, THE, THIS) if definite else (THE, THE, THE, A, THIS))
 
 
 def object_of(pick, noun, owner, definite=False):
@@ -204,3 +204,11 @@ def object_of(pick, noun, owner, definite=False):
     if choice <= 95:
         return noun_phrase(noun, pick(QUANTIFIERS), adjectives, plural=True)
     return noun_phrase(noun, numeral(pick.number(2, 12)), adjectives, plural=True)
+
+
+def counted(pick, noun, high, digits=None):
+    n = pick.number(2, high)
+    if n % 100 == 1:  # German would say einhundertein
+        n += 1
+    digits = pick.chance(0.4) if digits is None else digits
+    return described(pick, noun, numeral(n, digits), 0.3, plural=True)

@@ -2,7 +2,14 @@
 
 from .determiners import POSSESSIVES, THE
 from .nouns import NOUN, NOUNS
-from .phrases import PERSONAL, described, relative_of, with_preposition
+from .phrases import (
+    PERSONAL,
+    described,
+    noun_phrase,
+    relative_of,
+    some_adjectives,
+    with_preposition,
+)
 
 CITIES = [
     pair.split()
@@ -70,6 +77,6 @@ def spot(pick, case):
     """On, under or beside a piece of furniture: dative for where, accusative for where to."""
     english, german = pick(SIDES)
     noun = pick(NOUNS["surface"])
-    # The adjectives are drawn first.
-    target = None
+    adjectives = some_adjectives(pick, noun, 0.25)
+    target = noun_phrase(noun, pick((THE, THE, POSSESSIVES[pick(PERSONAL).pronoun])), adjectives)
     return f"{english} {target.en}", with_preposition(german, target.de[case])

@@ -1,124 +1,91 @@
-def back_reference(who):
-    return PRONOUN[who.pronoun]
+"""Clauses inside clauses: conjunctions, reports, relative clauses, infinitives with zu."""
+
+from dataclasses import replace
+
+from .actions import action, intended, motion, quality, sometimes_timed
+from .clauses import Clause, be
+from .determiners import CASES, RELATIVE, THE
+from .nouns import NOUNS
+from .phrases import Phrase, back_reference, described, subject
+from .sentences import main_first, side_first, told
+from .tenses import PAST, PRESENT
+from .text import NOTHING, sentence, words
+from .verbs import VERB, verbs_with
+
+BECAUSE, ALTHOUGH, IF = ("because", "weil"), ("although", "obwohl"), ("if", "wenn")
+THAT = ("that", "dass")
+WITH_PAST = (  # conjunction, tense of the subordinate clause
+    (BECAUSE, "past"),
+    (BECAUSE, "pluperfect"),
+    (ALTHOUGH, "past"),
+    (("when", "als"), "past"),
+    (("before", "bevor"), "past"),
+    (("after", "nachdem"), "pluperfect"),
+)
+WITH_PRESENT = (
+    (BECAUSE, "present"),
+    (ALTHOUGH, "present"),
+    (IF, "present"),
+    (BECAUSE, "perfect"),
+    (("as soon as", "sobald"), "present"),
+    (IF, "can"),
+    (("when", "wenn"), "present"),
+    (BECAUSE, "wants to"),
+    (BECAUSE, "has to"),
+)
+REPORTS = (
+    ("know", THAT),
+    ("say", THAT),
+    ("hope", THAT),
+    ("believe", THAT),
+    ("ask", ("whether", "ob")),
+    ("wonder", ("why", "warum")),
+    ("know", ("where", "wo")),
+    ("ask", ("when", "wann")),
+    ("wonder", ("whether", "ob")),
+)
 
 
 def subordinate(pick):
     """A verb-final clause after or before the main clause, whose subject is often the same."""
     past = pick.chance(0.6)
-    english, german, tense = pick(
-        (
-            ("because", "weil", "past"),
-            ("because", "weil", "pluperfect"),
-            ("although", "obwohl", "past"),
-            ("when", "als", "past"),
-            ("before", "bevor", "past"),
-            ("after", "nachdem", "pluperfect"),
-        )
-        if past
-        else (
-            ("because", "weil", "present"),
-            ("although", "obwohl", "present"),
-            ("if", "wenn", "present"),
-            ("because", "weil", "perfect"),
-            ("as soon as", "sobald", "present"),
-            ("if", "wenn", "can"),
-            ("when", "wenn", "present"),
-            ("because", "weil", "wants to"),
-            ("because", "weil", "has to"),
-        )
-    )
-    who = subject(pick, definite=True)
-    other = back_reference(who) if pick.chance(0.6) else subject(pick, definite=True)
-    first_main = pick.chance(0.6)
-    who, other = (who, other) if first_main else (other, who)
-    can_negate = english in ("because", "although", "if")
+    conjunction, tense = pick(WITH_PAST if past else WITH_PRESENT)
+    who = subject(pick)
+    other = back_reference(who) if pick.chance(0.6) else subject(pick)
+    main_is_first = pick.chance(0.6)
+    if not main_is_first:
+        who, other = other, who
+    can_negate = conjunction in (BECAUSE, ALTHOUGH, IF)
     main = action(pick, who, pick(PAST if past else PRESENT), not can_negate and pick.chance(0.1))
     if can_negate and tense in ("past", "present") and pick.chance(0.35):
         side = be(other, tense, quality(pick, "person"))
     else:
         side = action(pick, other, tense, can_negate and pick.chance(0.25))
-    if pick.chance(0.35):
-        side = timed(pick, side)
-    if first_main:
-        comma = "," if english == "although" else ""
-        return sentence(
-            f"{main.english()}{comma} {english} {side.english()}",
-            f"{main.german()}, {side.german_final(german)}",
-        )
-    return sentence(
-        f"{english} {side.english()}, {main.english()}",
-        f"{side.german_final(german)}, {main.german_inverted()}",
-    )
+    side = sometimes_timed(pick, side, 0.35)
+    if main_is_first:
+        return main_first(main, conjunction, side)
+    return side_first(conjunction, side, main)
 
 
 def reported(pick):
-    who = subject(pick, definite=True)
+    who = subject(pick)
     past = pick.chance(0.4)
     tense = "past" if past else "present"
-    clause = action(
-        pick, subject(pick, definite=True), pick(PAST if past else PRESENT + ("perfect",))
-    )
-    clause = timed(pick, clause) if pick.chance(0.5) else clause
-    verb, english, german = pick(
-        (
-            ("know", "that", "dass"),
-            ("say", "that", "dass"),
-            ("hope", "that", "dass"),
-            ("believe", "that", "dass"),
-            ("ask", "whether", "ob"),
-            ("wonder", "why", "warum"),
-            ("know", "where", "wo"),
-            ("ask", "when", "wann"),
-            ("wonder", "whether", "ob"),
-        )
-    )
+    clause = action(pick, subject(pick), pick(PAST if past else PRESENT + ("perfect",)))
+    clause = sometimes_timed(pick, clause, 0.5)
+    verb, conjunction = pick(REPORTS)
+    english, german = conjunction
     if english in ("where", "when"):
         clause = replace(clause, time=NOTHING)
     report = Clause(who, VERB[verb], tense)
-    said = (
-        f"{report.english()} {english} {clause.english()}",
-        f"{report.german()}, {clause.german_final(german)}",
-    )
-    if english != "that" or pick.chance(0.6):
-        return sentence(*said)
-    reason = action(
-        pick,
-        back_reference(clause.subject),
-        tense if past else pick(("present", "perfect", "has to")),
-    )
+    english = f"{report.english()} {english} {clause.english()}"
+    german = f"{report.german()}, {clause.german_final(german)}"
+    if conjunction != THAT or pick.chance(0.6):
+        return sentence(english, german)
+    reason_tense = tense if past else pick(("present", "perfect", "has to"))
+    reason = action(pick, back_reference(clause.subject), reason_tense)
     return sentence(
-        f"{said[0]} because {reason.english()}", f"{said[1]}, {reason.german_final('weil')}"
-    )
-
-
-def with_relative_clause(pick, head, noun):
-    """The head with a clause that describes it, in which it is the subject or the object."""
-    german = {case: RELATIVE[case, head.gender] for case in CASES}
-    human = KIND[noun.en] in ("person", "family", "child")
-    tense = pick(("past", "past", "perfect", "present", "wants to" if human else "past"))
-    if human and pick.chance(0.5):
-        pronoun = Phrase(
-            "who", "whom", german, head.agreement, "pronoun", head.pronoun, head.gender
-        )
-        clause = action(
-            pick, replace(pronoun, pronoun="" if noun.en == "child" else head.pronoun), tense
-        )
-        clause = timed(pick, clause) if pick.chance(0.3) else clause
-        english, german = clause.english(), clause.german_final()
-    else:
-        verb, who = pick(VERBS_WITH_OBJECT[noun.en]), subject(pick, definite=True)
-        tense = tense if verb.tense_is_audible else "perfect"
-        clause = (
-            timed(pick, Clause(who, verb, tense)) if pick.chance(0.3) else Clause(who, verb, tense)
-        )
-        front = words(verb.preposition, german[verb.governs])
-        english = f"{'whom' if human else 'that'} {clause.english()}"
-        german = clause.german_final(front)
-    return replace(
-        head,
-        en=f"{head.en} {english}",
-        en_object=f"{head.en} {english}",
-        de={case: f"{head.de[case]}, {german}," for case in CASES},
+        f"{english} because {reason.english()}", f"{german}, {reason.german_final('weil')}"
     )
 
 
@@ -126,25 +93,44 @@ def relative_clause(pick):
     kind = pick(
         ("person", "person", "child", "animal", "thing", "text", "clothes", "vehicle", "building")
     )
-    noun = pick(NOUNS[kind])
-    plural = pick.chance(0.25)
-    head = noun_phrase(noun, THE, some_adjectives(pick, noun, 0.2), plural)
+    noun, plural = pick(NOUNS[kind]), pick.chance(0.25)
+    head = described(pick, noun, THE, 0.2, plural)
     if pick.chance(0.55):
-        described = with_relative_clause(pick, head, noun)
-        clause = be(described, pick(("present", "past")), quality(pick, kind, known=head.en))
+        whole = with_relative_clause(pick, head, noun)
+        tense = pick(("present", "past"))
+        return told(be(whole, tense, quality(pick, kind, known=head.en)))
+    verb = pick([verb for verb in verbs_with(noun) if not verb.prefix])
+    who = subject(pick)
+    tense = pick(("past", "present")) if verb.tense_is_audible else "past"
+    whole = with_relative_clause(pick, head, noun)
+    if who.status != "pronoun" and who.en in whole.en:
+        return relative_clause(pick)
+    return told(Clause(who, verb, tense, whole))
+
+
+def with_relative_clause(pick, head, noun):
+    """The head with a clause that describes it, in which it is the subject or the object."""
+    pronoun = {case: RELATIVE[case, head.gender] for case in CASES}
+    human = noun.is_human or noun.kind == "child"
+    tense = pick(("past", "past", "perfect", "present", "wants to" if human else "past"))
+    if human and pick.chance(0.5):
+        owner = "" if noun.kind == "child" else head.pronoun
+        who = Phrase("who", "whom", pronoun, head.agreement, "pronoun", owner, head.gender)
+        clause = sometimes_timed(pick, action(pick, who, tense), 0.3)
+        english, german = clause.english(), clause.german_final()
     else:
-        verb = pick([v for v in VERBS_WITH_OBJECT[noun.en] if not v.prefix])
-        who = subject(pick, definite=True)
-        tense = "past" if not verb.tense_is_audible else pick(("past", "present"))
-        described = with_relative_clause(pick, head, noun)
-        if who.status != "pronoun" and who.en in described.en:
-            return relative_clause(pick)
-        clause = Clause(who, verb, tense, described)
-    return sentence(clause.english(), clause.german())
+        verb, who = pick(verbs_with(noun)), subject(pick)
+        tense = tense if verb.tense_is_audible else "perfect"
+        clause = sometimes_timed(pick, Clause(who, verb, tense), 0.3)
+        english = f"{'whom' if human else 'that'} {clause.english()}"
+        german = clause.german_final(words(verb.preposition, pronoun[verb.governs]))
+    english = f"{head.en} {english}"
+    german = {case: f"{head.de[case]}, {german}," for case in CASES}
+    return replace(head, en=english, en_object=english, de=german)
 
 
 def purpose(pick):
-    who = subject(pick, definite=True)
+    who = subject(pick)
     main = motion(pick, who, pick(("present", "past", "perfect", "wants to", "future")))
     aim = intended(pick, who)
     if aim.verb.preposition == "um":  # um um Hilfe zu bitten
@@ -155,13 +141,10 @@ def purpose(pick):
 
 
 def intention(pick):
-    who = subject(pick, definite=True)
-    verb, tense = VERB[pick(("try", "decide", "promise", "hope"))], pick(
-        ("present", "past", "perfect")
-    )
+    who = subject(pick)
+    verb = VERB[pick(("try", "decide", "promise", "hope"))]
+    main = Clause(who, verb, pick(("present", "past", "perfect")))
     plan = intended(pick, who)
-    plan = timed(pick, plan) if verb.en != "try" and pick.chance(0.5) else plan
-    main = Clause(who, verb, tense)
+    if verb.en != "try":
+        plan = sometimes_timed(pick, plan, 0.5)
     return sentence(f"{main.english()} {plan.english_to()}", f"{main.german()}, {plan.german_zu()}")
-
-

@@ -1,5 +1,11 @@
 """When: dates, times of the clock, weekdays, spans."""
 
+from .determiners import THE
+from .nouns import NOUNS
+from .numbers import in_words, numeral
+from .phrases import noun_phrase
+from .text import NOTHING, words
+
 WEEKDAYS = [
     pair.split()
     for pair in """Monday Montag, Tuesday Dienstag, Wednesday Mittwoch, Thursday Donnerstag,
@@ -25,6 +31,8 @@ ADVERBS_OF_TIME = {
         "tomorrow morning=morgen früh, the day after tomorrow=übermorgen, soon=bald",
     }.items()
 }
+
+
 def date(pick):
     (english, german), day, year = pick(MONTHS), pick.number(1, 28), pick.number(1900, 2029)
     if pick.chance(0.5):
@@ -40,14 +48,17 @@ def past_date(pick):
 
 
 def ago(pick):
-    noun, count = pick(NOUNS["unit"]), numeral(pick.number(2, 30))
-    span = noun_phrase(noun, count, plural=True)
+    span = span_of_time(pick, 30)
     return f"{span.en} ago", f"vor {span.de['dat']}"
+
+
+def span_of_time(pick, high):
+    return noun_phrase(pick(NOUNS["unit"]), numeral(pick.number(2, high)), plural=True)
 
 
 def clock(pick):
     hour, minute = pick.number(1, 12), pick((5, 10, 15, 20))
-    now, following = spoken_hour(hour), spoken_hour(hour % 12 + 1)
+    now, following = in_words(hour), in_words(hour % 12 + 1)
     kind = pick.number(1, 5)
     if kind == 1:
         german = "ein" if hour == 1 else now[1]
@@ -55,20 +66,13 @@ def clock(pick):
     if kind == 2:
         return f"at half past {now[0]}", f"um halb {following[1]}"
     if kind == 3:
-        return digital_clock(hour, pick.number(0, 11) * 5, pick(("a.m.", "p.m.")))
-    spoken = ("a quarter", "Viertel") if minute == 15 else spoken_hour(minute)
+        minute, half = pick.number(0, 11) * 5, pick(("a.m.", "p.m."))
+        german_hour = hour % 12 + 12 * (half == "p.m.")
+        return f"at {hour}:{minute:02} {half}", f"um {german_hour}:{minute:02} Uhr"
+    spoken = ("a quarter", "Viertel") if minute == 15 else in_words(minute)
     if kind == 4:
         return f"at {spoken[0]} past {now[0]}", f"um {spoken[1]} nach {now[1]}"
     return f"at {spoken[0]} to {following[0]}", f"um {spoken[1]} vor {following[1]}"
-
-
-def spoken_hour(n):
-    return english_number(n), german_number(n)
-
-
-def digital_clock(hour, minute, half):
-    german_hour = hour % 12 + 12 * (half == "p.m.")
-    return f"at {hour}:{minute:02} {half}", f"um {german_hour}:{minute:02} Uhr"
 
 
 def weekday(pick, frame="past", parts=True):
@@ -98,12 +102,11 @@ def time_phrase(pick, frame):
     if frame == "past":
         return past_date(pick) if pick.chance(0.5) else ago(pick)
     if frame == "future":
-        span = noun_phrase(pick(NOUNS["unit"]), numeral(pick.number(2, 12)), plural=True)
+        span = span_of_time(pick, 12)
         return f"in {span.en}", f"in {span.de['dat']}"
     return clock(pick)
 
 
 def comma_after(time):
+    """An English time in front of its clause."""
     return time + "," if " " in time else time
-
-

@@ -138,6 +138,7 @@ _OTHER = """
     promise | versprechen verspricht versprach versprochen
 """
 
+
 @dataclass(frozen=True, eq=False)
 class Verb:
     en: str
