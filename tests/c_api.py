@@ -1,4 +1,4 @@
-"""Runs a SavedModel through TensorFlow's C API, as a program in C or Go does; imports no TensorFlow.
+"""Runs a SavedModel by TensorFlow's C API, as a program in C or Go would; imports no TensorFlow.
 
     python tests/c_api.py SAVED_MODEL_DIR < lines > translations
 """
@@ -126,11 +126,13 @@ class SavedModel:
         check(library, self.status)
         translations, scores = map(ctypes.c_void_p, fetched)
         for tensor, dtype in ((translations, TF_STRING), (scores, TF_FLOAT)):
-            found = library.TF_TensorType(tensor), library.TF_NumDims(tensor), library.TF_Dim(tensor, 0)
+            rank = library.TF_NumDims(tensor)
+            found = library.TF_TensorType(tensor), rank, rank and library.TF_Dim(tensor, 0)
             if found != (dtype, 1, len(texts)):
                 raise RuntimeError(f"type, rank and size are {found}, not {dtype, 1, len(texts)}")
+        strings = self._elements(translations, TF_TString, len(texts))
         answer = (
-            [self._content(string) for string in self._elements(translations, TF_TString, len(texts))],
+            [self._content(string) for string in strings],
             list(self._elements(scores, ctypes.c_float, len(texts))),
         )
         for tensor in (translations, scores):

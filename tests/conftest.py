@@ -1,4 +1,4 @@
-"""What several test files share: a translator that was trained for seconds on invented sentences."""
+"""What several test files share: model directories, made in seconds of invented sentences."""
 
 import keras
 import numpy as np
@@ -26,20 +26,32 @@ def sentence_pairs():
 
 
 @pytest.fixture(scope="session")
-def tiny_model_dir(tmp_path_factory):
-    """Path of a model directory with a BPE tokenizer; its model knows `sentence_pairs` by heart."""
-    return make_model_dir(tmp_path_factory.mktemp("models") / "tiny", "bpe", 320, epochs=120)
+def model_dirs(tmp_path_factory):
+    """Both model directories at once, before any test loads one.
+
+    Setting a seed later would take away the SentencePiece models that TensorFlow holds then.
+    """
+    folder = tmp_path_factory.mktemp("models")
+    keras.utils.set_random_seed(1)
+    return {
+        "tiny": make_model_dir(folder / "tiny", "bpe", 320, epochs=120),
+        "wordpiece": make_model_dir(folder / "wordpiece", "wordpiece", 90, epochs=0),
+    }
 
 
 @pytest.fixture(scope="session")
-def wordpiece_model_dir(tmp_path_factory):
+def tiny_model_dir(model_dirs):
+    """Path of a model directory with a BPE tokenizer; its model knows `sentence_pairs` by heart."""
+    return model_dirs["tiny"]
+
+
+@pytest.fixture(scope="session")
+def wordpiece_model_dir(model_dirs):
     """Path of a model directory with a WordPiece tokenizer; its model has learned nothing."""
-    return make_model_dir(tmp_path_factory.mktemp("models") / "wordpiece", "wordpiece", 90, epochs=0)
+    return model_dirs["wordpiece"]
 
 
 def make_model_dir(path, kind, vocab_size, epochs):
-    # Before the tokenizer is made: TensorFlow drops SentencePiece models when a seed is set.
-    keras.utils.set_random_seed(1)
     pairs = sentence_pairs()
     tokenizer = train_tokenizer([text for pair in pairs for text in pair], kind, vocab_size)
     config = TransformerConfig(

@@ -169,7 +169,7 @@ def test_the_c_api_program_translates_lines(saved_model, expected):
     assert finished.stdout.decode().splitlines() == [text for text, _ in expected[1]]
 
 
-def test_a_wordpiece_translator_with_greedy_search_is_served_too(other_translator, other_saved_model):
+def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_saved_model):
     texts = ORDINARY[:3] + AWKWARD
     expected = [row[0] for row in other_translator.n_best(texts, 1)]
     assert_same(run_session(other_saved_model, [texts, []]), [expected, []])

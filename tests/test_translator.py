@@ -107,7 +107,7 @@ def test_a_long_source_is_cut_after_max_length_tokens(translator):
     cut = cut.numpy()[0].decode()
     assert len(cut) < len(LONG) and translator.num_tokens([cut, LONG])[0] == kept + 1
     assert translator.n_best([LONG], 1) == translator.n_best([cut], 1)
-    np.testing.assert_allclose(translator.score([LONG], ["Anna"]), translator.score([cut], ["Anna"]))
+    assert translator.score([LONG], ["Anna"]) == translator.score([cut], ["Anna"])
 
 
 def test_n_best_are_ranked_by_log_probability_over_the_length_penalty(translator):
@@ -123,7 +123,8 @@ def test_n_best_are_ranked_by_log_probability_over_the_length_penalty(translator
 
 
 def test_score_is_the_sum_of_numpys_log_softmax(translator):
-    pairs = [*sentence_pairs()[::10], ("the dog", "Zoë malt eine Brücke, 🙂!"), ("a", ""), (LONG, "a")]
+    pairs = [*sentence_pairs()[::10], ("the dog", "Zoë malt eine Brücke, 🙂!"), ("a", "")]
+    pairs += [(LONG, "a"), ("a", LONG)]
     sources, targets = zip(*pairs)
     expected = [log_prob(translator, source, target) for source, target in pairs]
     np.testing.assert_allclose(translator.score(sources, targets), expected, rtol=1e-4)
@@ -163,7 +164,7 @@ def test_a_translation_has_at_most_max_extra_tokens_more_than_its_source(tiny_mo
 
 
 @pytest.mark.parametrize("growth", [1, 1000])
-def test_how_the_state_grows_changes_no_translation(tiny_model_dir, translator, monkeypatch, growth):
+def test_how_the_state_grows_changes_nothing(tiny_model_dir, translator, monkeypatch, growth):
     monkeypatch.setattr(translator_module, "_STATE_GROWTH", growth)
     other = Translator.load(tiny_model_dir)
     texts = mixed_texts()[-60:]
@@ -180,10 +181,9 @@ def test_num_tokens_counts_the_end_token_and_what_will_be_cut(translator):
 
 
 def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wordpiece_model_dir):
-    with pytest.raises(ValueError, match="texts must be a list of strings; received the string 'a'"):
-        translator("a")
-    with pytest.raises(ValueError, match="texts must be a list of strings; received the string b'a'"):
-        translator(b"a")
+    for text in ("a", b"a"):
+        with pytest.raises(ValueError, match=f"must be a list of strings; .* the string {text!r}"):
+            translator(text)
     for n in (0, 5):
         with pytest.raises(ValueError, match=f"n must be from 1 to the beam size 4; received {n}"):
             translator.n_best(["a"], n)

@@ -85,7 +85,7 @@ def quotation(pick):
     if kind == 3:
         return sentence(f'{said.english()}, "{english}."', f"{said.german()}: „{german}.“", "")
     comma = "," if kind == 2 else ""
-    says = verb.english("3", past=said.tense == "past")
+    says = verb.english(speaker.agreement, past=said.tense == "past")
     return sentence(
         f'"{english}{comma}" {says} {speaker.en}', f"„{german}“, {said.german_inverted()}"
     )
