@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -17,7 +18,8 @@ def randomize(layer, seed=0):
 
 def array(tensor):
     """A tensor or variable as float64."""
-    return np.asarray(ops.convert_to_numpy(tensor), "float64")
+    values = tensor.value if isinstance(tensor, keras.Variable) else tensor
+    return np.asarray(ops.convert_to_numpy(values), "float64")
 
 
 def dense(layer, x):

@@ -1,0 +1,130 @@
+"""Somebody else's models around our layers. A script, so that each backend has a process of its own:
+
+    python other_models.py train DIRECTORY          trains models, writes them and their predictions
+    python other_models.py load DIRECTORY OUTPUT    loads those files, writes what they predict
+"""
+
+import json
+import os
+import pathlib
+import sys
+
+if os.environ["KERAS_BACKEND"] != "tensorflow":
+    sys.modules["tensorflow"] = None  # From here on an import of TensorFlow fails.
+
+import keras
+import numpy as np
+
+import keras_transformer
+
+VOCAB_SIZE, WIDTH = 12, 16
+generator = np.random.default_rng(0)
+TOKEN_IDS = generator.integers(1, VOCAB_SIZE, size=(64, 9))
+TOKEN_IDS[::2, -3:] = 0
+HAS_A_FIVE = np.any(TOKEN_IDS == 5, axis=1).astype("int32")
+# The next token is the sum of the last two.
+SUMS = (TOKEN_IDS + np.pad(TOKEN_IDS, ((0, 0), (1, 0)))[:, :-1]) % (VOCAB_SIZE - 1) + 1
+SUMS[TOKEN_IDS == 0] = 0
+
+
+def classifier():
+    """Functional: does the sentence hold a five?"""
+    token_ids = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.Embedding(VOCAB_SIZE, WIDTH, mask_zero=True)(token_ids)
+    hidden = keras_transformer.EncoderLayer(num_heads=2, d_ff=32, dropout=0.0)(hidden)
+    hidden = keras.layers.GlobalAveragePooling1D()(hidden)
+    probability = keras.layers.Dense(1, activation="sigmoid", dtype="float32")(hidden)
+    return keras.Model(token_ids, probability), HAS_A_FIVE, "binary_crossentropy"
+
+
+def language_model():
+    """Functional: which token comes next?"""
+    token_ids = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.Embedding(VOCAB_SIZE, WIDTH, mask_zero=True)(token_ids)
+    hidden = keras_transformer.DecoderLayer(num_heads=2, d_ff=32, dropout=0.0)(hidden)
+    logits = keras.layers.Dense(VOCAB_SIZE)(hidden)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return keras.Model(token_ids, logits), SUMS, loss
+
+
+def subclassed_language_model():
+    """Subclassed, with our positions and our loss."""
+
+    @keras.saving.register_keras_serializable("somebody_else")
+    class LanguageModel(keras.Model):
+        def __init__(self, vocab_size, **kwargs):
+            super().__init__(**kwargs)
+            self.vocab_size = vocab_size
+            self.embedding = keras_transformer.PositionalEmbedding(vocab_size, WIDTH)
+            self.decoder = keras_transformer.DecoderLayer(num_heads=2, d_ff=32, dropout=0.0)
+            self.dense = keras.layers.Dense(vocab_size)
+
+        def call(self, token_ids):
+            return self.dense(self.decoder(self.embedding(token_ids)))
+
+        def get_config(self):
+            return {**super().get_config(), "vocab_size": self.vocab_size}
+
+    loss = keras_transformer.MaskedLabelSmoothedCrossentropy()
+    return LanguageModel(VOCAB_SIZE), SUMS, loss
+
+
+def translator():
+    config = keras_transformer.TransformerConfig.preset(
+        "tiny", source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE, num_layers=1
+    )
+    model = keras_transformer.build_transformer(config)
+    return model, SUMS, keras_transformer.MaskedLabelSmoothedCrossentropy()
+
+
+MODELS = {
+    "classifier": classifier,
+    "language_model": language_model,
+    "translator": translator,
+    "subclassed_language_model": subclassed_language_model,
+}
+POLICIES = ("float32", "mixed_bfloat16")
+
+
+def inputs(name):
+    return {"source": TOKEN_IDS, "target": TOKEN_IDS} if name == "translator" else TOKEN_IDS
+
+
+def predict(model, name):
+    return np.asarray(model.predict(inputs(name), verbose=0), "float32")
+
+
+def train(directory):
+    predictions, losses = {}, {}
+    for name, function in MODELS.items():
+        for policy in POLICIES:
+            keras.utils.set_random_seed(0)
+            keras.config.set_dtype_policy(policy)
+            model, labels, loss = function()
+            model.compile(keras.optimizers.Adam(0.01), loss)
+            history = model.fit(inputs(name), labels, batch_size=32, epochs=8, verbose=0).history
+            losses[f"{name}-{policy}"] = history["loss"]
+            predictions[f"{name}-{policy}"] = predict(model, name)
+            model.save(directory / f"{name}-{policy}.keras")
+    (directory / "losses.json").write_text(json.dumps(losses))
+    np.savez(directory / "predictions.npz", **predictions)
+
+
+def load(directory, output):
+    predictions = {}
+    for name in MODELS:
+        if name == "subclassed_language_model":
+            subclassed_language_model()  # Defines the class; all before came without definitions.
+        for policy in POLICIES:
+            model = keras.saving.load_model(directory / f"{name}-{policy}.keras")
+            predictions[f"{name}-{policy}"] = predict(model, name)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    for name in MODELS:
+        model = keras.saving.load_model(directory / f"{name}-float32.keras")
+        predictions[f"{name}-float32 under mixed_bfloat16"] = predict(model, name)
+    np.savez(output, **predictions)
+
+
+if __name__ == "__main__":
+    command, *paths = sys.argv[1:]
+    {"train": train, "load": load}[command](*map(pathlib.Path, paths))

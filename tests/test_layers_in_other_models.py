@@ -1,0 +1,92 @@
+"""Models of stock Keras layers and ours, trained, saved and loaded: two backends, two policies, no custom objects."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+BACKENDS = ("tensorflow", "jax")
+POLICIES = ("float32", "mixed_bfloat16")
+MODELS = ("classifier", "language_model", "translator", "subclassed_language_model")
+SCRIPT = pathlib.Path(__file__).with_name("other_models.py")
+
+
+def run_on_every_backend(arguments_of):
+    """Both backends at once, each in a fresh process; JAX in one where TensorFlow cannot be imported."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, *arguments_of(backend)],
+            env={**os.environ, "KERAS_BACKEND": backend},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for backend in BACKENDS
+    ]
+    for process in processes:
+        output, _ = process.communicate()
+        assert process.returncode == 0, output
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """For each backend the directory of its models, their losses and predictions."""
+    directories = {backend: tmp_path_factory.mktemp(backend) for backend in BACKENDS}
+    run_on_every_backend(lambda backend: ["train", directories[backend]])
+    return directories
+
+
+@pytest.fixture(scope="module")
+def loaded(trained):
+    """predictions[loaded on][trained on], in processes that know nothing of the training."""
+    for source in BACKENDS:
+        run_on_every_backend(
+            lambda backend: ["load", trained[source], trained[source] / f"on_{backend}.npz"]
+        )
+    return {
+        backend: {source: np.load(trained[source] / f"on_{backend}.npz") for source in BACKENDS}
+        for backend in BACKENDS
+    }
+
+
+every_model = pytest.mark.parametrize("model", MODELS)
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+every_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
+@every_model
+@every_policy
+@every_backend
+def test_fit_learns(model, policy, backend, trained):
+    losses = json.loads((trained[backend] / "losses.json").read_text())[f"{model}-{policy}"]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@every_model
+@every_policy
+@every_backend
+def test_a_fresh_process_loads_the_same_model(model, policy, backend, trained, loaded):
+    expected = np.load(trained[backend] / "predictions.npz")[f"{model}-{policy}"]
+    np.testing.assert_array_equal(loaded[backend][backend][f"{model}-{policy}"], expected)
+
+
+@every_model
+@every_backend
+def test_a_file_of_one_backend_loads_on_the_other(model, backend, trained, loaded):
+    (other,) = set(BACKENDS) - {backend}
+    expected = np.load(trained[backend] / "predictions.npz")[f"{model}-float32"]
+    predictions = loaded[other][backend][f"{model}-float32"]
+    np.testing.assert_allclose(predictions, expected, atol=1e-5)
+
+
+@every_model
+@every_backend
+def test_a_float32_file_stays_float32_under_a_global_mixed_policy(model, backend, loaded):
+    predictions = loaded[backend][backend]
+    np.testing.assert_array_equal(
+        predictions[f"{model}-float32 under mixed_bfloat16"], predictions[f"{model}-float32"]
+    )
