@@ -30,7 +30,7 @@ __all__ = [
 
 # Importing the layers registers them, so that Keras loads saved models without custom objects. Only the
 # `keras-transformer` command does without: its --help need not wait for a backend.
-_command = pathlib.Path(getattr(sys, "argv", None)[0] if getattr(sys, "argv", None) else "").stem
+_command = pathlib.Path((getattr(sys, "argv", None) or [""])[0]).stem
 if _command not in ("keras-transformer", "-m"):
     from .config import TransformerConfig
     from .layers import (

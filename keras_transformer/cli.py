@@ -89,6 +89,11 @@ def _parser():
         "--output", metavar="DIR", required=True, help="the folder in which the next version's folder is made"
     )
     _add_decoding(export)
+
+    plot = command("plot-attention", _plot_attention, "Draw which source tokens a translation looks at.")
+    _add_model_dir(plot)
+    plot.add_argument("--text", required=True, help="the sentence to translate")
+    plot.add_argument("--output", metavar="FILE", required=True, help="a .png, .svg or .pdf file")
     return parser
 
 
@@ -195,6 +200,13 @@ def _export(options):
     from keras_transformer.export.servable import export_servable
 
     print(export_servable(translator, options.output))
+
+
+def _plot_attention(options):
+    translator = _load_translator(options)
+    from keras_transformer.attention_plot import plot_attention
+
+    print(plot_attention(translator, options.text, options.output))
 
 
 def _load_translator(options):

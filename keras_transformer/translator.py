@@ -24,6 +24,9 @@ class Translator:
     A source is cut after `config.max_length` tokens, its end token included. An empty text, or one of spaces alone,
     has the empty translation.
 
+    TensorFlow forgets the SentencePiece models it holds when a seed is set (`keras.utils.set_random_seed`): set seeds
+    before loading.
+
     Args:
         model: a `Transformer`.
         tokenizer: of `keras_transformer.tokenizers`.
@@ -105,7 +108,7 @@ class Translator:
             Translations, string (batch, n_best), and their scores, float32 (batch, n_best): log probability divided
             by `((5 + length) / 6) ** length_penalty`; with a beam of 1, the log probability.
         """
-        source = self._source_ids(texts)
+        source = self._ids_with_end(texts)
         lengths = tf.cast(source.row_lengths(), tf.int32)
         order = tf.argsort(lengths, direction="DESCENDING", stable=True)
         num_texts = tf.size(order)
@@ -164,8 +167,8 @@ class Translator:
                 f"sources and targets must be equally many; received {len(sources)} and {len(targets)}"
             )
         scores = np.zeros(len(sources), "float32")
-        source = self._source_ids(tf.constant(list(sources), tf.string))
-        labels = self._source_ids(tf.constant(list(targets), tf.string))
+        source = self._ids_with_end(tf.constant(list(sources), tf.string))
+        labels = self._ids_with_end(tf.constant(list(targets), tf.string))
         lengths = np.maximum(source.row_lengths().numpy(), labels.row_lengths().numpy())
         order = np.argsort(lengths, kind="stable")[::-1]
         begin = 0
@@ -177,11 +180,15 @@ class Translator:
             begin += len(rows)
         return scores
 
+    def token_ids(self, texts):
+        """Token ids of texts as the model takes them: int32 (batch, length), cut, with end tokens, padded with 0."""
+        return self._ids_with_end(tf.constant(list(texts), tf.string)).to_tensor().numpy()
+
     def num_tokens(self, texts):
         """How many tokens every text has, its end token included, before it is cut."""
         return self.tokenizer.tokenize(tf.constant(list(texts), tf.string)).row_lengths().numpy() + 1
 
-    def _source_ids(self, texts):
+    def _ids_with_end(self, texts):
         token_ids = self.tokenizer.tokenize(texts)[:, : self.model.config.max_length - 1]
         ends = tf.fill([token_ids.nrows(), 1], self.tokenizer.end_id)
         return tf.concat([token_ids, ends], axis=1)

@@ -1,7 +1,7 @@
 """Somebody else's models around our layers. A script, so that each backend has a process of its own:
 
-    python other_models.py train DIRECTORY          trains models, writes them and their predictions
-    python other_models.py load DIRECTORY OUTPUT    loads those files, writes what they predict
+    python other_models.py train DIRECTORY              trains models, writes them and what they predict
+    python other_models.py load OUTPUT DIRECTORY ...    loads such files, writes what they predict
 """
 
 import json
@@ -55,9 +55,10 @@ def subclassed_language_model():
         def __init__(self, vocab_size, **kwargs):
             super().__init__(**kwargs)
             self.vocab_size = vocab_size
-            self.embedding = keras_transformer.PositionalEmbedding(vocab_size, WIDTH)
-            self.decoder = keras_transformer.DecoderLayer(num_heads=2, d_ff=32, dropout=0.0)
-            self.dense = keras.layers.Dense(vocab_size)
+            dtype = self.dtype_policy
+            self.embedding = keras_transformer.PositionalEmbedding(vocab_size, WIDTH, dtype=dtype)
+            self.decoder = keras_transformer.DecoderLayer(2, d_ff=32, dropout=0.0, dtype=dtype)
+            self.dense = keras.layers.Dense(vocab_size, dtype=dtype)
 
         def call(self, token_ids):
             return self.dense(self.decoder(self.embedding(token_ids)))
@@ -83,7 +84,6 @@ MODELS = {
     "translator": translator,
     "subclassed_language_model": subclassed_language_model,
 }
-POLICIES = ("float32", "mixed_bfloat16")
 
 
 def inputs(name):
@@ -91,37 +91,34 @@ def inputs(name):
 
 
 def predict(model, name):
-    return np.asarray(model.predict(inputs(name), verbose=0), "float32")
+    return keras.ops.convert_to_numpy(keras.ops.cast(model(inputs(name)), "float32"))
 
 
 def train(directory):
     predictions, losses = {}, {}
-    for name, function in MODELS.items():
-        for policy in POLICIES:
+    for policy in ("float32", "mixed_bfloat16"):
+        keras.config.set_dtype_policy(policy)
+        (directory / policy).mkdir()
+        for name, function in MODELS.items():
             keras.utils.set_random_seed(0)
-            keras.config.set_dtype_policy(policy)
             model, labels, loss = function()
             model.compile(keras.optimizers.Adam(0.01), loss)
             history = model.fit(inputs(name), labels, batch_size=32, epochs=8, verbose=0).history
-            losses[f"{name}-{policy}"] = history["loss"]
-            predictions[f"{name}-{policy}"] = predict(model, name)
-            model.save(directory / f"{name}-{policy}.keras")
+            losses[f"{policy}/{name}"] = history["loss"]
+            predictions[f"{policy}/{name}"] = predict(model, name)
+            model.save(directory / policy / f"{name}.keras")
     (directory / "losses.json").write_text(json.dumps(losses))
     np.savez(directory / "predictions.npz", **predictions)
 
 
-def load(directory, output):
+def load(output, *directories):
     predictions = {}
     for name in MODELS:
         if name == "subclassed_language_model":
             subclassed_language_model()  # Defines the class; all before came without definitions.
-        for policy in POLICIES:
-            model = keras.saving.load_model(directory / f"{name}-{policy}.keras")
-            predictions[f"{name}-{policy}"] = predict(model, name)
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    for name in MODELS:
-        model = keras.saving.load_model(directory / f"{name}-float32.keras")
-        predictions[f"{name}-float32 under mixed_bfloat16"] = predict(model, name)
+        for directory in directories:
+            model = keras.saving.load_model(directory / f"{name}.keras")
+            predictions[f"{directory}/{name}"] = predict(model, name)
     np.savez(output, **predictions)
 
 

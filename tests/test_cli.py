@@ -1,16 +1,17 @@
 """The command line as a user meets it: mistakes end in one clear line, a non-zero exit, and nothing half-written."""
 
-import gzip
 import json
-import os
 import subprocess
 import sys
-import time
 
+import numpy as np
 import pytest
 
+from keras_transformer import Translator
+from keras_transformer.attention_plot import source_attention
 from keras_transformer.cli import main
 
+COMMANDS = ("train", "translate", "evaluate", "score", "average", "export", "plot-attention")
 ENGLISH = "the dog runs\na cat sleeps\n"
 GERMAN = "der hund rennt\neine katze schläft\n"
 
@@ -130,12 +131,13 @@ def test_train_needs_all_four_files_or_a_data_set(text, fails, tmp_path):
     assert "--target" in message and "--tfds" in message
 
 
-@pytest.mark.parametrize("command", ["translate", "evaluate", "score", "average", "export"])
+@pytest.mark.parametrize("command", ["translate", "evaluate", "score", "average", "export", "plot-attention"])
 def test_a_directory_that_is_no_model_directory_is_refused(text, fails, tmp_path, command):
     arguments = {
         "evaluate": ["--source", text("a", ENGLISH), "--reference", text("b", GERMAN)],
         "score": ["--source", text("a", ENGLISH), "--target", text("b", GERMAN)],
         "export": ["--output", tmp_path / "servable"],
+        "plot-attention": ["--text", "the dog", "--output", tmp_path / "picture.png"],
     }
     message = fails(command, "--model-dir", tmp_path, *arguments.get(command, []))
     assert f"{tmp_path}: not a model directory" in message
@@ -166,13 +168,92 @@ def test_help_imports_nothing_heavy():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
-    for command in ("train", "translate", "evaluate", "score", "average", "export"):
+    for command in COMMANDS:
         assert command in result.stdout
 
 
 def test_every_command_has_help(capsys):
-    for command in ("train", "translate", "evaluate", "score", "average", "export"):
+    for command in COMMANDS:
         with pytest.raises(SystemExit) as stopped:
             main([command, "--help"])
         assert stopped.value.code == 0
         assert f"keras-transformer {command}" in capsys.readouterr().out
+
+
+def test_translate_answers_every_line_with_one_line(tiny_model_dir):
+    lines = [b"Anna sees a tree.", b"", b"the dog buys two apples.", b"\xff\xfe", b"  ", b"x" * 5000]
+    result = run_command("translate", "--model-dir", tiny_model_dir, input=b"\n".join(lines) + b"\n")
+    assert result.returncode == 0, result.stderr
+    answers = result.stdout.decode("utf-8").split("\n")
+    assert answers.pop() == ""
+    assert len(answers) == len(lines)
+    assert answers[0] == "Anna hat einen Baum, sieht!"
+    assert answers[1] == answers[4] == ""
+    assert answers == [answer.replace("\n", " ") for answer in Translator.load(tiny_model_dir)(lines)]
+    # The one line that did not fit is named, on standard error.
+    assert b"line 6:" in result.stderr and b"cut to model.max_length=64" in result.stderr
+
+
+def test_translate_n_best_gives_number_score_and_translation(tiny_model_dir):
+    arguments = ("--model-dir", tiny_model_dir, "--n-best", 2, "--beam-size", 3)
+    result = run_command("translate", *arguments, input=b"Anna sees a tree.\n")
+    rows = [line.split("\t") for line in result.stdout.decode().splitlines()]
+    assert [row[0] for row in rows] == ["1", "1"]
+    assert float(rows[0][1]) >= float(rows[1][1])
+    assert rows[0][2] == "Anna hat einen Baum, sieht!" != rows[1][2]
+
+
+@pytest.fixture
+def known_pairs(text):
+    return {
+        "--source": text("known.en", "Anna sees a tree.\nthe dog buys two apples.\n"),
+        "--reference": text("known.de", "Anna hat einen Baum, sieht!\nder Hund hat zwei Äpfel, kauft!\n"),
+    }
+
+
+def test_evaluate_prints_scores_with_signatures_or_json(tiny_model_dir, known_pairs, capsys):
+    arguments = ["evaluate", "--model-dir", str(tiny_model_dir)]
+    arguments += [part for pair in known_pairs.items() for part in pair]
+    main(arguments)
+    printed = capsys.readouterr().out
+    assert "BLEU = 100.00" in printed and "chrF2 = 100.00" in printed
+    assert "case:mixed" in printed and "tok:13a" in printed
+    main([*arguments, "--json"])
+    result = json.loads(capsys.readouterr().out)
+    assert result["bleu"]["score"] == pytest.approx(100)
+    assert "tok:13a" in result["bleu"]["signature"] and set(result) == {"bleu", "chrf"}
+
+
+def test_score_prefers_the_known_translation(tiny_model_dir, known_pairs, text, capsys):
+    def scores(target):
+        source = known_pairs["--source"]
+        main(["score", "--model-dir", str(tiny_model_dir), "--source", source, "--target", target])
+        return [float(line) for line in capsys.readouterr().out.splitlines()]
+
+    right = scores(known_pairs["--reference"])
+    wrong = scores(text("wrong.de", "der Hund hat zwei Äpfel, kauft!\nAnna hat einen Baum, sieht!\n"))
+    assert len(right) == 2 and all(0 >= score > other for score, other in zip(right, wrong))
+
+
+def test_plot_attention_draws_a_picture(tiny_model_dir, tmp_path, capsys):
+    picture = tmp_path / "attention.png"
+    arguments = ["plot-attention", "--model-dir", str(tiny_model_dir), "--output", str(picture)]
+    main([*arguments, "--text", "Anna sees a tree."])
+    assert capsys.readouterr().out == "Anna hat einen Baum, sieht!\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_attention_has_a_row_for_each_target_piece_that_adds_up_to_one(tiny_model_dir):
+    weights, source, target = source_attention(Translator.load(tiny_model_dir), "Anna sees a tree.")
+    assert weights.shape == (2, len(target), len(source))
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
+    assert source[-1] == target[-1] == "</s>"
+    assert "".join(source[:-1]).replace("▁", " ").strip() == "Anna sees a tree."
+
+
+def test_plot_attention_refuses_a_blank_text_and_an_unknown_suffix(tiny_model_dir, fails, tmp_path):
+    arguments = ("plot-attention", "--model-dir", tiny_model_dir)
+    assert "text must not be blank" in fails(*arguments, "--text", " ", "--output", tmp_path / "a.png")
+    message = fails(*arguments, "--text", "Anna", "--output", tmp_path / "a.doc")
+    assert "output must end in one of .png, .svg, .pdf" in message
+    assert list(tmp_path.iterdir()) == []

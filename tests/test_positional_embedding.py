@@ -105,6 +105,26 @@ def test_logits_are_float32_under_every_policy(policy):
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_ids_may_come_as_floats(policy):
+    # Keras hands floats to models that were given no dtype. bfloat16 has no 301.
+    layer = built(400, 6, dtype=policy)
+    token_ids = np.array([[301, 2, 0]])
+    from_floats = layer(token_ids.astype("float32"))
+    np.testing.assert_array_equal(numpy(from_floats), numpy(layer(token_ids)))
+    np.testing.assert_array_equal(numpy(implicit_mask(from_floats)), token_ids != 0)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_the_reverse_takes_hidden_states_of_any_precision(policy):
+    layer = built(10, 6, dtype=policy)
+    hidden = ops.cast(np.eye(6)[None], "bfloat16")
+    expected = ops.cast(ops.cast(layer.token_table, layer.compute_dtype), "float32")
+    for dtype in ("float32", "bfloat16"):
+        logits = layer(ops.cast(hidden, dtype), reverse=True)
+        np.testing.assert_array_equal(numpy(logits)[0], numpy(expected).T)
+
+
 def test_symbolic_shapes_and_dtypes_are_those_of_the_computation():
     layer = PositionalEmbedding(10, 6, dtype="mixed_bfloat16")
     hidden = layer(keras.Input((None,), dtype="int32"))

@@ -68,12 +68,7 @@ class DecoderLayer(TransformerLayer):
                 f"{'without' if self.source_attention is None else 'with'} one and "
                 f"received {'None' if source is None else 'one'}"
             )
-        target_mask = implicit_mask(target) if target_mask is None else target_mask
-        hidden = self.attention_residual.enter(target)
-        hidden = self.attention(
-            hidden, hidden, value_mask=target_mask, use_causal_mask=True, training=training
-        )
-        target = self.attention_residual(target, hidden, training=training)
+        target = self._attend_to_target(target, target_mask, training)
         if source is not None:
             hidden = self.source_attention(
                 self.source_attention_residual.enter(target),
@@ -84,6 +79,29 @@ class DecoderLayer(TransformerLayer):
             target = self.source_attention_residual(target, hidden, training=training)
         hidden = self.feed_forward(self.feed_forward_residual.enter(target))
         return self.feed_forward_residual(target, hidden, training=training)
+
+    def source_attention_scores(self, target, source, target_mask=None, source_mask=None):
+        """How much every target position attends to every source position.
+
+        Args: those of a call, all of them.
+
+        Returns:
+            (batch, num_heads, target length, source length).
+        """
+        target = self._attend_to_target(target, target_mask)
+        queries = self.source_attention_residual.enter(target)
+        _, scores = self.source_attention(
+            queries, source, value_mask=source_mask, return_attention_scores=True
+        )
+        return scores
+
+    def _attend_to_target(self, target, target_mask, training=None):
+        target_mask = implicit_mask(target) if target_mask is None else target_mask
+        hidden = self.attention_residual.enter(target)
+        hidden = self.attention(
+            hidden, hidden, value_mask=target_mask, use_causal_mask=True, training=training
+        )
+        return self.attention_residual(target, hidden, training=training)
 
     def init_cache(self, batch_size, max_length):
         """An empty cache for the self-attention of `max_length` positions; the layer must be built."""

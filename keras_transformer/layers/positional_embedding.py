@@ -59,6 +59,8 @@ class PositionalEmbedding(keras.layers.Layer):
         self.max_length = max_length
         self.dropout = dropout
         self.supports_masking = True
+        # Ids may come as floats, which a mixed policy would round.
+        self.autocast = False
 
     def build(self, input_shape):
         # With this deviation embeddings times sqrt(d_model) and logits both start with unit variance.
@@ -77,6 +79,7 @@ class PositionalEmbedding(keras.layers.Layer):
 
     def call(self, inputs, positions=None, reverse=False, training=None):
         if reverse:
+            inputs = ops.cast(inputs, self.compute_dtype)
             table = ops.cast(self.token_table, self.compute_dtype)
             return ops.cast(ops.matmul(inputs, ops.transpose(table)), "float32")
         if positions is None:
@@ -86,7 +89,7 @@ class PositionalEmbedding(keras.layers.Layer):
                     f"sequences must not be longer than max_length={self.max_length}; received length {length}"
                 )
             positions = ops.arange(length, dtype="int32")[None, :]
-        tokens = ops.cast(ops.take(self.token_table, inputs, axis=0), "float32")
+        tokens = ops.cast(ops.take(self.token_table, ops.cast(inputs, "int32"), axis=0), "float32")
         embedded = tokens * self.d_model**0.5 + self._encode_positions(positions)
         return self.sum_dropout(ops.cast(embedded, self.compute_dtype), training=training)
 
