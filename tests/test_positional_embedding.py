@@ -52,13 +52,18 @@ def test_sinusoids_equal_numpy():
     )
 
 
-def test_sinusoids_are_made_in_float32_under_a_mixed_policy():
-    positions = list(range(200, 260))
-    mixed = positions_alone(positions, d_model=16, dtype="mixed_bfloat16")
-    rounded = ops.cast(positions_alone(positions, d_model=16, dtype="float32"), "bfloat16")
-    np.testing.assert_array_equal(mixed, numpy(rounded))
-    # A position above 256 in bfloat16 would equal its neighbour.
-    assert len(np.unique(mixed.astype("float32"), axis=0)) == len(positions)
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_sums_are_made_in_float32_under_a_mixed_policy(positions):
+    arguments = dict(vocab_size=10, d_model=16, positions=positions, max_length=300)
+    mixed = built(**arguments, dtype="mixed_bfloat16")(np.full((1, 300), 7))
+    exact = built(**arguments, dtype="float32")(np.full((1, 300), 7))
+    np.testing.assert_array_equal(numpy(mixed), numpy(ops.cast(exact, "bfloat16")))
+
+
+def test_positions_above_256_differ_under_a_mixed_policy():
+    # bfloat16 has 8 bits: to it 257 and 258 are one number.
+    neighbours = positions_alone([257, 258], d_model=16, dtype="mixed_bfloat16")
+    assert np.any(neighbours[0] != neighbours[1])
 
 
 def test_token_embeddings_are_multiplied_by_the_root_of_d_model():

@@ -55,17 +55,28 @@ def test_the_model_equals_numpy(variant):
     np.testing.assert_allclose(logits_of(model, SOURCE, TARGET), expected, atol=5e-5)
 
 
-def decode_steps(model, beam_size, parents_of, seed=0):
-    """Random tokens, step by step: the logits of each step, and each hypothesis' tokens so far."""
-    batch, length = len(SOURCE), TARGET.shape[1]
+def random_parents(generator, position, beam_size):
+    if position == 0:
+        return np.tile(np.arange(beam_size), (len(SOURCE), 1))
+    return generator.integers(0, beam_size, size=(len(SOURCE), beam_size))
+
+
+def decode_steps(model, beam_size, room=6, seed=0):
+    """Random tokens and parents: the logits of each step, and each hypothesis' tokens so far.
+
+    The state has `room` for so many tokens, and is given as much again where it is full.
+    """
+    batch, length = len(SOURCE), 6
     generator = np.random.default_rng(seed)
-    state = model.init_state(SOURCE, beam_size, length)
+    state = model.init_state(SOURCE, beam_size, room)
     prefixes = np.zeros((batch, beam_size, 0), int)
     for position in range(length):
         token_ids = generator.integers(1, 11, size=(batch, beam_size)).astype("int32")
-        parents = parents_of(generator, position).astype("int32")
+        parents = random_parents(generator, position, beam_size).astype("int32")
         prefixes = np.take_along_axis(prefixes, parents[:, :, None], axis=1)
         prefixes = np.concatenate([prefixes, token_ids[:, :, None]], axis=2)
+        if position and position % room == 0:
+            state = model.grow_state(state, room)
         logits, state = model.decode_step(
             ops.convert_to_tensor(token_ids), ops.convert_to_tensor(parents), position, state
         )
@@ -75,30 +86,28 @@ def decode_steps(model, beam_size, parents_of, seed=0):
 @two_variants
 def test_each_cached_step_equals_the_full_pass(variant):
     model = model_of(**variant)
-    steps = list(decode_steps(model, 1, lambda generator, position: np.zeros((len(SOURCE), 1))))
+    steps = list(decode_steps(model, beam_size=1))
     prefixes = steps[-1][1][:, 0]
     whole = logits_of(model, SOURCE, prefixes)
     for position, (logits, _) in enumerate(steps):
         np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=2e-5)
 
 
+def assert_each_hypothesis_equals_the_full_pass(model, beam_size, **arguments):
+    for logits, prefixes in decode_steps(model, beam_size, **arguments):
+        source, target = np.repeat(SOURCE, beam_size, axis=0), prefixes.reshape(-1, prefixes.shape[2])
+        expected = logits_of(model, source, target)[:, -1]
+        np.testing.assert_allclose(logits.reshape(expected.shape), expected, atol=2e-5)
+
+
 @all_variants
 def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(variant):
-    beam_size = 3
-    model = model_of(**variant)
+    assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3)
 
-    def random_parents(generator, position):
-        if position == 0:
-            return np.tile(np.arange(beam_size), (len(SOURCE), 1))
-        return generator.integers(0, beam_size, size=(len(SOURCE), beam_size))
 
-    for logits, prefixes in decode_steps(model, beam_size, random_parents):
-        length = prefixes.shape[2]
-        whole = logits_of(
-            model, np.repeat(SOURCE, beam_size, axis=0), prefixes.reshape(-1, length)
-        )
-        expected = whole[:, -1].reshape(len(SOURCE), beam_size, -1)
-        np.testing.assert_allclose(logits, expected, atol=2e-5)
+@two_variants
+def test_a_state_may_grow_between_steps(variant):
+    assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3, room=2)
 
 
 @two_variants
