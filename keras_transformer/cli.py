@@ -27,8 +27,13 @@ def main(arguments=None):
         sys.exit(130)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
 def _parser():
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="keras-transformer", description="Trains, runs and exports Transformer translators."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -117,15 +122,18 @@ def _train(options):
 
     # What can be wrong with the arguments is said before TensorFlow has to be waited for.
     recipe = load_recipe(options.config, options.set)
-    if options.tfds:
-        train_pairs = load_tfds(options.tfds, "train")
-        valid_pairs = load_tfds(options.tfds, "validation")
-    else:
+    if not options.tfds:
         train_pairs = read_pairs(options.source, options.target)
         valid_pairs = read_pairs(options.valid_source, options.valid_target)
     with _quiet():
+        from keras_transformer.training.devices import mirrored_strategy
         from keras_transformer.training.trainer import train
-    train(recipe, train_pairs, valid_pairs, options.model_dir, options.devices)
+
+        strategy = mirrored_strategy(options.devices)
+    if options.tfds:
+        train_pairs = load_tfds(options.tfds, "train")
+        valid_pairs = load_tfds(options.tfds, "validation")
+    train(recipe, train_pairs, valid_pairs, options.model_dir, strategy)
 
 
 def _translate(options):

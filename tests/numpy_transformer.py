@@ -2,7 +2,6 @@
 
 import math
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -18,8 +17,7 @@ def randomize(layer, seed=0):
 
 def array(tensor):
     """A tensor or variable as float64."""
-    values = tensor.value if isinstance(tensor, keras.Variable) else tensor
-    return np.asarray(ops.convert_to_numpy(values), "float64")
+    return np.asarray(ops.convert_to_numpy(ops.convert_to_tensor(tensor)), "float64")
 
 
 def dense(layer, x):

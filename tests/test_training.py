@@ -1,6 +1,7 @@
 """Training as a user runs it: devices agree, a killed run goes on, checkpoints are what they say."""
 
 import csv
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.embedded_corpus import generate
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.trainer import train
+from keras_transformer.training.devices import mirrored_strategy
+from keras_transformer.training.trainer import intervals, train
 
 PAIRS = generate(400, seed=3)
 TINY = [
@@ -58,7 +60,8 @@ def pairs(begin, end):
 
 
 def train_here(model_dir, *overrides):
-    train(load_recipe("demo", [*TINY, *overrides]), pairs(0, 360), pairs(360, 400), model_dir)
+    recipe = load_recipe("demo", [*TINY, *overrides])
+    train(recipe, pairs(0, 360), pairs(360, 400), model_dir, mirrored_strategy())
     return ModelDir(model_dir)
 
 
@@ -88,6 +91,16 @@ def test_two_devices_train_to_the_losses_of_one(files, tmp_path):
     unclipped = train_here(tmp_path / "unclipped", *overrides, "training.clip_norm=null")
     # The norm was low enough to matter.
     assert abs(logged(unclipped, "loss")[-1] - one[-1]) > 1e-3 * one[-1]
+
+
+def test_intervals_worked_out_by_hand():
+    assert intervals(0, 12, 4) == [(4, 0, 3)]
+    assert intervals(8, 12, 4) == [(4, 2, 3)]
+    assert intervals(0, 3, 4) == [(3, 0, 1)]
+    # A run that ended at 5 goes on: to 8, then at 12 and 16, then to 18.
+    assert intervals(5, 18, 4) == [(3, 1, 2), (4, 2, 4), (2, 4, 5)]
+    assert intervals(5, 7, 4) == [(2, 1, 2)]
+    assert intervals(18, 18, 4) == []
 
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(files, tmp_path):
@@ -197,8 +210,6 @@ def test_average_needs_checkpoints_and_a_positive_number(trained, tmp_path):
 
 
 def test_damaged_weights_are_named(trained, tmp_path):
-    import shutil
-
     broken = ModelDir(shutil.copytree(trained.path, tmp_path / "broken"))
     broken.average_path.write_bytes(broken.average_path.read_bytes()[:1000])
     with pytest.raises(ConfigError, match="average.weights.h5"):

@@ -14,26 +14,24 @@ from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.tokenizers import load_tokenizer
 
 from .average import average_checkpoints
-from .batches import encode, padding_share, steps_per_epoch, training_dataset, validation_dataset
+from .batches import encode, steps_per_epoch, training_dataset, validation_dataset
 from .checkpoints import SaveCheckpoints, restore_training_state
-from .devices import mirrored_strategy
 from .token_mean import TokenMeanTraining
 from .vocabulary import train_tokenizer
 
 
-def train(recipe, train_pairs, valid_pairs, model_dir, devices=None):
+def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
     """Trains a translator, or goes on where an earlier run with the same recipe stopped.
 
     Args:
         recipe: a `Recipe`.
         train_pairs, valid_pairs: `SentencePairs`.
         model_dir: path of the model directory; made if it does not stand.
-        devices: how many to train on; None for all GPUs, or one CPU.
+        strategy: of `mirrored_strategy`.
 
     Raises:
         ConfigError: the directory holds a model of another configuration, or a value does not fit the text.
     """
-    strategy = mirrored_strategy(devices)
     model_dir = ModelDir(model_dir)
     training = recipe.training
     keras.utils.set_random_seed(training.seed)
@@ -86,19 +84,19 @@ def train(recipe, train_pairs, valid_pairs, model_dir, devices=None):
 
 def _fit(model, encoded, encoded_valid, batching, start_id, recipe, model_dir, progress):
     training = recipe.training
-    # Between two validations lies one of Keras' "epochs"; the last may be shorter.
-    full, rest = divmod(training.steps, training.validate_every)
-    interval = training.validate_every
-    validation = validation_dataset(encoded_valid, start_id=start_id, **batching)
+    if not progress.step:
+        model_dir.log_path.unlink(missing_ok=True)
     callbacks = [
         SaveCheckpoints(model_dir, training.keep_checkpoints, progress),
-        keras.callbacks.CSVLogger(str(model_dir.log_path), append=progress.step > 0),
+        keras.callbacks.CSVLogger(str(model_dir.log_path), append=True),
         keras.callbacks.TensorBoard(str(model_dir.tensorboard_path), write_graph=False),
     ]
-    with _on_standard_error():
-        for epochs, steps in ((full, interval), (full + 1, rest)):
-            if not steps or progress.step >= epochs * interval:
-                continue
+    validation = validation_dataset(encoded_valid, start_id=start_id, **batching)
+    # Keras prints its progress on standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        for steps, initial_epoch, epochs in intervals(
+            progress.step, training.steps, training.validate_every
+        ):
             model.fit(
                 training_dataset(
                     encoded,
@@ -107,14 +105,38 @@ def _fit(model, encoded, encoded_valid, batching, start_id, recipe, model_dir, p
                     first_step=progress.step,
                     **batching,
                 ),
-                initial_epoch=progress.step // interval,
-                epochs=epochs,
                 steps_per_epoch=steps,
+                initial_epoch=initial_epoch,
+                epochs=epochs,
                 validation_data=validation,
                 callbacks=callbacks,
                 shuffle=False,
                 verbose=1 if sys.stderr.isatty() else 2,
             )
+
+
+def intervals(step, steps, interval):
+    """How `fit` is called for the updates from `step` to `steps`, with a validation at every multiple of `interval`.
+
+    What lies between two validations is one of Keras' epochs.
+
+    Returns:
+        A list of `(steps_per_epoch, initial_epoch, epochs)`.
+
+    Example:
+        >>> intervals(step=5, steps=18, interval=4)
+        [(3, 1, 2), (4, 2, 4), (2, 4, 5)]
+    """
+    calls = []
+    while step < steps:
+        epoch, done = divmod(step, interval)
+        if done or steps - step < interval:
+            length, epochs = min(interval - done, steps - step), epoch + 1
+        else:
+            length, epochs = interval, steps // interval
+        calls.append((length, epoch, epochs))
+        step += length * (epochs - epoch)
+    return calls
 
 
 def _tokenizer(config, train_pairs, model_dir):
@@ -150,10 +172,3 @@ def _report_pairs(name, encoded):
 
 def _say(message):
     print(message, file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _on_standard_error():
-    # Keras prints its progress on standard output.
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
