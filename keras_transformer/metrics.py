@@ -18,7 +18,8 @@ class _TokenMean(keras.metrics.Mean):
             weights = weights * (
                 sample_weight[:, None] if len(sample_weight.shape) == 1 else sample_weight
             )
-        # Flat, because Keras would take the mean of each sentence first: tokens of long batches would count less.
+        # Flat, because Keras would take the mean of each sentence first, and tokens of a long batch
+        # would count less than those of a short one.
         values = ops.reshape(self.of_tokens(y_true, y_pred), (-1,))
         super().update_state(values, sample_weight=ops.reshape(weights, (-1,)))
 

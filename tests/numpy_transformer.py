@@ -1,4 +1,4 @@
-"""The paper's formulas in plain NumPy and float64, head by head and row by row: what the layers must equal."""
+"""The paper's formulas in plain NumPy and float64: what the layers must equal."""
 
 import math
 

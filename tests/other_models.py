@@ -1,7 +1,7 @@
-"""Somebody else's models around our layers. A script, so that each backend has a process of its own:
+"""Somebody else's models around our layers. A script, for a process of each backend:
 
-    python other_models.py train DIRECTORY              trains models, writes them and what they predict
-    python other_models.py load OUTPUT DIRECTORY ...    loads such files, writes what they predict
+    python other_models.py train DIRECTORY            trains models, writes them and their outputs
+    python other_models.py load OUTPUT DIRECTORY...   loads such files, writes their outputs
 """
 
 import json

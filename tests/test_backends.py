@@ -1,4 +1,4 @@
-"""The layers without TensorFlow: their own tests once more on JAX, where an import of TensorFlow fails."""
+"""The layers' own tests once more: on JAX, in a process that cannot import TensorFlow."""
 
 import os
 import pathlib

@@ -107,7 +107,8 @@ def test_a_missing_key_is_named():
         ({"d_model": 9, "num_heads": 3}, "model.d_model must be even; received 9"),
         (
             {"d_model": 10, "num_heads": 3},
-            "model.d_model must be a multiple of num_heads=3 where key_dim is not given; received 10",
+            "model.d_model must be a multiple of num_heads=3 where key_dim is not given; "
+            "received 10",
         ),
         ({"dropout": 1}, "model.dropout must be at least 0 and below 1; received 1.0"),
         (

@@ -1,4 +1,4 @@
-"""FeedForward, Residual, encoder and decoder layers and their stacks against NumPy; steps against calls."""
+"""What layers and stacks are made of, and they themselves, against NumPy; steps against calls."""
 
 import keras
 import numpy as np
@@ -46,7 +46,8 @@ def embedded(token_ids, width, seed=0):
 
 
 def test_feed_forward_by_hand():
-    # max(0, (1, 2) W1 + b1) = max(0, (1 + 2, -1 + 0.5)) = (3, 0); times W2 plus b2: (3 * 2 + 1, 3 + 0).
+    # max(0, (1, 2) W1 + b1) = max(0, (1 + 2, -1 + 0.5)) = (3, 0).
+    # Times W2 plus b2: (3 * 2 + 1, 3 * 1 + 0).
     layer = FeedForward(2)
     layer.build((None, 2))
     layer.set_weights(
@@ -271,7 +272,10 @@ def test_steps_equal_one_call(norm_first, with_source, stack):
         (dict(num_heads=0, d_ff=4), "num_heads must be positive; received num_heads=0"),
         (dict(num_heads=1, d_ff=0), "d_ff must be positive; received d_ff=0"),
         (dict(num_heads=1, d_ff=4, key_dim=0), "key_dim must be positive; received key_dim=0"),
-        (dict(num_heads=1, d_ff=4, value_dim=-2), "value_dim must be positive; received value_dim=-2"),
+        (
+            dict(num_heads=1, d_ff=4, value_dim=0),
+            "value_dim must be positive; received value_dim=0",
+        ),
         (
             dict(num_heads=1, d_ff=4, dropout=1.0),
             "dropout must be at least 0 and below 1; received dropout=1.0",

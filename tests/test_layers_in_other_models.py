@@ -1,4 +1,4 @@
-"""Models of stock Keras layers and ours, trained, saved and loaded: two backends, two policies, no custom objects."""
+"""Models of stock Keras layers and ours: trained, saved, and loaded without custom objects."""
 
 import json
 import os
@@ -16,7 +16,7 @@ SCRIPT = pathlib.Path(__file__).with_name("other_models.py")
 
 
 def run_on_every_backend(arguments_of):
-    """Both backends at once, each in a fresh process; JAX in one where TensorFlow cannot be imported."""
+    """Both at once, each in a fresh process; JAX in one that cannot import TensorFlow."""
     processes = [
         subprocess.Popen(
             [sys.executable, SCRIPT, *arguments_of(backend)],

@@ -53,8 +53,8 @@ def gradient(function, x):
 
 
 def test_loss_by_hand():
-    # Logits (0, ln 2, 0, 0): probabilities (1, 2, 1, 1) / 5. Smoothed by 0.1 over four tokens, label 1 has
-    # 0.925 and each other 0.025. Loss: 0.925 ln(5/2) + 3 * 0.025 ln 5 = 0.9682768.
+    # Logits (0, ln 2, 0, 0): probabilities (1, 2, 1, 1) / 5. Smoothed by 0.1 over four tokens,
+    # label 1 has 0.925 and each other 0.025. Loss: 0.925 ln(5/2) + 3 * 0.025 ln 5 = 0.9682768.
     # The second token is padding and counts nothing.
     logits = np.log([[[1.0, 2.0, 1.0, 1.0], [9.0, 1.0, 1.0, 1.0]]]).astype("float32")
     loss = MaskedLabelSmoothedCrossentropy(label_smoothing=0.1)
@@ -174,7 +174,7 @@ def test_logits_of_low_precision_are_lifted_to_float32():
 
 @pytest.mark.parametrize("label_smoothing", [-0.1, 1.0])
 def test_smoothing_out_of_range_is_refused(label_smoothing):
-    with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1; received"):
+    with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
         MaskedLabelSmoothedCrossentropy(label_smoothing)
 
 

@@ -45,7 +45,7 @@ def numpy(tensor):
 
 def test_two_heads_by_hand():
     # The projections are identities, so head 1 sees the first column alone, head 2 the second, and
-    # sqrt(key_dim) is 1. Head 1: scores ln 3 * (1, 0), weights (3/4, 1/4), output 3/4 * 1 + 1/4 * 0.
+    # sqrt(key_dim) is 1. Head 1: scores ln 3 * (1, 0), weights (3/4, 1/4), output 3/4 * 1 = 0.75.
     # Head 2: scores 0 * (10, 20), weights (1/2, 1/2), output 15.
     query = np.array([[[np.log(3.0), 0.0]]], "float32")
     value = np.array([[[1.0, 10.0], [0.0, 20.0]]], "float32")
@@ -157,7 +157,8 @@ def test_implicit_masks_are_honoured_and_passed_on(with_attention_mask):
     np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
     np.testing.assert_array_equal(numpy(implicit_mask(output)), TOKEN_IDS != 0)
     # The query's mask is passed on, the value's honoured, where the two differ.
-    output, _ = layer(ops.convert_to_tensor(bare), embedded, return_attention_scores=True, **arguments)
+    query = ops.convert_to_tensor(bare)
+    output, _ = layer(query, embedded, return_attention_scores=True, **arguments)
     np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
     assert implicit_mask(output) is None
 
@@ -214,8 +215,8 @@ def test_keys_and_values_projected_before_give_what_a_call_gives():
 
 
 def test_weights_are_dropped_in_training_alone():
-    # With weights 1/4 of values 1 and identity projections the output is 1; at rate 0.5 each weight is
-    # 0 or doubled, so it is one of 0, 0.5, 1, 1.5, 2.
+    # With weights 1/4 of values 1 and identity projections the output is 1; at rate 0.5 each weight
+    # is 0 or doubled, so the output is one of 0, 0.5, 1, 1.5, 2.
     keras.utils.set_random_seed(1)
     layer = MultiHeadAttention(1, 1, dropout=0.5, kernel_initializer="identity")
     query, value = np.ones((1, 200, 1), "float32"), np.ones((1, 4, 1), "float32")
@@ -243,5 +244,5 @@ def test_a_size_that_is_not_positive_is_refused(arguments, message):
 
 
 def test_a_query_of_another_rank_is_refused():
-    with pytest.raises(ValueError, match=r"query must be \(batch, length, d_model\); received shape"):
+    with pytest.raises(ValueError, match=r"query must be \(batch, length, d_model\)"):
         MultiHeadAttention(1, 1)(np.ones((2, 3), "float32"), VALUE)

@@ -31,8 +31,8 @@ def positions_alone(positions, d_model, **kwargs):
 
 
 def test_sinusoids_by_hand():
-    # d_model 4: the wavelengths are 2 pi 10000^(0/4) = 2 pi and 2 pi 10000^(2/4) = 200 pi, and sine and
-    # cosine alternate: sin pos, cos pos, sin pos/100, cos pos/100.
+    # d_model 4: 10000^(0/4) = 1 and 10000^(2/4) = 100, and sine and cosine alternate:
+    # sin pos, cos pos, sin pos/100, cos pos/100.
     np.testing.assert_allclose(
         positions_alone([0, 1, 2, 100], d_model=4),
         [
@@ -147,15 +147,14 @@ def test_id_0_is_masked_and_the_mask_reaches_the_logits():
 
 
 def test_gradients_of_both_uses_meet_in_the_one_table():
-    # mean(logits) of one step of gradient descent lowers sum(embedding(1) . row) for rows of both uses.
     layer = built(3, 2)
     token_ids = keras.Input((None,), dtype="int32")
     model = keras.Model(token_ids, layer(layer(token_ids), reverse=True))
     model.compile(keras.optimizers.SGD(0.1), loss=lambda labels, logits: ops.mean(logits))
     before = numpy(layer.token_table).copy()
     model.train_on_batch(np.array([[1]]), np.array([[0]]))
-    # d mean(logits) / d row r = h / 3 (output), and for row 1 also sqrt(2) / 3 * sum of rows (input),
-    # where h = sqrt(2) * row 1 + (0, 1).
+    # The loss is the mean of three logits, h . row r with h = sqrt(2) * row 1 + (0, 1).
+    # Its gradient is h / 3 for each row (output); for row 1 also sqrt(2) / 3 * sum of rows (input).
     hidden = np.sqrt(2) * before[1] + [0.0, 1.0]
     gradient = np.tile(hidden / 3, (3, 1))
     gradient[1] += np.sqrt(2) / 3 * before.sum(axis=0)

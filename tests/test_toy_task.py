@@ -1,4 +1,4 @@
-"""A tiny Transformer, trained with the package's loss, schedule and metrics, learns to write digits backwards."""
+"""A tiny Transformer learns with the package's loss and schedule to write digits backwards."""
 
 import keras
 import numpy as np
@@ -47,10 +47,9 @@ def trained():
         norm_first=True,
     )
     model = build_transformer(config)
+    schedule = WarmupInverseSqrt(config.d_model, warmup_steps=200, scale=0.4)
     model.compile(
-        keras.optimizers.Adam(
-            WarmupInverseSqrt(config.d_model, warmup_steps=200, scale=0.4), beta_2=0.98, epsilon=1e-9
-        ),
+        keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9),
         MaskedLabelSmoothedCrossentropy(0.1),
         metrics=[MaskedAccuracy(), Perplexity()],
     )
