@@ -170,6 +170,8 @@ def test_logits_are_float32_under_a_mixed_policy(tie_embeddings):
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
     assert keras.backend.standardize_dtype(model.outputs[0].dtype) == "float32"
     assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+    policies = {layer.dtype_policy.name for layer in model.layers if layer.weights}
+    assert policies == {"mixed_bfloat16"}
     state = model.init_state(SOURCE, 2, 4)
     tokens = ops.ones((3, 2), "int32")
     step_logits, _ = model.decode_step(tokens, tokens, 0, state)
