@@ -50,7 +50,7 @@ def test_the_installed_wheel_finds_training_export_and_its_recipes(wheel, tmp_pa
     )
     # Isolated mode and an empty working directory: nothing of the checkout is on the path.
     code = (
-        f"import sys; sys.path[:] = [p for p in sys.path if {str(ROOT)!r} not in p]; "
+        f"import sys; sys.path[:] = [p for p in sys.path if p != {str(ROOT)!r}]; "
         f"sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]; "
         f"sys.path.insert(0, {str(site)!r}); sys.argv = ['keras-transformer']; "
         "import keras_transformer.cli, keras_transformer.export.servable; "

@@ -66,7 +66,7 @@ def train_here(model_dir, *overrides):
 
 
 def logged(model_dir, column):
-    with open(ModelDir(model_dir).log_path, newline="") as file:
+    with open(model_dir.log_path, newline="") as file:
         return [float(row[column]) for row in csv.DictReader(file)]
 
 
@@ -84,7 +84,7 @@ def test_two_devices_train_to_the_losses_of_one(files, tmp_path):
         assert result.returncode == 0, result.stderr
         assert f"{devices} device(s)" in result.stderr
         assert result.stdout == ""
-    one, two = (logged(tmp_path / name, "loss") for name in "12")
+    one, two = (logged(ModelDir(tmp_path / name), "loss") for name in "12")
     assert len(one) == len(two) == 20
     np.testing.assert_allclose(two, one, rtol=1e-4)
     assert one[-1] < one[0]

@@ -71,19 +71,22 @@ def restore_training_state(model_dir, model):
     with np.load(path, allow_pickle=False) as state:
         for name, variable in _named_variables(model):
             if name not in state or state[name].shape != tuple(variable.shape):
-                raise ConfigError(f"{path}: the state does not fit the model ({name} is missing or of other shape)")
+                raise ConfigError(
+                    f"{path}: the state does not fit the model ({variable.path} is missing or of other shape)"
+                )
             variable.assign(state[name])
         return Progress(int(state["step"]), float(state["best_perplexity"]))
 
 
 def _named_variables(model):
-    # Weights, the seeds of dropout, and the optimizer's moments and step.
+    # Weights, the seeds of dropout, and the optimizer's moments and step. By number, since Keras numbers names anew in
+    # every process.
     for owner, variables in (
         ("model", model.transformer.variables),
         ("optimizer", model.optimizer.variables),
     ):
         for number, variable in enumerate(variables):
-            yield f"{owner}.{number}.{variable.path}", variable
+            yield f"{owner}.{number}", variable
 
 
 def _state(model):

@@ -44,12 +44,8 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
     )
     encoded = encode(train_pairs, tokenizer, config.max_length)
     encoded_valid = encode(valid_pairs, tokenizer, config.max_length)
-    # Nothing is written before all that was given has been read.
     if model_dir.config_path.is_file():
         _require_same(model_dir, config, recipe.tokenizer)
-    model_dir.path.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(model_dir.path / tokenizer.filename)
-    model_dir.write_config(config, recipe.tokenizer, recipe.decoding, recipe.training)
     _report_pairs("train", encoded)
     _report_pairs("valid", encoded_valid)
 
@@ -67,6 +63,10 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
         model.compile(optimizer=optimizer)
         optimizer.build(model.trainable_variables)
         progress = restore_training_state(model_dir, model)
+    # Nothing is written before all that was given has been read, and the model stands.
+    model_dir.path.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(model_dir.path / tokenizer.filename)
+    model_dir.write_config(config, recipe.tokenizer, recipe.decoding, recipe.training)
     _say(
         f"{transformer.count_params():,} parameters, {strategy.num_replicas_in_sync} device(s), "
         f"{steps:,} steps an epoch"
