@@ -222,8 +222,8 @@ def _load_translator(options):
 
     from keras_transformer.model_dir import ModelDir
 
-    *_, decoding, _ = ModelDir(options.model_dir).read_config()
-    given = {"beam_size": getattr(options, "beam_size", None), "length_penalty": getattr(options, "length_penalty", None)}
+    _, _, decoding, _ = ModelDir(options.model_dir).read_config()
+    given = {name: getattr(options, name, None) for name in ("beam_size", "length_penalty")}
     decoding = dataclasses.replace(
         decoding, **{name: value for name, value in given.items() if value is not None}
     )

@@ -262,10 +262,10 @@ def test_plot_attention_refuses_a_blank_text_and_an_unknown_suffix(tiny_model_di
 def test_a_model_that_cannot_be_built_leaves_nothing_behind(text, tmp_path, capsys):
     english = "".join(f"the {word} runs\n" for word in ("dog", "cat", "horse", "bird", "mouse"))
     model_dir = tmp_path / "model"
-    overrides = ("--set", "model.activation=relo", "--set", "tokenizer.vocab_size=275")
+    overrides = ("--set", "model.activation=relo", "--set", "tokenizer.vocab_size=280")
     with pytest.raises(SystemExit) as stopped:
         arguments = train_arguments(text, english, english)
-        main([*arguments, "--model-dir", str(model_dir), *overrides])
+        main(["train", *arguments, "--model-dir", str(model_dir), *overrides])
     assert stopped.value.code == 1
     assert "relo" in capsys.readouterr().err.splitlines()[-1]
     assert not model_dir.exists()
