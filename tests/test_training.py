@@ -15,10 +15,10 @@ from keras_transformer.config import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.training.average import average_checkpoints
 from keras_transformer.training.corpus import SentencePairs
+from keras_transformer.training.devices import mirrored_strategy
 from keras_transformer.training.embedded_corpus import generate
 from keras_transformer.training.evaluate import evaluate
-from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.devices import mirrored_strategy
+from keras_transformer.training.recipe import RECIPES, load_recipe
 from keras_transformer.training.trainer import intervals, train
 
 PAIRS = generate(400, seed=3)
@@ -91,6 +91,22 @@ def test_two_devices_train_to_the_losses_of_one(files, tmp_path):
     unclipped = train_here(tmp_path / "unclipped", *overrides, "training.clip_norm=null")
     # The norm was low enough to matter.
     assert abs(logged(unclipped, "loss")[-1] - one[-1]) > 1e-3 * one[-1]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.yaml")))
+def test_every_recipe_that_comes_along_loads_by_its_name(name):
+    recipe = load_recipe(name, ["training.seed=7"])
+    assert recipe.training.seed == 7
+    assert recipe.model.target_vocab_size == recipe.tokenizer.vocab_size
+
+
+def test_the_paper_recipes_have_the_sizes_of_table_3():
+    base, big = (load_recipe(name) for name in ("base", "big"))
+    sizes = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
+    assert [getattr(base.model, size) for size in sizes] == [6, 512, 2048, 8, 0.1]
+    assert [getattr(big.model, size) for size in sizes] == [6, 1024, 4096, 16, 0.3]
+    assert (base.training.steps, big.training.steps) == (100_000, 300_000)
+    assert (base.training.average_last, big.training.average_last) == (5, 20)
 
 
 def test_intervals_worked_out_by_hand():
