@@ -8,19 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.training import batches
-from keras_transformer.training.batches import (
-    Bucket,
-    EncodedPairs,
-    TokenRows,
-    encode,
-    make_buckets,
-    padding_share,
-    steps_per_epoch,
-    training_dataset,
-    validation_dataset,
-)
+from keras_transformer.training import token_ids
+from keras_transformer.training.batches import steps_per_epoch, training_dataset, validation_dataset
+from keras_transformer.training.buckets import Bucket, make_buckets, padding_share
 from keras_transformer.training.corpus import SentencePairs
+from keras_transformer.training.token_ids import EncodedPairs, TokenRows, encode
 
 START, END = 2, 3
 
@@ -103,7 +95,7 @@ def test_tokenizing_in_chunks_changes_nothing(monkeypatch):
     source = ["5 6", "70000", "", "8 9 10", "4"]
     target = ["11", "12 13", "14", "", "15"]
     whole = encoded(source, target)
-    monkeypatch.setattr(batches, "_SENTENCES_PER_CALL", 2)
+    monkeypatch.setattr(token_ids, "_SENTENCES_PER_CALL", 2)
     chunked = encoded(source, target)
     for side, expected in ((chunked.source, whole.source), (chunked.target, whole.target)):
         assert side.ids.dtype == expected.ids.dtype

@@ -14,8 +14,10 @@ from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.tokenizers import load_tokenizer
 
 from .average import average_checkpoints
-from .batches import encode, steps_per_epoch, training_dataset, validation_dataset
+from .batches import steps_per_epoch, training_dataset, validation_dataset
+from .buckets import make_buckets, padding_share
 from .checkpoints import SaveCheckpoints, restore_training_state
+from .token_ids import encode
 from .token_mean import TokenMeanTraining
 from .vocabulary import train_tokenizer
 
@@ -51,6 +53,7 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
 
     batching = dict(tokens_per_batch=training.tokens_per_batch, num_buckets=training.num_buckets)
     steps = steps_per_epoch(encoded, **batching)
+    buckets = make_buckets(encoded.source.lengths, encoded.target.lengths, **batching)
     batching["num_replicas"] = strategy.num_replicas_in_sync
     with strategy.scope():
         policy = "mixed_bfloat16" if training.precision == "bfloat16" else "float32"
@@ -69,7 +72,8 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
     model_dir.write_config(config, recipe.tokenizer, recipe.decoding, recipe.training)
     _say(
         f"{transformer.count_params():,} parameters, {strategy.num_replicas_in_sync} device(s), "
-        f"{steps:,} steps an epoch"
+        f"{steps:,} steps an epoch in {len(buckets)} shapes, "
+        f"{padding_share(encoded, buckets):.0%} padding"
     )
     if progress.step >= training.steps:
         _say(f"all {training.steps:,} steps are done already")
