@@ -51,7 +51,9 @@ def test_neighborhood_mask_by_hand():
         [[1, 1, 1, 0, 0], [0, 1, 1, 1, 0]]
     ]
     causal = neighborhood_mask(queries, keys, 3, use_causal_mask=True)
-    assert ops.convert_to_numpy(causal).astype(int).tolist() == [[[1, 1, 0, 0, 0], [0, 1, 1, 0, 0]]]
+    assert ops.convert_to_numpy(causal).astype(int).tolist() == [
+        [[1, 1, 0, 0, 0], [0, 1, 1, 0, 0]]
+    ]
 
 
 def test_ancestor_mask_ends_where_the_neighborhood_does():

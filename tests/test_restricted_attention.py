@@ -1,4 +1,4 @@
-"""Restricted self-attention (section 4): what it computes, and that its cost grows with r * n alone."""
+"""Restricted self-attention (section 4): what it computes, and how its cost grows."""
 
 import keras
 import numpy as np
@@ -69,6 +69,7 @@ def test_equals_numpy(length, neighborhood, use_causal_mask):
     for arguments, attended in (
         ({}, near),
         ({"value_mask": mask}, near & mask[:, None, :]),
+        ({"value_mask": mask[:1]}, near & mask[:1, None, :]),  # One for all.
         ({"value_mask": mask, "key_mask": mask[::-1]}, near & (mask & mask[::-1])[:, None, :]),
     ):
         expected, _ = reference.multi_head_attention(layer, query, value, key, attended)

@@ -172,9 +172,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
         keys = self._split_heads(windows(self.key_dense(value if key is None else key)), self.key_dim)
         values = self._split_heads(windows(self.value_dense(value)), self._value_dim)
-        if mask is None:
-            mask = ops.ones((batch, length), dtype="bool")
-        # What is beyond the ends is False.
+        # What is beyond the ends is masked.
+        mask = combine(ops.ones((batch, length), dtype="bool"), mask)
         mask = ops.swapaxes(windows(ops.expand_dims(mask, -1)), 1, 2)
         positions = ops.arange(ops.shape(mask)[2]) - block_length
         own_positions = ops.arange(block_length)
@@ -195,8 +194,8 @@ class MultiHeadAttention(keras.layers.Layer):
         Args:
             query: (batch, target length, d_model).
             cache: keys and values, as `project_key_value` or `write_cache` returned them.
-            mask: bool, broadcast to (batch, target length, source length), True = attend. It alone restricts: a
-                cache says nothing of where its entries' neighborhoods are.
+            mask: bool, broadcast to (batch, target length, source length), True = attend. It alone restricts,
+                `neighborhood` does not: what the positions of a cache's entries are is known to its owner.
 
         Returns:
             (batch, target length, d_model).
