@@ -45,7 +45,7 @@ def test_ancestor_mask_by_hand():
 
 
 def test_neighborhood_mask_by_hand():
-    # Three positions centred on position 4, then on 5; with a causal mask, itself and the one before.
+    # Three positions centred on position 4, then on 5; causal: itself and the one before.
     queries, keys = np.array([4, 5]), np.array([3, 4, 5, 6, 7])
     assert ops.convert_to_numpy(neighborhood_mask(queries, keys, 3)).astype(int).tolist() == [
         [[1, 1, 1, 0, 0], [0, 1, 1, 1, 0]]
@@ -57,7 +57,7 @@ def test_neighborhood_mask_by_hand():
 
 
 def test_ancestor_mask_ends_where_the_neighborhood_does():
-    # As above, but the newest position sees itself and one before it: position 0 is out of sight.
+    # As above. With 3 the newest position sees itself and one before: position 0 is out of sight.
     ancestors = np.array([[[1, 0, 0, 0], [1, 1, 1, 0]]])
     for neighborhood, first in ((3, [0, 0]), (5, [0, 1])):
         mask = ancestor_mask(ancestors, 2, beam_size=2, neighborhood=neighborhood)

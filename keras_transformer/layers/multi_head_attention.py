@@ -195,7 +195,7 @@ class MultiHeadAttention(keras.layers.Layer):
             query: (batch, target length, d_model).
             cache: keys and values, as `project_key_value` or `write_cache` returned them.
             mask: bool, broadcast to (batch, target length, source length), True = attend. It alone restricts,
-                `neighborhood` does not: what the positions of a cache's entries are is known to its owner.
+                `neighborhood` does not: the layer cannot know which position an entry of a cache has.
 
         Returns:
             (batch, target length, d_model).
