@@ -88,8 +88,8 @@ def test_the_number_of_parameters_is_within_7_percent_of_the_table(row):
 @every_row
 def test_a_row_trains_a_step_saves_loads_and_exports(row, folder):
     recipe = load_recipe(f"table3/{row}")
-    # All is the row's own but the vocabulary, the lengths, and N: a quarter of the layers, here one or two. To trace all
-    # of them would take ten minutes.
+    # All is the row's own but the vocabulary, the lengths, and N: a quarter of the layers, here one or two. To trace
+    # all of them would take ten minutes.
     num_layers = max(recipe.model.num_layers // 4, 1)
     small = load_recipe(
         f"table3/{row}",

@@ -1,0 +1,1 @@
+"""Measurements, run from the repository's root; not installed."""
