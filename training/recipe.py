@@ -30,8 +30,11 @@ class TrainingConfig:
         tokens_per_batch: most source, and most target, positions in a batch, all devices together.
         num_buckets: how many shapes batches come in.
         warmup_steps: updates until the highest learning rate.
-        learning_rate_scale: a factor on the paper's learning rate.
+        peak_learning_rate: the highest, after the warmup; null for the paper's, `(d_model * warmup_steps) ** -0.5`.
         label_smoothing: ε.
+        subword_dropout: rate at which merges of subwords are left out of the training text (BPE-dropout, Provilkov et
+            al. 2020), so that each sentence is seen in many segmentations; for tokenizers of kind "bpe".
+        subword_samples: how many segmentations of each sentence, where subword_dropout is not 0.
         clip_norm: largest norm of the gradient; null clips nothing, as in the paper.
         precision: "float32", or "bfloat16" (weights stay float32).
         validate_every: updates between two validations, each of which saves a checkpoint.
@@ -44,8 +47,10 @@ class TrainingConfig:
     tokens_per_batch: int = 25_000
     num_buckets: int = 12
     warmup_steps: int = 4000
-    learning_rate_scale: float = 1.0
+    peak_learning_rate: float | None = None
     label_smoothing: float = 0.1
+    subword_dropout: float = 0.0
+    subword_samples: int = 16
     clip_norm: float | None = None
     precision: str = "float32"
     validate_every: int = 1000
@@ -60,23 +65,17 @@ class TrainingConfig:
             "tokens_per_batch",
             "num_buckets",
             "warmup_steps",
-            "learning_rate_scale",
+            "subword_samples",
             "validate_every",
             "keep_checkpoints",
         ):
             require(getattr(self, key) > 0, f"training.{key}", "positive", getattr(self, key))
-        require(
-            0 <= self.label_smoothing < 1,
-            "training.label_smoothing",
-            "at least 0 and below 1",
-            self.label_smoothing,
-        )
-        require(
-            self.clip_norm is None or self.clip_norm > 0,
-            "training.clip_norm",
-            "positive or null",
-            self.clip_norm,
-        )
+        for key in ("label_smoothing", "subword_dropout"):
+            value = getattr(self, key)
+            require(0 <= value < 1, f"training.{key}", "at least 0 and below 1", value)
+        for key in ("peak_learning_rate", "clip_norm"):
+            value = getattr(self, key)
+            require(value is None or value > 0, f"training.{key}", "positive or null", value)
         require_one_of("training.precision", self.precision, ("float32", "bfloat16"))
         require(
             0 <= self.average_last <= self.keep_checkpoints,

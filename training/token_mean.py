@@ -7,6 +7,8 @@ from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.masks import padding_mask
 from keras_transformer.metrics import MaskedAccuracy, Perplexity
 
+from .projected_crossentropy import projected_crossentropy
+
 
 class TokenMeanTraining(keras.Model):
     """Trains a model on the mean loss over all real tokens of a batch, however they fall to the replicas.
@@ -22,6 +24,7 @@ class TokenMeanTraining(keras.Model):
 
     def __init__(self, transformer, label_smoothing, clip_norm=None):
         super().__init__()
+        self.label_smoothing = label_smoothing
         self.clip_norm = clip_norm
         self.transformer = transformer
         self.token_loss = MaskedLabelSmoothedCrossentropy(label_smoothing, reduction=None)
@@ -42,7 +45,14 @@ class TokenMeanTraining(keras.Model):
         replicas = tf.distribute.get_replica_context()
         all_tokens = replicas.all_reduce(tf.distribute.ReduceOp.SUM, num_tokens)
         with tf.GradientTape() as tape:
-            total = tf.reduce_sum(self.token_loss(labels, self.transformer(inputs, training=True)))
+            hidden = self.transformer.hidden_states(inputs, training=True)
+            real = tf.where(padding_mask(labels))
+            total = projected_crossentropy(
+                tf.gather_nd(hidden, real),
+                self.transformer.output_table,
+                tf.gather_nd(labels, real),
+                self.label_smoothing,
+            )
             loss = total / all_tokens
         variables = self.transformer.trainable_variables
         gradients = tape.gradient(loss, variables)

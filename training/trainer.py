@@ -17,7 +17,8 @@ from .average import average_checkpoints
 from .batches import steps_per_epoch, training_dataset, validation_dataset
 from .buckets import make_buckets, padding_share
 from .checkpoints import SaveCheckpoints, restore_training_state
-from .token_ids import encode
+from .subword_dropout import SubwordDropout
+from .token_ids import encode, joined
 from .token_mean import TokenMeanTraining
 from .vocabulary import train_tokenizer
 
@@ -44,7 +45,7 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
         source_vocab_size=tokenizer.vocab_size,
         target_vocab_size=tokenizer.vocab_size,
     )
-    encoded = encode(train_pairs, tokenizer, config.max_length)
+    encoded = _encode_for_training(train_pairs, tokenizer, config.max_length, training)
     encoded_valid = encode(valid_pairs, tokenizer, config.max_length)
     if model_dir.config_path.is_file():
         _require_same(model_dir, config, recipe.tokenizer)
@@ -59,9 +60,7 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
         policy = "mixed_bfloat16" if training.precision == "bfloat16" else "float32"
         transformer = build_transformer(config, dtype=policy)
         model = TokenMeanTraining(transformer, training.label_smoothing, training.clip_norm)
-        schedule = WarmupInverseSqrt(
-            config.d_model, training.warmup_steps, training.learning_rate_scale
-        )
+        schedule = _schedule(config.d_model, training)
         optimizer = keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
         model.compile(optimizer=optimizer)
         optimizer.build(model.trainable_variables)
@@ -150,6 +149,19 @@ def _tokenizer(config, train_pairs, model_dir):
     return train_tokenizer(
         itertools.chain(train_pairs.source, train_pairs.target), config.kind, config.vocab_size
     )
+
+
+def _encode_for_training(pairs, tokenizer, max_length, training):
+    if not training.subword_dropout:
+        return encode(pairs, tokenizer, max_length)
+    sampler = SubwordDropout(tokenizer, training.subword_dropout, training.seed)
+    return joined([encode(pairs, sampler, max_length) for _ in range(training.subword_samples)])
+
+
+def _schedule(d_model, training):
+    highest = (d_model * training.warmup_steps) ** -0.5
+    scale = 1.0 if training.peak_learning_rate is None else training.peak_learning_rate / highest
+    return WarmupInverseSqrt(d_model, training.warmup_steps, scale)
 
 
 def _require_same(model_dir, model, tokenizer):
