@@ -35,6 +35,8 @@ class TransformerConfig:
         tie_embeddings: "none"; "target", one table for the decoder's input and the output
             projection; or "all", one table also for the encoder's input (section 3.4), which
             needs one vocabulary for both languages.
+        neighborhood: r of restricted self-attention (section 4), odd: how many positions each attends to, centred on
+            itself, in the encoder and in the decoder; None for all. The attention to the source is never restricted.
         max_length: longest sequence in tokens, its end token included.
 
     Raises:
@@ -59,6 +61,7 @@ class TransformerConfig:
     norm_first: bool = False
     positions: str = "sinusoidal"
     tie_embeddings: str = "all"
+    neighborhood: int | None = None
     max_length: int = 256
 
     def __post_init__(self):
@@ -81,6 +84,12 @@ class TransformerConfig:
         for key in ("dropout", "attention_dropout"):
             value = getattr(self, key)
             require(0 <= value < 1, f"model.{key}", "at least 0 and below 1", value)
+        require(
+            self.neighborhood is None or (self.neighborhood > 0 and self.neighborhood % 2 == 1),
+            "model.neighborhood",
+            "positive and odd",
+            self.neighborhood,
+        )
         require_one_of("model.positions", self.positions, ("sinusoidal", "learned"))
         require_one_of("model.tie_embeddings", self.tie_embeddings, ("none", "target", "all"))
         require(

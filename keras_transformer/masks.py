@@ -24,7 +24,21 @@ def causal_mask(length):
     return ops.expand_dims(positions[:, None] >= positions[None, :], 0)
 
 
-def ancestor_mask(ancestors, position, beam_size):
+def neighborhood_mask(query_positions, key_positions, neighborhood, use_causal_mask=False):
+    """True where a key is in the neighborhood of a query: (1, number of queries, number of keys).
+
+    Args:
+        query_positions, key_positions: int (number,).
+        neighborhood: r, of which `r // 2` positions lie on either side of a query's own.
+        use_causal_mask: whether the half ahead is cut off.
+    """
+    reach = neighborhood // 2
+    distance = key_positions[None, :] - query_positions[:, None]
+    mask = ops.logical_and(distance >= -reach, distance <= (0 if use_causal_mask else reach))
+    return ops.expand_dims(mask, 0)
+
+
+def ancestor_mask(ancestors, position, beam_size, neighborhood=None):
     """Which cache entries each live hypothesis may look at during beam search.
 
     The cache holds, for every position, one entry of each of the `beam_size` hypotheses that lived then. A
@@ -34,14 +48,18 @@ def ancestor_mask(ancestors, position, beam_size):
         ancestors: int (batch, beam_size, max_length): at each position, the index of the ancestor.
         position: int scalar, the newest position.
         beam_size: int.
+        neighborhood: r of restricted self-attention, whose half ahead is not yet written; None restricts nothing.
 
     Returns:
         bool (batch, beam_size, max_length * beam_size).
     """
     batch, beam, max_length = ops.shape(ancestors)
     is_ancestor = ops.equal(ancestors[..., None], ops.arange(beam_size))
-    is_past = ops.arange(max_length) <= position
-    mask = ops.logical_and(is_ancestor, is_past[None, None, :, None])
+    positions = ops.arange(max_length)
+    is_seen = positions <= position
+    if neighborhood is not None:
+        is_seen = ops.logical_and(is_seen, positions >= position - neighborhood // 2)
+    mask = ops.logical_and(is_ancestor, is_seen[None, None, :, None])
     return ops.reshape(mask, (batch, beam, max_length * beam_size))
 
 

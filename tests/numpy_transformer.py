@@ -50,6 +50,13 @@ def multi_head_attention(layer, query, value, key=None, mask=None):
     return dense(layer.output_dense, heads), weights
 
 
+def neighborhood_mask(length, neighborhood):
+    """Which positions each one attends to in restricted self-attention (section 4); all if None."""
+    positions = np.arange(length)
+    reach = length if neighborhood is None else (neighborhood - 1) // 2
+    return np.abs(positions[:, None] - positions[None, :]) <= reach
+
+
 def layer_norm(layer, x):
     centered = x - x.mean(axis=-1, keepdims=True)
     variance = (centered**2).mean(axis=-1, keepdims=True)
@@ -70,7 +77,8 @@ def feed_forward(layer, x):
 
 def encoder_layer(layer, x, mask=None):
     """`mask` is (batch, length), True = a real token."""
-    mask = None if mask is None else mask[:, None, :]
+    near = neighborhood_mask(x.shape[1], layer.neighborhood)
+    mask = near if mask is None else near & mask[:, None, :]
     x = residual(
         layer.attention_residual,
         x,
@@ -81,7 +89,7 @@ def encoder_layer(layer, x, mask=None):
 
 def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None):
     """Masks are (batch, length), True = a real token."""
-    mask = np.tril(np.ones((x.shape[1], x.shape[1]), bool))
+    mask = np.tril(neighborhood_mask(x.shape[1], layer.neighborhood))
     if target_mask is not None:
         mask = mask & target_mask[:, None, :]
     x = residual(

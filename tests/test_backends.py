@@ -8,7 +8,12 @@ import sys
 TESTS = pathlib.Path(__file__).parent
 # One process each, at once.
 LAYER_TESTS = (
-    ("test_masks.py", "test_multi_head_attention.py", "test_positional_embedding.py"),
+    (
+        "test_masks.py",
+        "test_multi_head_attention.py",
+        "test_restricted_attention.py",
+        "test_positional_embedding.py",
+    ),
     (
         "test_encoder_decoder_layers.py",
         "test_loss_metrics_schedule.py",

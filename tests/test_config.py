@@ -54,7 +54,7 @@ def test_a_configuration_cannot_be_changed():
 
 
 def test_dictionaries_go_round():
-    config = TransformerConfig.preset("tiny", **VOCABULARIES, key_dim=5)
+    config = TransformerConfig.preset("tiny", **VOCABULARIES, key_dim=5, neighborhood=9)
     assert from_dict(TransformerConfig, dataclasses.asdict(config), "model") == config
 
 
@@ -103,6 +103,10 @@ def test_a_missing_key_is_named():
         ({"num_heads": 0}, "model.num_heads must be positive; received 0"),
         ({"key_dim": 0}, "model.key_dim must be positive; received 0"),
         ({"value_dim": -3}, "model.value_dim must be positive; received -3"),
+        ({"neighborhood": 0}, "model.neighborhood must be positive and odd; received 0"),
+        ({"neighborhood": 4}, "model.neighborhood must be positive and odd; received 4"),
+        ({"neighborhood": -3}, "model.neighborhood must be positive and odd; received -3"),
+        ({"neighborhood": 5.0}, "model.neighborhood must be of type int or null; received 5.0"),
         ({"max_length": 1}, "model.max_length must be at least 2; received 1"),
         ({"d_model": 9, "num_heads": 3}, "model.d_model must be even; received 9"),
         (

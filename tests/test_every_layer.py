@@ -23,6 +23,7 @@ SIZES = dict(
     attention_dropout=0.1,
     activation="gelu",
     norm_first=True,
+    neighborhood=3,
     epsilon=1e-5,
 )
 LAYERS = {
@@ -34,6 +35,7 @@ LAYERS = {
             dropout=0.1,
             use_bias=True,
             kernel_initializer="he_normal",
+            neighborhood=3,
         ),
         2,
     ),

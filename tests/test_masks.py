@@ -1,7 +1,14 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.masks import ancestor_mask, causal_mask, combine, implicit_mask, padding_mask
+from keras_transformer.masks import (
+    ancestor_mask,
+    causal_mask,
+    combine,
+    implicit_mask,
+    neighborhood_mask,
+    padding_mask,
+)
 
 
 def test_padding_is_token_id_0():
@@ -35,3 +42,25 @@ def test_ancestor_mask_by_hand():
     assert ops.convert_to_numpy(mask).astype(int).tolist() == [
         [[0, 1, 1, 0, 1, 0, 0, 0], [0, 1, 0, 1, 0, 1, 0, 0]]
     ]
+
+
+def test_neighborhood_mask_by_hand():
+    # Three positions centred on position 4, then on 5; causal: itself and the one before.
+    queries, keys = np.array([4, 5]), np.array([3, 4, 5, 6, 7])
+    assert ops.convert_to_numpy(neighborhood_mask(queries, keys, 3)).astype(int).tolist() == [
+        [[1, 1, 1, 0, 0], [0, 1, 1, 1, 0]]
+    ]
+    causal = neighborhood_mask(queries, keys, 3, use_causal_mask=True)
+    assert ops.convert_to_numpy(causal).astype(int).tolist() == [
+        [[1, 1, 0, 0, 0], [0, 1, 1, 0, 0]]
+    ]
+
+
+def test_ancestor_mask_ends_where_the_neighborhood_does():
+    # As above. With 3 the newest position sees itself and one before: position 0 is out of sight.
+    ancestors = np.array([[[1, 0, 0, 0], [1, 1, 1, 0]]])
+    for neighborhood, first in ((3, [0, 0]), (5, [0, 1])):
+        mask = ancestor_mask(ancestors, 2, beam_size=2, neighborhood=neighborhood)
+        assert ops.convert_to_numpy(mask).astype(int).tolist() == [
+            [[*first, 1, 0, 1, 0, 0, 0], [*first, 0, 1, 0, 1, 0, 0]]
+        ]

@@ -18,12 +18,12 @@ TARGET = np.array([[1, 5, 3, 8, 0, 0], [1, 4, 6, 9, 3, 2], [1, 3, 0, 0, 0, 0]])
 
 # Every pair of values of two options occurs.
 VARIANTS = [
-    dict(norm_first=False, positions="sinusoidal", tie_embeddings="all"),
-    dict(norm_first=True, positions="learned", tie_embeddings="all"),
-    dict(norm_first=True, positions="sinusoidal", tie_embeddings="target"),
-    dict(norm_first=False, positions="learned", tie_embeddings="target"),
-    dict(norm_first=False, positions="learned", tie_embeddings="none"),
-    dict(norm_first=True, positions="sinusoidal", tie_embeddings="none"),
+    dict(norm_first=False, positions="sinusoidal", tie_embeddings="all", neighborhood=None),
+    dict(norm_first=True, positions="learned", tie_embeddings="all", neighborhood=3),
+    dict(norm_first=True, positions="sinusoidal", tie_embeddings="target", neighborhood=3),
+    dict(norm_first=False, positions="learned", tie_embeddings="target", neighborhood=None),
+    dict(norm_first=False, positions="learned", tie_embeddings="none", neighborhood=3),
+    dict(norm_first=True, positions="sinusoidal", tie_embeddings="none", neighborhood=None),
 ]
 
 

@@ -23,6 +23,7 @@ class DecoderLayer(TransformerLayer):
         attention_dropout: rate of dropout on the attention weights; the paper has none.
         activation: name of the feed-forward network's activation.
         norm_first: False normalises after the residual sum, as in the paper; True before each sublayer.
+        neighborhood: r of restricted self-attention (section 4), odd: positions that each attends to; None for all.
         epsilon: added to the variance in layer normalisation.
 
     Call arguments:
@@ -49,7 +50,7 @@ class DecoderLayer(TransformerLayer):
 
     def build(self, target_shape, source_shape=None):
         self.attention, self.attention_residual = self._build_attention(
-            "attention", target_shape, target_shape
+            "attention", target_shape, target_shape, self.neighborhood
         )
         self.source_attention = None
         if source_shape is not None:
@@ -118,7 +119,8 @@ class DecoderLayer(TransformerLayer):
             target: (batch, n, d_model): the next position or, in a beam search, that of n hypotheses.
             cache: from `init_cache` or the step before.
             position: int scalar, where in the cache the n entries go.
-            mask: bool, broadcast to (batch, n, max_length), True = attend: the written entries that each may see.
+            mask: bool, broadcast to (batch, n, max_length), True = attend: the written entries that each may see, of
+                its neighborhood alone where the layer has one.
             source_cache: from `project_source`.
             source_mask: bool (batch, source length), True = a real token.
 

@@ -21,12 +21,13 @@ class EncoderLayer(TransformerLayer):
         attention_dropout: rate of dropout on the attention weights; the paper has none.
         activation: name of the feed-forward network's activation.
         norm_first: False normalises after the residual sum, as in the paper; True before each sublayer.
+        neighborhood: r of restricted self-attention (section 4), odd: positions that each attends to; None for all.
         epsilon: added to the variance in layer normalisation.
 
     Call arguments:
         inputs: (batch, length, d_model).
         mask: bool (batch, length), True = a real token; Keras' implicit mask is taken where it is not given.
-        attention_mask: bool, broadcast to (batch, length, length), True = attend.
+        attention_mask: bool, broadcast to (batch, length, length), True = attend; not with a neighborhood.
 
     Returns:
         The shape of the inputs, with their mask.
@@ -42,7 +43,7 @@ class EncoderLayer(TransformerLayer):
 
     def build(self, input_shape):
         self.attention, self.attention_residual = self._build_attention(
-            "attention", input_shape, input_shape
+            "attention", input_shape, input_shape, self.neighborhood
         )
         self.feed_forward, self.feed_forward_residual = self._build_feed_forward(input_shape)
 

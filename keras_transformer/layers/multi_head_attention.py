@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from ..masks import causal_mask, combine
+from ..masks import causal_mask, combine, neighborhood_mask
+from .blocks import block_sizes, cut
 from .dropout import Dropout
 
 # Added to masked scores in float32, where its exponential is exactly 0.
@@ -25,6 +26,8 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout: rate at which attention weights are dropped; the paper has none here.
         use_bias: whether the four projections add a bias; the paper's do not.
         kernel_initializer: initializer of the projections' kernels.
+        neighborhood: r of restricted self-attention (section 4): a position attends to the r positions centred on
+            itself, so r is odd, in time and memory that grow with r * length; None attends to all.
 
     Call arguments:
         query: (batch, target length, d_model).
@@ -36,6 +39,9 @@ class MultiHeadAttention(keras.layers.Layer):
         use_causal_mask: whether a position sees only itself and what is before it.
         return_attention_scores: whether to return the attention weights too, as Keras does.
 
+    With a neighborhood, query and value are of one length, and neither `attention_mask` nor
+    `return_attention_scores`, of length * length elements both, is taken.
+
     Returns:
         (batch, target length, d_model), and the weights (batch, num_heads, target length, source length) if
         asked for.
@@ -45,7 +51,7 @@ class MultiHeadAttention(keras.layers.Layer):
     cross-attention needs once for a source.
 
     Raises:
-        ValueError: a number of heads or a width is not positive, or an input's shape does not fit.
+        ValueError: a number of heads or a width is not positive, a neighborhood not odd, or an input does not fit.
 
     Example:
         >>> attention = MultiHeadAttention(num_heads=8, key_dim=64)
@@ -61,18 +67,22 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout=0.0,
         use_bias=False,
         kernel_initializer="glorot_uniform",
+        neighborhood=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         for name, size in (("num_heads", num_heads), ("key_dim", key_dim), ("value_dim", value_dim)):
             if size is not None and size < 1:
                 raise ValueError(f"{name} must be positive; received {name}={size}")
+        if neighborhood is not None and (neighborhood < 1 or neighborhood % 2 == 0):
+            raise ValueError(f"neighborhood must be positive and odd; received neighborhood={neighborhood}")
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim
         self.dropout = dropout
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.neighborhood = neighborhood
         self.supports_masking = True
 
     @property
@@ -118,6 +128,10 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores=False,
         training=None,
     ):
+        self._check_neighborhood(query, value, attention_mask, return_attention_scores)
+        if self.neighborhood is not None:
+            mask = combine(value_mask, key_mask)
+            return self._attend_to_neighborhoods(query, value, key, mask, use_causal_mask, training)
         mask = combine(
             attention_mask,
             None if value_mask is None else ops.expand_dims(value_mask, 1),
@@ -135,6 +149,47 @@ class MultiHeadAttention(keras.layers.Layer):
         output = self._weighted_values(weights, values, training)
         return (output, weights) if return_attention_scores else output
 
+    def _check_neighborhood(self, query, value, attention_mask, return_attention_scores):
+        if self.neighborhood is None:
+            return
+        for name, given in (
+            ("attention_mask", attention_mask is not None),
+            ("return_attention_scores", return_attention_scores),
+        ):
+            if given:
+                raise ValueError(
+                    f"{name} must not be given to restricted self-attention; "
+                    f"received it with neighborhood={self.neighborhood}"
+                )
+        lengths = query.shape[1], value.shape[1]
+        if None not in lengths and lengths[0] != lengths[1]:
+            raise ValueError(
+                "query and value must be of one length in restricted self-attention; "
+                f"received lengths {lengths[0]} and {lengths[1]}"
+            )
+
+    def _attend_to_neighborhoods(self, query, value, key, mask, use_causal_mask, training):
+        # Blocks take the place of the batch: each attends to itself and the blocks beside it.
+        batch, length, d_model = ops.shape(query)
+        num_blocks, block_length = block_sizes(length, self.neighborhood)
+
+        def windows(sequence):
+            after = 0 if use_causal_mask else 1
+            return cut(sequence, num_blocks, block_length, before=1, after=after)
+
+        (queries,) = self._project(cut(query, num_blocks, block_length), self.query_dense)
+        (keys,) = self._split_heads(windows(self.key_dense(value if key is None else key)))
+        (values,) = self._split_heads(windows(self.value_dense(value)))
+        # What is beyond the ends is masked.
+        mask = combine(ops.ones((batch, length), dtype="bool"), mask)
+        mask = ops.swapaxes(windows(ops.expand_dims(mask, -1)), 1, 2)
+        positions = ops.arange(ops.shape(mask)[2]) - block_length
+        own_positions = ops.arange(block_length)
+        near = neighborhood_mask(own_positions, positions, self.neighborhood, use_causal_mask)
+        weights = self._weights(queries, keys, combine(mask, near))
+        output = self._weighted_values(weights, values, training)
+        return ops.reshape(output, (batch, num_blocks * block_length, d_model))[:, :length]
+
     def project_key_value(self, value, key=None):
         """Keys (batch, num_heads, length, key_dim) and values (…, value_dim) of what is attended to."""
         if key is None:
@@ -147,7 +202,8 @@ class MultiHeadAttention(keras.layers.Layer):
         Args:
             query: (batch, target length, d_model).
             cache: keys and values, as `project_key_value` or `write_cache` returned them.
-            mask: bool, broadcast to (batch, target length, source length), True = attend.
+            mask: bool, broadcast to (batch, target length, source length), True = attend. It alone restricts,
+                `neighborhood` does not: the layer cannot know which position an entry of a cache has.
 
         Returns:
             (batch, target length, d_model).
@@ -171,14 +227,14 @@ class MultiHeadAttention(keras.layers.Layer):
         """What each of several projections makes of the same inputs: (batch, num_heads, length, width) of each."""
         widths = {projection.units for projection in projections}
         if len(widths) > 1 or any(projection.quantization_mode for projection in projections):
-            return [self._split_heads(projection(inputs), 1)[0] for projection in projections]
+            return [self._split_heads(projection(inputs))[0] for projection in projections]
         # One product for all of them.
         projected = ops.matmul(inputs, ops.concatenate([dense.kernel for dense in projections], axis=-1))
         if self.use_bias:
             projected = ops.add(projected, ops.concatenate([dense.bias for dense in projections]))
         return self._split_heads(projected, len(projections))
 
-    def _split_heads(self, projected, count):
+    def _split_heads(self, projected, count=1):
         batch, length, width = ops.shape(projected)
         heads = ops.reshape(projected, (batch, length, count, self.num_heads, width // (count * self.num_heads)))
         return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)))
@@ -218,6 +274,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores=False,
         training=None,
     ):
+        self._check_neighborhood(query, value, attention_mask, return_attention_scores)
         output = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
@@ -233,6 +290,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "dropout": self.dropout,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "neighborhood": self.neighborhood,
         }
 
 

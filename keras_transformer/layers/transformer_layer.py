@@ -20,6 +20,7 @@ class TransformerLayer(keras.layers.Layer):
         attention_dropout=0.0,
         activation="relu",
         norm_first=False,
+        neighborhood=None,
         epsilon=1e-6,
         **kwargs,
     ):
@@ -35,6 +36,8 @@ class TransformerLayer(keras.layers.Layer):
         for name, rate in (("dropout", dropout), ("attention_dropout", attention_dropout)):
             if not 0 <= rate < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1; received {name}={rate}")
+        if neighborhood is not None and (neighborhood < 1 or neighborhood % 2 == 0):
+            raise ValueError(f"neighborhood must be positive and odd; received neighborhood={neighborhood}")
         self.num_heads = num_heads
         self.d_ff = d_ff
         self.key_dim = key_dim
@@ -43,6 +46,7 @@ class TransformerLayer(keras.layers.Layer):
         self.attention_dropout = attention_dropout
         self.activation = keras.activations.get(activation)
         self.norm_first = norm_first
+        self.neighborhood = neighborhood
         self.epsilon = epsilon
         self.supports_masking = True
 
@@ -57,13 +61,14 @@ class TransformerLayer(keras.layers.Layer):
             "attention_dropout": self.attention_dropout,
             "activation": keras.activations.serialize(self.activation),
             "norm_first": self.norm_first,
+            "neighborhood": self.neighborhood,
             "epsilon": self.epsilon,
         }
 
     def get_config(self):
         return {**super().get_config(), **self.sublayer_config()}
 
-    def _build_attention(self, name, query_shape, value_shape):
+    def _build_attention(self, name, query_shape, value_shape, neighborhood=None):
         d_model = query_shape[-1]
         if self.key_dim is None and d_model % self.num_heads:
             raise ValueError(
@@ -75,6 +80,7 @@ class TransformerLayer(keras.layers.Layer):
             self.key_dim or d_model // self.num_heads,
             self.value_dim,
             dropout=self.attention_dropout,
+            neighborhood=neighborhood,
             dtype=self.dtype_policy,
             name=name,
         )

@@ -59,6 +59,7 @@ class Transformer(keras.Model):
             attention_dropout=config.attention_dropout,
             activation=config.activation,
             norm_first=config.norm_first,
+            neighborhood=config.neighborhood,
             dtype=dtype,
         )
         if config.tie_embeddings == "all":
@@ -166,7 +167,7 @@ class Transformer(keras.Model):
             self.target_embedding(token_ids, positions=ops.reshape(position, (1, 1))),
             state["caches"],
             position * beam_size,
-            ancestor_mask(ancestors, position, beam_size),
+            ancestor_mask(ancestors, position, beam_size, self.config.neighborhood),
             state["source_caches"],
             state["source_mask"],
         )

@@ -1,0 +1,335 @@
+"""Restricted self-attention (section 4): what it computes, and how its cost grows."""
+
+import keras
+import numpy as np
+import numpy_transformer as reference
+import pytest
+from keras import ops
+
+from keras_transformer import DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention
+
+BATCH, LENGTH, D_MODEL = 2, 11, 6
+TOLERANCE = 1e-5
+
+both = pytest.mark.parametrize("use_causal_mask", [False, True])
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+INPUTS = random(BATCH, LENGTH, D_MODEL)
+# The second row begins with padding that is longer than half of any small neighborhood.
+MASK = np.array([[1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1]], bool)
+
+
+def attention_of(neighborhood, **arguments):
+    arguments = {"num_heads": 3, "key_dim": 4, "neighborhood": neighborhood, **arguments}
+    layer = MultiHeadAttention(**arguments)
+    layer.build((None, None, D_MODEL), (None, None, D_MODEL))
+    return reference.randomize(layer)
+
+
+def band(length, neighborhood, use_causal_mask):
+    mask = reference.neighborhood_mask(length, neighborhood)
+    return np.tril(mask) if use_causal_mask else mask
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def test_uniform_attention_over_three_positions_by_hand():
+    # The query's kernel is 0, so all scores are equal and every output is a mean: of the position
+    # and its neighbours, or of the position and the one before.
+    layer = MultiHeadAttention(1, 1, kernel_initializer="identity", neighborhood=3)
+    layer.build((1, 5, 1), (1, 5, 1))
+    layer.query_dense.kernel.assign([[0.0]])
+    values = np.array([[[0.0], [6.0], [12.0], [30.0], [60.0]]], "float32")
+    output = numpy(layer(values, values))[0, :, 0]
+    np.testing.assert_allclose(output, [3.0, 6.0, 16.0, 34.0, 45.0], rtol=1e-6)
+    output = numpy(layer(values, values, use_causal_mask=True))[0, :, 0]
+    np.testing.assert_allclose(output, [0.0, 3.0, 9.0, 21.0, 45.0], rtol=1e-6)
+
+
+# Lengths below, at and above one, two and three blocks of half a neighborhood.
+@pytest.mark.parametrize(
+    ("length", "neighborhood"),
+    [
+        *((1, 1), (5, 1), (1, 3), (2, 3), (5, 3), (1, 9), (3, 9), (4, 9), (5, 9), (8, 9), (9, 9)),
+        *((10, 7), (11, 5), (11, 7), (11, 21), (6, 999)),
+    ],
+)
+@both
+def test_equals_numpy(length, neighborhood, use_causal_mask):
+    layer = attention_of(neighborhood, value_dim=5, use_bias=True)
+    query, value, key = (random(BATCH, length, D_MODEL, seed=seed) for seed in range(3))
+    mask = MASK[:, :length]
+    near = band(length, neighborhood, use_causal_mask)
+    for arguments, attended in (
+        ({}, near),
+        ({"value_mask": mask}, near & mask[:, None, :]),
+        ({"value_mask": mask[:1]}, near & mask[:1, None, :]),  # One for all.
+        ({"value_mask": mask, "key_mask": mask[::-1]}, near & (mask & mask[::-1])[:, None, :]),
+    ):
+        expected, _ = reference.multi_head_attention(layer, query, value, key, attended)
+        output = layer(query, value, key, use_causal_mask=use_causal_mask, **arguments)
+        np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+
+
+@both
+def test_a_neighborhood_that_covers_the_sentence_is_full_attention(use_causal_mask):
+    arguments = {"value_mask": MASK, "use_causal_mask": use_causal_mask}
+    full = attention_of(None)
+    expected = numpy(full(INPUTS, INPUTS, **arguments))
+    for neighborhood in (2 * LENGTH - 1, 2 * LENGTH + 1):
+        restricted = attention_of(neighborhood)
+        restricted.set_weights(full.get_weights())
+        output = numpy(restricted(INPUTS, INPUTS, **arguments))
+        np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+    # Two positions fewer, and the last no longer sees the first.
+    near = numpy(attention_of(2 * LENGTH - 3)(INPUTS, INPUTS, use_causal_mask=use_causal_mask))
+    whole = numpy(full(INPUTS, INPUTS, use_causal_mask=use_causal_mask))
+    np.testing.assert_allclose(near[:, 1:-1], whole[:, 1:-1], rtol=1e-5, atol=1e-6)
+    assert np.all(np.any(np.abs(near[:, -1] - whole[:, -1]) > 1e-4, axis=-1))
+
+
+@both
+def test_alone_in_its_neighborhood_a_position_sees_its_own_value(use_causal_mask):
+    layer = attention_of(1)
+    output = layer(INPUTS, INPUTS, use_causal_mask=use_causal_mask)
+    own = reference.dense(layer.output_dense, reference.dense(layer.value_dense, INPUTS))
+    np.testing.assert_allclose(numpy(output), own, atol=TOLERANCE)
+
+
+@both
+def test_what_lies_outside_a_neighborhood_changes_nothing(use_causal_mask):
+    layer = attention_of(5)
+    output = numpy(layer(INPUTS, INPUTS, use_causal_mask=use_causal_mask))
+    near = band(LENGTH, 5, use_causal_mask)
+    for position in range(LENGTH):
+        changed = INPUTS.copy()
+        changed[:, position] += 100.0
+        changed = numpy(layer(changed, changed, use_causal_mask=use_causal_mask))
+        sees = near[:, position]
+        np.testing.assert_array_equal(changed[:, ~sees], output[:, ~sees])
+        assert np.all(np.any(changed[:, sees] != output[:, sees], axis=-1))
+
+
+def test_a_neighborhood_of_padding_is_zero_before_the_output_projection():
+    layer = attention_of(5, use_bias=True)
+    output = numpy(layer(INPUTS, INPUTS, value_mask=MASK))
+    blind = ~np.any(band(LENGTH, 5, False) & MASK[:, None, :], axis=-1)
+    assert blind[0].tolist() == [False] * 10 + [True] and blind[1].sum() == 4
+    bias = numpy(layer.output_dense.bias)
+    np.testing.assert_array_equal(output[blind], np.broadcast_to(bias, (5, D_MODEL)))
+
+
+def test_implicit_masks_are_honoured_and_passed_on():
+    token_ids = np.array([[3, 1, 4, 2, 5, 0, 0], [2, 7, 1, 8, 0, 0, 0]])
+    embedded = keras.layers.Embedding(9, D_MODEL, mask_zero=True)(token_ids)
+    layer = attention_of(5)
+    mask = band(7, 5, False) & (token_ids != 0)[:, None, :]
+    expected, _ = reference.multi_head_attention(layer, numpy(embedded), numpy(embedded), mask=mask)
+    output = layer(embedded, embedded)
+    np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+    np.testing.assert_array_equal(numpy(output._keras_mask), token_ids != 0)
+
+
+def test_weights_are_dropped_in_training_alone():
+    # Weights 1/3 of values 1: at rate 0.5 each is 0 or 2/3; at the two ends 1/2 becomes 0 or 1.
+    keras.utils.set_random_seed(1)
+    arguments = {"dropout": 0.5, "kernel_initializer": "identity", "neighborhood": 3}
+    layer = MultiHeadAttention(1, 1, **arguments)
+    inputs = np.ones((1, 200, 1), "float32")
+    np.testing.assert_allclose(numpy(layer(inputs, inputs)), inputs, rtol=1e-6)
+    thirds = 3 * numpy(layer(inputs, inputs, training=True))[0, 1:-1]
+    assert set(np.unique(np.round(thirds, 4))) == {0.0, 2.0, 4.0, 6.0}
+
+
+@both
+def test_gradients_are_those_of_full_attention_with_a_band_mask(use_causal_mask):
+    # One step of plain gradient descent at rate 1 shows the gradient of every weight; the dense
+    # layer before shows that of the inputs.
+    def weights_after_a_step(neighborhood, **arguments):
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((LENGTH, D_MODEL))
+        mask = keras.Input((LENGTH,), dtype="bool")
+        before = keras.layers.Dense(D_MODEL)
+        attention = MultiHeadAttention(3, 4, use_bias=True, neighborhood=neighborhood)
+        hidden = before(inputs)
+        outputs = attention(
+            hidden, hidden, value_mask=mask, use_causal_mask=use_causal_mask, **arguments
+        )
+        model = reference.randomize(keras.Model([inputs, mask], outputs))
+        initial = model.get_weights()
+        model.compile(keras.optimizers.SGD(1.0), "mse")
+        model.train_on_batch([INPUTS, MASK], random(BATCH, LENGTH, D_MODEL, seed=9))
+        return initial, model.get_weights(), [weight.path for weight in model.weights]
+
+    near = band(LENGTH, 5, False)
+    initial, expected, paths = weights_after_a_step(None, attention_mask=near)
+    _, trained, _ = weights_after_a_step(5)
+    for path, old, new, right in zip(paths, initial, trained, expected, strict=True):
+        # Adding one number to all scores of a position changes no weight.
+        if not path.endswith("key/bias"):
+            assert np.abs(right - old).max() > 1e-2, path
+        np.testing.assert_allclose(new, right, atol=2e-6, err_msg=path)
+
+
+@both
+def test_mixed_precision_is_that_of_full_attention_with_a_band_mask(use_causal_mask):
+    outputs = {}
+    for dtype in ("float32", "mixed_bfloat16"):
+        restricted, full = (attention_of(r, dtype=dtype) for r in (5, None))
+        assert {weight.dtype for weight in restricted.weights} == {"float32"}
+        output = restricted(INPUTS, INPUTS, value_mask=MASK, use_causal_mask=use_causal_mask)
+        expected = full(
+            *(INPUTS, INPUTS),
+            value_mask=MASK,
+            attention_mask=band(LENGTH, 5, False),
+            use_causal_mask=use_causal_mask,
+        )
+        assert keras.backend.standardize_dtype(output.dtype) == restricted.compute_dtype
+        outputs[dtype] = [numpy(ops.cast(tensor, "float32")) for tensor in (output, expected)]
+    exact = outputs["float32"][0]
+    errors = [np.sqrt(np.mean((output - exact) ** 2)) for output in outputs["mixed_bfloat16"]]
+    # Both round alike, to the 8 bits of bfloat16.
+    assert 0 < errors[0] < 0.01 * np.abs(exact).max()
+    assert errors[0] == pytest.approx(errors[1], rel=0.05)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_layers_restrict_self_attention_alone(norm_first):
+    arguments = dict(num_heads=2, d_ff=12, norm_first=norm_first, neighborhood=3)
+    source, source_mask = random(BATCH, 8, D_MODEL, seed=1), MASK[:, :8]
+    encoder = Encoder(num_layers=2, **arguments)
+    encoder.build(INPUTS.shape)
+    reference.randomize(encoder)
+    np.testing.assert_allclose(
+        numpy(encoder(INPUTS, mask=MASK)),
+        reference.encoder(encoder, INPUTS, MASK),
+        atol=5e-5,
+    )
+    decoder = DecoderLayer(**arguments)
+    decoder.build(INPUTS.shape, source.shape)
+    reference.randomize(decoder)
+    np.testing.assert_allclose(
+        numpy(decoder(INPUTS, source, target_mask=MASK, source_mask=source_mask)),
+        reference.decoder_layer(decoder, INPUTS, source, MASK, source_mask),
+        atol=5e-5,
+    )
+    assert decoder.attention.neighborhood == 3 and decoder.source_attention.neighborhood is None
+
+
+def compiled(function, *shapes):
+    """The function compiled by XLA; TensorFlow's is traced once, without a length."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    import tensorflow as tf
+
+    signature = [tf.TensorSpec([None, None, *shape], dtype) for dtype, shape in shapes]
+    return tf.function(function, input_signature=signature, jit_compile=True)
+
+
+@both
+def test_one_graph_takes_any_length(use_causal_mask):
+    layer = attention_of(5)
+
+    def attend(inputs, mask):
+        return layer(inputs, inputs, value_mask=mask, use_causal_mask=use_causal_mask)
+
+    graph = compiled(attend, ("float32", [D_MODEL]), ("bool", []))
+    for length in (1, 2, 6, LENGTH):
+        inputs, mask = INPUTS[:, :length], MASK[:, :length]
+        expected = numpy(attend(inputs, mask))
+        np.testing.assert_allclose(numpy(graph(inputs, mask)), expected, atol=TOLERANCE)
+
+
+def sizes_of_tensors(layer, length, use_causal_mask):
+    """The number of elements of everything that one call and its gradient compute."""
+    arguments = dict(value_mask=np.ones((1, length), bool), use_causal_mask=use_causal_mask)
+    inputs = np.ones((1, length, D_MODEL), "float32")
+
+    def total(inputs):
+        return ops.sum(layer(inputs, inputs, **arguments) ** 2)
+
+    if keras.backend.backend() == "jax":
+        import jax
+        from jax.extend.core import jaxprs_in_params
+
+        def walk(jaxpr):
+            for equation in jaxpr.eqns:
+                yield from (variable.aval.size for variable in equation.outvars)
+                for inner in jaxprs_in_params(equation.params):
+                    yield from walk(inner)
+
+        return list(walk(jax.make_jaxpr(jax.value_and_grad(total))(inputs).jaxpr))
+    import tensorflow as tf
+
+    @tf.function
+    def value_and_gradient(inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            value = total(inputs)
+        return value, tape.gradient(value, inputs)
+
+    graph = value_and_gradient.get_concrete_function(tf.constant(inputs)).graph
+    tensors = [tensor for operation in graph.get_operations() for tensor in operation.outputs]
+    return [tensor.shape.num_elements() for tensor in tensors]
+
+
+@both
+def test_time_and_memory_grow_with_the_length_not_with_its_square(use_causal_mask):
+    restricted, full = (attention_of(r, num_heads=2) for r in (33, None))
+    lengths = (1024, 2048, 4096)
+    sizes = {n: sizes_of_tensors(restricted, n, use_causal_mask) for n in lengths}
+    # The largest hold the scores: of each head, each position, and two or three blocks of 16.
+    assert max(sizes[4096]) == 2 * 4096 * (2 if use_causal_mask else 3) * 16 < 4096 * 4096
+    totals = [sum(sizes[n]) for n in lengths]
+    assert totals[2] - totals[1] == 2 * (totals[1] - totals[0])
+    # Full attention's n * n elements do not escape the count.
+    assert max(sizes_of_tensors(full, 1024, use_causal_mask)) == 2 * 1024 * 1024
+
+
+@both
+def test_a_short_sentence_costs_little_however_large_the_neighborhood(use_causal_mask):
+    sizes = sizes_of_tensors(attention_of(9999, num_heads=2), 20, use_causal_mask)
+    assert max(sizes) == 2 * 20 * (2 if use_causal_mask else 3) * 20
+
+
+@pytest.mark.parametrize("neighborhood", [0, -3, 4])
+def test_a_neighborhood_has_a_middle(neighborhood):
+    message = f"neighborhood must be positive and odd; received neighborhood={neighborhood}"
+    for make in (
+        lambda: MultiHeadAttention(1, 1, neighborhood=neighborhood),
+        lambda: EncoderLayer(1, 4, neighborhood=neighborhood),
+        lambda: DecoderLayer(1, 4, neighborhood=neighborhood),
+    ):
+        with pytest.raises(ValueError) as error:
+            make()
+        assert str(error.value) == message
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_what_a_neighborhood_cannot_serve_is_refused(symbolic):
+    layer = attention_of(5)
+    inputs = keras.Input((LENGTH, D_MODEL)) if symbolic else INPUTS
+    for arguments, message in (
+        (
+            {"attention_mask": np.ones((LENGTH, LENGTH), bool)},
+            "attention_mask must not be given to restricted self-attention; "
+            "received it with neighborhood=5",
+        ),
+        (
+            {"return_attention_scores": True},
+            "return_attention_scores must not be given to restricted self-attention; "
+            "received it with neighborhood=5",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            layer(inputs, inputs, **arguments)
+    with pytest.raises(ValueError, match="must be of one length .* received lengths 11 and 10"):
+        layer(inputs, inputs[:, 1:])
