@@ -35,11 +35,19 @@ class TrainingConfig:
         subword_dropout: rate at which merges of subwords are left out of the training text (BPE-dropout, Provilkov et
             al. 2020), so that each sentence is seen in many segmentations; for tokenizers of kind "bpe".
         subword_samples: how many segmentations of each sentence, where subword_dropout is not 0.
+        consistency: R-Drop's α (Liang et al. 2021): every batch goes through the model twice with other dropout, and
+            the two predictions are drawn together; 0 is the paper's single pass.
         clip_norm: largest norm of the gradient; null clips nothing, as in the paper.
+        accumulate_steps: in how many parts, one after another, each device computes its share of a batch, so that a
+            batch may be larger than its memory; the result is the same.
         precision: "float32", or "bfloat16" (weights stay float32).
         validate_every: updates between two validations, each of which saves a checkpoint.
-        keep_checkpoints: how many checkpoints stay on disk.
-        average_last: how many checkpoints are averaged when training ends; 0 averages none.
+        validate_by: what tells the better checkpoint: "perplexity", or "bleu", for which the validation text is
+            translated, greedily.
+        patience: validations without a better one after which training ends early; null for none.
+        keep_checkpoints: how many of the last checkpoints stay on disk.
+        average_last: how many of the last checkpoints are averaged when training ends; 0 averages none.
+        average_best: instead of the last, how many of those with the best validation, which then stay on disk too.
         seed: of the first weights, the order of the text and dropout.
     """
 
@@ -51,11 +59,16 @@ class TrainingConfig:
     label_smoothing: float = 0.1
     subword_dropout: float = 0.0
     subword_samples: int = 16
+    consistency: float = 0.0
     clip_norm: float | None = None
+    accumulate_steps: int = 1
     precision: str = "float32"
     validate_every: int = 1000
+    validate_by: str = "perplexity"
+    patience: int | None = None
     keep_checkpoints: int = 5
     average_last: int = 5
+    average_best: int = 0
     seed: int = 1
 
     def __post_init__(self):
@@ -66,6 +79,7 @@ class TrainingConfig:
             "num_buckets",
             "warmup_steps",
             "subword_samples",
+            "accumulate_steps",
             "validate_every",
             "keep_checkpoints",
         ):
@@ -73,9 +87,21 @@ class TrainingConfig:
         for key in ("label_smoothing", "subword_dropout"):
             value = getattr(self, key)
             require(0 <= value < 1, f"training.{key}", "at least 0 and below 1", value)
+        require(self.consistency >= 0, "training.consistency", "at least 0", self.consistency)
         for key in ("peak_learning_rate", "clip_norm"):
             value = getattr(self, key)
             require(value is None or value > 0, f"training.{key}", "positive or null", value)
+        require(
+            self.patience is None or self.patience > 0, "training.patience", "positive or null", self.patience
+        )
+        require(self.average_best >= 0, "training.average_best", "at least 0", self.average_best)
+        require(
+            not (self.average_last and self.average_best),
+            "training.average_last",
+            f"0 where average_best={self.average_best}",
+            self.average_last,
+        )
+        require_one_of("training.validate_by", self.validate_by, ("perplexity", "bleu"))
         require_one_of("training.precision", self.precision, ("float32", "bfloat16"))
         require(
             0 <= self.average_last <= self.keep_checkpoints,

@@ -21,13 +21,17 @@ class SubwordDropout:
     def __init__(self, tokenizer, rate, seed):
         self.end_id = tokenizer.end_id
         self.rate = rate
+        self.seed = seed
+        self._calls = 0
         self._model = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.file_content)
-        sentencepiece.set_random_generator_seed(seed)
 
     def tokenize(self, texts):
         """As `Tokenizer.tokenize`, for texts in valid UTF-8: int32 RaggedTensor (n, None)."""
         texts = [text.decode() for text in tf.convert_to_tensor(texts).numpy()]
         lines = [prepare_line(text) if text else "" for text in texts]
+        # Every call runs in threads of its own, whose numbers begin with the seed.
+        sentencepiece.set_random_generator_seed((self.seed * 1_000_003 + self._calls) % 2**32)
+        self._calls += 1
         rows = self._model.encode(
             lines, out_type=int, enable_sampling=True, nbest_size=-1, alpha=self.rate, num_threads=1
         )

@@ -57,6 +57,7 @@ class Transformer(keras.Model):
             value_dim=config.value_dim,
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
+            activation_dropout=config.activation_dropout,
             activation=config.activation,
             norm_first=config.norm_first,
             neighborhood=config.neighborhood,
