@@ -19,7 +19,7 @@ from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.devices import mirrored_strategy
 from keras_transformer.training.embedded_corpus import generate
 from keras_transformer.training.evaluate import evaluate
-from keras_transformer.training.recipe import RECIPES, load_recipe
+from keras_transformer.training.recipe import load_recipe, recipe_names
 from keras_transformer.training.trainer import intervals, learning_rate, train
 
 PAIRS = generate(400, seed=3)
@@ -94,7 +94,7 @@ def test_two_devices_train_to_the_losses_of_one(files, tmp_path):
     assert abs(logged(unclipped, "loss")[-1] - one[-1]) > 1e-3 * one[-1]
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.yaml")))
+@pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_that_comes_along_loads_by_its_name(name):
     recipe = load_recipe(name, ["training.seed=7"])
     assert recipe.training.seed == 7

@@ -160,6 +160,11 @@ def load_recipe(config=None, overrides=()):
         )
 
 
+def recipe_names():
+    """The names of the recipes that come with the package, such as "multi30k" and "table3/A-h1"."""
+    return sorted(path.relative_to(RECIPES).as_posix().removesuffix(".yaml") for path in RECIPES.rglob("*.yaml"))
+
+
 def _model_config(section, vocab_size):
     known = ["preset", *(field.name for field in dataclasses.fields(TransformerConfig))]
     check_keys(section, known, "model")
@@ -175,8 +180,8 @@ def _recipe_path(config):
     path = pathlib.Path(config)
     if path.suffix in (".yaml", ".yml"):
         return path
-    named = RECIPES / f"{config}.yaml"
-    if not named.is_file():
-        names = ", ".join(sorted(path.stem for path in RECIPES.glob("*.yaml")))
-        raise ConfigError(f"--config {config}: neither a .yaml file nor one of the recipes {names}")
-    return named
+    if config not in recipe_names():
+        raise ConfigError(
+            f"--config {config}: neither a .yaml file nor one of the recipes {', '.join(recipe_names())}"
+        )
+    return RECIPES / f"{config}.yaml"
