@@ -77,6 +77,12 @@ def _parser():
     evaluate.add_argument("--source", metavar="FILE", required=True, help="sentences, one a line")
     evaluate.add_argument("--reference", metavar="FILE", required=True, help="their translations")
     _add_decoding(evaluate)
+    evaluate.add_argument(
+        "--tokenize",
+        choices=("13a", "none", "intl", "char"),
+        default="13a",
+        help="sacreBLEU's tokenization for BLEU (13a); none for files that are tokenized already",
+    )
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
 
     score = command("score", _score, "Print the log probability of each given translation.")
@@ -84,9 +90,11 @@ def _parser():
     score.add_argument("--source", metavar="FILE", required=True, help="sentences, one a line")
     score.add_argument("--target", metavar="FILE", required=True, help="their translations")
 
-    average = command("average", _average, "Average the last checkpoints; the average translates from then on.")
+    average = command("average", _average, "Average checkpoints; the average translates from then on.")
     _add_model_dir(average)
-    average.add_argument("--last", type=int, metavar="N", default=5, help="how many checkpoints (5)")
+    which = average.add_mutually_exclusive_group()
+    which.add_argument("--last", type=int, metavar="N", default=5, help="the last N checkpoints (5)")
+    which.add_argument("--best", type=int, metavar="N", help="the N checkpoints with the best validation")
 
     export = command("export", _export, "Write a SavedModel for TensorFlow Serving.")
     _add_model_dir(export)
@@ -179,7 +187,7 @@ def _evaluate(options):
     from keras_transformer.training.corpus import read_pairs
     from keras_transformer.training.evaluate import evaluate
 
-    result = evaluate(translator, read_pairs(options.source, options.reference))
+    result = evaluate(translator, read_pairs(options.source, options.reference), options.tokenize)
     if options.json:
         print(json.dumps({name: result[name] for name in ("bleu", "chrf")}))
     else:
@@ -199,7 +207,7 @@ def _score(options):
 def _average(options):
     with _quiet():
         from keras_transformer.training.average import average_checkpoints
-    paths = average_checkpoints(options.model_dir, options.last)
+    paths = average_checkpoints(options.model_dir, last=options.last, best=options.best)
     print(f"averaged {', '.join(path.name for path in paths)}")
 
 

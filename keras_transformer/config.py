@@ -29,6 +29,7 @@ class TransformerConfig:
         value_dim: d_v, width of each head's values; `key_dim` if None.
         dropout: P_drop, on the sums of embeddings and positions and on each sublayer's output.
         attention_dropout: dropout on the attention weights; the paper has none.
+        activation_dropout: dropout inside the feed-forward network; the paper has none.
         activation: name of a Keras activation between the two products of the feed-forward network.
         norm_first: False normalises after the residual sum, as in the paper; True before each sublayer.
         positions: "sinusoidal" (section 3.5) or "learned" (Table 3, row E).
@@ -57,6 +58,7 @@ class TransformerConfig:
     value_dim: int | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
     activation: str = "relu"
     norm_first: bool = False
     positions: str = "sinusoidal"
@@ -81,7 +83,7 @@ class TransformerConfig:
         for key in ("key_dim", "value_dim"):
             value = getattr(self, key)
             require(value is None or value > 0, f"model.{key}", "positive", value)
-        for key in ("dropout", "attention_dropout"):
+        for key in ("dropout", "attention_dropout", "activation_dropout"):
             value = getattr(self, key)
             require(0 <= value < 1, f"model.{key}", "at least 0 and below 1", value)
         require(

@@ -3,8 +3,8 @@
     config.yaml                            the resolved configuration
     tokenizer.model (or vocab.txt)         the tokenizer's own file
     checkpoints/step-00001000.weights.h5   the last few, oldest removed first
-    best.weights.h5                        the lowest perplexity on the validation text
-    average.weights.h5                     the mean of the last checkpoints, if they were averaged
+    best.weights.h5                        the best on the validation text, by perplexity or by BLEU
+    average.weights.h5                     the mean of the last or best checkpoints, if they were averaged
     training_state.npz                     what a resumed training needs: weights, optimizer, step
     log.csv, tensorboard/                  the training's log
 

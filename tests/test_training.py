@@ -1,6 +1,7 @@
 """Training as a user runs it: devices agree, a killed run goes on, checkpoints are what they say."""
 
 import csv
+import dataclasses
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from keras_transformer.training.devices import mirrored_strategy
 from keras_transformer.training.embedded_corpus import generate
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe, recipe_names
-from keras_transformer.training.trainer import intervals, train
+from keras_transformer.training.trainer import intervals, learning_rate, train
 
 PAIRS = generate(400, seed=3)
 TINY = [
@@ -170,6 +171,96 @@ def trained(tmp_path_factory):
     )
 
 
+def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(tmp_path):
+    overrides = (
+        *("training.steps=6", "training.validate_every=1", "training.average_last=0"),
+        *("training.clip_norm=0.5", "model.dropout=0.0"),
+    )
+    whole, parts = (
+        logged(train_here(tmp_path / str(k), *overrides, f"training.accumulate_steps={k}"), "loss")
+        for k in (1, 3)
+    )
+    np.testing.assert_allclose(parts, whole, rtol=1e-5)
+
+
+def test_two_passes_differ_by_their_dropout_alone(tmp_path):
+    overrides = ("training.steps=4", "training.validate_every=1", "training.average_last=0")
+    losses = {
+        (dropout, consistency): logged(
+            train_here(
+                tmp_path / f"{dropout}-{consistency}",
+                *(*overrides, f"model.dropout={dropout}", f"training.consistency={consistency}"),
+            ),
+            "loss",
+        )
+        for dropout, consistency in ((0.0, 0.0), (0.0, 5.0), (0.3, 5.0))
+    }
+    np.testing.assert_allclose(losses[0.0, 5.0], losses[0.0, 0.0], rtol=1e-5)
+    assert losses[0.3, 5.0][0] > losses[0.0, 0.0][0] + 0.1
+
+
+@pytest.fixture(scope="module")
+def ranked_by_bleu(tmp_path_factory):
+    return train_here(
+        tmp_path_factory.mktemp("ranked") / "model",
+        *("training.steps=40", "training.validate_every=5", "training.keep_checkpoints=1"),
+        *("training.validate_by=bleu", "training.average_last=0", "training.average_best=2"),
+        *("training.patience=3", "training.warmup_steps=5", "training.peak_learning_rate=0.01"),
+    )
+
+
+def test_the_best_checkpoints_stay_and_are_averaged(ranked_by_bleu):
+    bleu = dict(zip(logged(ranked_by_bleu, "step"), logged(ranked_by_bleu, "val_bleu")))
+    best = sorted(bleu, key=bleu.get, reverse=True)[:2]
+    standing = [int(path.name[5:13]) for path in ranked_by_bleu.checkpoints()]
+    assert standing == sorted({*best, max(bleu)})
+    model = ranked_by_bleu.load_model()
+    average = [weight.copy() for weight in model.get_weights()]
+    total = [np.zeros_like(weight) for weight in average]
+    for step in best:
+        model.load_weights(ranked_by_bleu.checkpoint_path(int(step)))
+        total = [sum_ + weight / 2 for sum_, weight in zip(total, model.get_weights())]
+    for mean, weight in zip(total, average):
+        np.testing.assert_allclose(weight, mean, rtol=0, atol=1e-7)
+
+
+def test_the_logged_bleu_is_that_of_the_greedy_translations(ranked_by_bleu):
+    config, tokenizer_config, decoding, _ = ranked_by_bleu.read_config()
+    translator = Translator.load(ranked_by_bleu.path, dataclasses.replace(decoding, beam_size=1))
+    for path, step in zip(ranked_by_bleu.checkpoints(), (int(p.name[5:13]) for p in ranked_by_bleu.checkpoints())):
+        translator.model.load_weights(path)
+        row = logged(ranked_by_bleu, "step").index(step)
+        expected = evaluate(translator, pairs(360, 400))["bleu"]["score"]
+        assert logged(ranked_by_bleu, "val_bleu")[row] == pytest.approx(expected)
+
+
+def test_training_ends_after_so_many_validations_without_a_better_one(tmp_path, capsys):
+    overrides = (
+        *("training.steps=40", "training.validate_every=2", "training.average_last=0"),
+        # So high a rate that nothing gets better for long.
+        *("training.patience=2", "training.warmup_steps=1", "training.peak_learning_rate=3.0"),
+    )
+    model_dir = train_here(tmp_path / "model", *overrides)
+    perplexities = logged(model_dir, "val_perplexity")
+    best = int(np.argmin(perplexities))
+    assert len(perplexities) == best + 1 + 2 < 20
+    assert "2 validations without a better one" in capsys.readouterr().err
+    before = model_dir.training_state_path.read_bytes()
+    train_here(tmp_path / "model", *overrides)
+    assert "training ended already" in capsys.readouterr().err
+    assert model_dir.training_state_path.read_bytes() == before
+
+
+def test_the_peak_learning_rate_is_reached_when_the_warmup_ends():
+    changes = ["training.peak_learning_rate=0.004", "training.warmup_steps=20"]
+    schedule = learning_rate(128, load_recipe("demo", changes).training)
+    rates = [float(schedule(step)) for step in range(100)]
+    assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 19
+    assert rates[79] == pytest.approx(0.004 * (20 / 80) ** 0.5)
+    paper = learning_rate(512, load_recipe("base").training)
+    assert float(paper(3999)) == pytest.approx(512**-0.5 * 4000**-0.5)
+
+
 def test_the_last_checkpoints_stay(trained):
     names = [path.name for path in trained.checkpoints()]
     assert names == [f"step-{step:08d}.weights.h5" for step in (6, 8, 10)]
@@ -206,7 +297,7 @@ def test_a_finished_run_started_again_only_averages(trained, capsys):
         *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3"),
         "training.average_last=2",
     )
-    assert "all 10 steps are done already" in capsys.readouterr().err
+    assert "training ended already, after step 10" in capsys.readouterr().err
     assert trained.training_state_path.read_bytes() == before
 
 
@@ -217,12 +308,12 @@ def test_another_model_is_not_trained_into_the_directory(trained):
 
 def test_average_needs_checkpoints_and_a_positive_number(trained, tmp_path):
     with pytest.raises(ConfigError, match="last must be positive; received 0"):
-        average_checkpoints(trained, 0)
+        average_checkpoints(trained, last=0)
     config = trained.read_config()
     empty = ModelDir(tmp_path)
     empty.write_config(*config[:3], load_recipe("demo", TINY).training)
     with pytest.raises(ConfigError, match="no checkpoints to average"):
-        average_checkpoints(empty, 1)
+        average_checkpoints(empty, last=1)
 
 
 def test_damaged_weights_are_named(trained, tmp_path):

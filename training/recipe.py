@@ -30,13 +30,24 @@ class TrainingConfig:
         tokens_per_batch: most source, and most target, positions in a batch, all devices together.
         num_buckets: how many shapes batches come in.
         warmup_steps: updates until the highest learning rate.
-        learning_rate_scale: a factor on the paper's learning rate.
+        peak_learning_rate: the highest, after the warmup; null for the paper's, `(d_model * warmup_steps) ** -0.5`.
         label_smoothing: ε.
+        subword_dropout: rate at which merges of subwords are left out of the training text (BPE-dropout, Provilkov et
+            al. 2020), so that each sentence is seen in many segmentations; for tokenizers of kind "bpe".
+        subword_samples: how many segmentations of each sentence, where subword_dropout is not 0.
+        consistency: R-Drop's α (Liang et al. 2021): every batch goes through the model twice with other dropout, and
+            the two predictions are drawn together; 0 is the paper's single pass.
         clip_norm: largest norm of the gradient; null clips nothing, as in the paper.
+        accumulate_steps: in how many parts, one after another, each device computes its share of a batch, so that a
+            batch may be larger than its memory; the result is the same.
         precision: "float32", or "bfloat16" (weights stay float32).
         validate_every: updates between two validations, each of which saves a checkpoint.
-        keep_checkpoints: how many checkpoints stay on disk.
-        average_last: how many checkpoints are averaged when training ends; 0 averages none.
+        validate_by: what tells the better checkpoint: "perplexity", or "bleu", for which the validation text is
+            translated, greedily.
+        patience: validations without a better one after which training ends early; null for none.
+        keep_checkpoints: how many of the last checkpoints stay on disk.
+        average_last: how many of the last checkpoints are averaged when training ends; 0 averages none.
+        average_best: instead of the last, how many of those with the best validation, which then stay on disk too.
         seed: of the first weights, the order of the text and dropout.
     """
 
@@ -44,13 +55,20 @@ class TrainingConfig:
     tokens_per_batch: int = 25_000
     num_buckets: int = 12
     warmup_steps: int = 4000
-    learning_rate_scale: float = 1.0
+    peak_learning_rate: float | None = None
     label_smoothing: float = 0.1
+    subword_dropout: float = 0.0
+    subword_samples: int = 16
+    consistency: float = 0.0
     clip_norm: float | None = None
+    accumulate_steps: int = 1
     precision: str = "float32"
     validate_every: int = 1000
+    validate_by: str = "perplexity"
+    patience: int | None = None
     keep_checkpoints: int = 5
     average_last: int = 5
+    average_best: int = 0
     seed: int = 1
 
     def __post_init__(self):
@@ -60,23 +78,30 @@ class TrainingConfig:
             "tokens_per_batch",
             "num_buckets",
             "warmup_steps",
-            "learning_rate_scale",
+            "subword_samples",
+            "accumulate_steps",
             "validate_every",
             "keep_checkpoints",
         ):
             require(getattr(self, key) > 0, f"training.{key}", "positive", getattr(self, key))
+        for key in ("label_smoothing", "subword_dropout"):
+            value = getattr(self, key)
+            require(0 <= value < 1, f"training.{key}", "at least 0 and below 1", value)
+        require(self.consistency >= 0, "training.consistency", "at least 0", self.consistency)
+        for key in ("peak_learning_rate", "clip_norm"):
+            value = getattr(self, key)
+            require(value is None or value > 0, f"training.{key}", "positive or null", value)
         require(
-            0 <= self.label_smoothing < 1,
-            "training.label_smoothing",
-            "at least 0 and below 1",
-            self.label_smoothing,
+            self.patience is None or self.patience > 0, "training.patience", "positive or null", self.patience
         )
+        require(self.average_best >= 0, "training.average_best", "at least 0", self.average_best)
         require(
-            self.clip_norm is None or self.clip_norm > 0,
-            "training.clip_norm",
-            "positive or null",
-            self.clip_norm,
+            not (self.average_last and self.average_best),
+            "training.average_last",
+            f"0 where average_best={self.average_best}",
+            self.average_last,
         )
+        require_one_of("training.validate_by", self.validate_by, ("perplexity", "bleu"))
         require_one_of("training.precision", self.precision, ("float32", "bfloat16"))
         require(
             0 <= self.average_last <= self.keep_checkpoints,

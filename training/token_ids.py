@@ -82,7 +82,17 @@ def encode(pairs: SentencePairs, tokenizer, max_length: int) -> EncodedPairs:
             f"no sentence pair is left of the {len(pairs)} in {pairs.name}: {num_empty} are empty "
             f"on one side, {num_too_long} longer than max_length={max_length} tokens"
         )
-    return EncodedPairs(_joined(source), _joined(target), num_empty, num_too_long)
+    return EncodedPairs(_end_to_end(source), _end_to_end(target), num_empty, num_too_long)
+
+
+def joined(texts: list[EncodedPairs]) -> EncodedPairs:
+    """Several parallel texts as one, in their order."""
+    return EncodedPairs(
+        _end_to_end([(text.source.ids, text.source.lengths) for text in texts]),
+        _end_to_end([(text.target.ids, text.target.lengths) for text in texts]),
+        sum(text.num_empty for text in texts),
+        sum(text.num_too_long for text in texts),
+    )
 
 
 def _with_end(ragged, kept, end_id):
@@ -94,6 +104,6 @@ def _with_end(ragged, kept, end_id):
     return ids.astype(dtype), ragged.row_lengths().numpy()
 
 
-def _joined(chunks):
+def _end_to_end(chunks):
     ids, lengths = zip(*chunks)
     return TokenRows(np.concatenate(ids), np.cumsum(np.concatenate([[0], *lengths])))

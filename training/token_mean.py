@@ -7,6 +7,8 @@ from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.masks import padding_mask
 from keras_transformer.metrics import MaskedAccuracy, Perplexity
 
+from .projected_crossentropy import projected_crossentropy
+
 
 class TokenMeanTraining(keras.Model):
     """Trains a model on the mean loss over all real tokens of a batch, however they fall to the replicas.
@@ -18,11 +20,18 @@ class TokenMeanTraining(keras.Model):
         transformer: a model from `{"source": …, "target": …}` to logits.
         label_smoothing: ε.
         clip_norm: largest norm of the whole gradient, of all replicas together; None clips nothing.
+        consistency: R-Drop's α; 0 for one pass over each batch, otherwise two with dropout of their own.
+        accumulate_steps: in how many parts, one after another, a replica computes its rows.
     """
 
-    def __init__(self, transformer, label_smoothing, clip_norm=None):
+    def __init__(
+        self, transformer, label_smoothing, clip_norm=None, consistency=0.0, accumulate_steps=1
+    ):
         super().__init__()
+        self.label_smoothing = label_smoothing
         self.clip_norm = clip_norm
+        self.consistency = consistency
+        self.accumulate_steps = accumulate_steps
         self.transformer = transformer
         self.token_loss = MaskedLabelSmoothedCrossentropy(label_smoothing, reduction=None)
         self.mean_loss = keras.metrics.Mean(name="loss")
@@ -41,15 +50,12 @@ class TokenMeanTraining(keras.Model):
         num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
         replicas = tf.distribute.get_replica_context()
         all_tokens = replicas.all_reduce(tf.distribute.ReduceOp.SUM, num_tokens)
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(self.token_loss(labels, self.transformer(inputs, training=True)))
-            loss = total / all_tokens
         variables = self.transformer.trainable_variables
-        gradients = tape.gradient(loss, variables)
+        total, gradients = self._totals(inputs, labels, variables)
+        loss = total / all_tokens
+        gradients = [part / all_tokens for part in gradients]
         if self.clip_norm is not None:
-            gradients = replicas.all_reduce(
-                tf.distribute.ReduceOp.SUM, [tf.convert_to_tensor(part) for part in gradients]
-            )
+            gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
             gradients, _ = tf.clip_by_global_norm(gradients, self.clip_norm)
             # Now every replica holds the whole gradient, and the optimizer will add them up.
             gradients = [whole / replicas.num_replicas_in_sync for whole in gradients]
@@ -58,6 +64,48 @@ class TokenMeanTraining(keras.Model):
         all_loss = replicas.all_reduce(tf.distribute.ReduceOp.SUM, loss)
         self.mean_loss.update_state(all_loss, all_tokens)
         return {"loss": self.mean_loss.result()}
+
+    def _totals(self, inputs, labels, variables):
+        """The loss of a replica's rows, summed over their tokens, and its gradients."""
+        if self.accumulate_steps == 1:
+            return self._totals_of_part(inputs, labels, variables)
+        num_rows = tf.shape(labels)[0]
+        rows_at_once = tf.maximum(-(-num_rows // self.accumulate_steps), 1)
+
+        def add_part(start, total, gradients):
+            rows = slice(start, start + rows_at_once)
+            part, part_gradients = self._totals_of_part(
+                {name: side[rows] for name, side in inputs.items()}, labels[rows], variables
+            )
+            gradients = [sum_ + part for sum_, part in zip(gradients, part_gradients)]
+            return start + rows_at_once, total + part, gradients
+
+        _, total, gradients = tf.while_loop(
+            lambda start, *_: start < num_rows,
+            add_part,
+            (0, 0.0, [tf.zeros(variable.shape, variable.dtype) for variable in variables]),
+            # More would hold the activations of that many parts at once.
+            parallel_iterations=1,
+        )
+        return total, gradients
+
+    def _totals_of_part(self, inputs, labels, variables):
+        passes = 1
+        if self.consistency:
+            passes = 2
+            inputs = {name: tf.tile(side, (2, 1)) for name, side in inputs.items()}
+        with tf.GradientTape() as tape:
+            hidden = self.transformer.hidden_states(inputs, training=True)
+            # Padding is not projected.
+            real = tf.where(tf.reshape(padding_mask(labels), (-1,)))[:, 0]
+            hidden = tf.reshape(hidden, (passes, -1, hidden.shape[-1]))
+            hidden = tf.gather(hidden, real, axis=1)
+            labels = tf.gather(tf.reshape(labels, (-1,)), real)
+            total = projected_crossentropy(
+                hidden, self.transformer.output_table, labels, self.label_smoothing, self.consistency
+            )
+        gradients = tape.gradient(total, variables)
+        return total, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def test_step(self, data):
         inputs, labels = data

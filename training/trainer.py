@@ -16,9 +16,11 @@ from keras_transformer.tokenizers import load_tokenizer
 from .average import average_checkpoints
 from .batches import steps_per_epoch, training_dataset, validation_dataset
 from .buckets import make_buckets, padding_share
-from .checkpoints import SaveCheckpoints, restore_training_state
-from .token_ids import encode
+from .checkpoints import SaveCheckpoints, is_out_of_patience, restore_training_state
+from .subword_dropout import SubwordDropout
+from .token_ids import encode, joined
 from .token_mean import TokenMeanTraining
+from .validation import Validation
 from .vocabulary import train_tokenizer
 
 
@@ -44,7 +46,7 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
         source_vocab_size=tokenizer.vocab_size,
         target_vocab_size=tokenizer.vocab_size,
     )
-    encoded = encode(train_pairs, tokenizer, config.max_length)
+    encoded = _encode_for_training(train_pairs, tokenizer, config.max_length, training)
     encoded_valid = encode(valid_pairs, tokenizer, config.max_length)
     if model_dir.config_path.is_file():
         _require_same(model_dir, config, recipe.tokenizer)
@@ -58,10 +60,14 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
     with strategy.scope():
         policy = "mixed_bfloat16" if training.precision == "bfloat16" else "float32"
         transformer = build_transformer(config, dtype=policy)
-        model = TokenMeanTraining(transformer, training.label_smoothing, training.clip_norm)
-        schedule = WarmupInverseSqrt(
-            config.d_model, training.warmup_steps, training.learning_rate_scale
+        model = TokenMeanTraining(
+            transformer,
+            training.label_smoothing,
+            training.clip_norm,
+            training.consistency,
+            training.accumulate_steps,
         )
+        schedule = learning_rate(config.d_model, training)
         optimizer = keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
         model.compile(optimizer=optimizer)
         optimizer.build(model.trainable_variables)
@@ -75,27 +81,32 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
         f"{steps:,} steps an epoch in {len(buckets)} shapes, "
         f"{padding_share(encoded, buckets):.0%} padding"
     )
-    if progress.step >= training.steps:
-        _say(f"all {training.steps:,} steps are done already")
+    if progress.step >= training.steps or is_out_of_patience(progress, training):
+        _say(f"training ended already, after step {progress.step:,}")
     else:
         if progress.step:
             _say(f"going on after step {progress.step:,}")
-        _fit(model, encoded, encoded_valid, batching, tokenizer.start_id, recipe, model_dir, progress)
-    if training.average_last:
-        paths = average_checkpoints(model_dir, training.average_last)
-        _say(f"averaged the last {len(paths)} checkpoints into {model_dir.average_path}")
+        validation = Validation(
+            valid_pairs, tokenizer, recipe.decoding, with_bleu=training.validate_by == "bleu"
+        )
+        batching["start_id"] = tokenizer.start_id
+        _fit(model, encoded, encoded_valid, batching, validation, training, model_dir, progress)
+    for name in ("last", "best"):
+        if number := getattr(training, f"average_{name}"):
+            paths = average_checkpoints(model_dir, **{name: number})
+            _say(f"averaged the {name} {len(paths)} checkpoints into {model_dir.average_path}")
 
 
-def _fit(model, encoded, encoded_valid, batching, start_id, recipe, model_dir, progress):
-    training = recipe.training
+def _fit(model, encoded, encoded_valid, batching, validation, training, model_dir, progress):
     if not progress.step:
         model_dir.log_path.unlink(missing_ok=True)
     callbacks = [
-        SaveCheckpoints(model_dir, training.keep_checkpoints, progress),
+        validation,
         keras.callbacks.CSVLogger(str(model_dir.log_path), append=True),
         keras.callbacks.TensorBoard(str(model_dir.tensorboard_path), write_graph=False),
+        SaveCheckpoints(model_dir, training, progress),
     ]
-    validation = validation_dataset(encoded_valid, start_id=start_id, **batching)
+    validation_batches = validation_dataset(encoded_valid, **batching)
     # Keras prints its progress on standard output.
     with contextlib.redirect_stdout(sys.stderr):
         for steps, initial_epoch, epochs in intervals(
@@ -103,20 +114,22 @@ def _fit(model, encoded, encoded_valid, batching, start_id, recipe, model_dir, p
         ):
             model.fit(
                 training_dataset(
-                    encoded,
-                    seed=training.seed,
-                    start_id=start_id,
-                    first_step=progress.step,
-                    **batching,
+                    encoded, seed=training.seed, first_step=progress.step, **batching
                 ),
                 steps_per_epoch=steps,
                 initial_epoch=initial_epoch,
                 epochs=epochs,
-                validation_data=validation,
+                validation_data=validation_batches,
                 callbacks=callbacks,
                 shuffle=False,
                 verbose=1 if sys.stderr.isatty() else 2,
             )
+            if is_out_of_patience(progress, training):
+                _say(
+                    f"ended after step {progress.step:,}: "
+                    f"{training.patience} validations without a better one"
+                )
+                break
 
 
 def intervals(step, steps, interval):
@@ -150,6 +163,20 @@ def _tokenizer(config, train_pairs, model_dir):
     return train_tokenizer(
         itertools.chain(train_pairs.source, train_pairs.target), config.kind, config.vocab_size
     )
+
+
+def _encode_for_training(pairs, tokenizer, max_length, training):
+    if not training.subword_dropout:
+        return encode(pairs, tokenizer, max_length)
+    sampler = SubwordDropout(tokenizer, training.subword_dropout, training.seed)
+    return joined([encode(pairs, sampler, max_length) for _ in range(training.subword_samples)])
+
+
+def learning_rate(d_model, training):
+    """The schedule of a `TrainingConfig`."""
+    highest = (d_model * training.warmup_steps) ** -0.5
+    scale = 1.0 if training.peak_learning_rate is None else training.peak_learning_rate / highest
+    return WarmupInverseSqrt(d_model, training.warmup_steps, scale)
 
 
 def _require_same(model_dir, model, tokenizer):

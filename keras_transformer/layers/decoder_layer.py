@@ -21,6 +21,7 @@ class DecoderLayer(TransformerLayer):
         value_dim: d_v; `key_dim` if None.
         dropout: rate of dropout on each sublayer's output.
         attention_dropout: rate of dropout on the attention weights; the paper has none.
+        activation_dropout: rate of dropout inside the feed-forward network; the paper has none.
         activation: name of the feed-forward network's activation.
         norm_first: False normalises after the residual sum, as in the paper; True before each sublayer.
         neighborhood: r of restricted self-attention (section 4), odd: positions that each attends to; None for all.
@@ -78,7 +79,7 @@ class DecoderLayer(TransformerLayer):
                 training=training,
             )
             target = self.source_attention_residual(target, hidden, training=training)
-        hidden = self.feed_forward(self.feed_forward_residual.enter(target))
+        hidden = self.feed_forward(self.feed_forward_residual.enter(target), training=training)
         return self.feed_forward_residual(target, hidden, training=training)
 
     def source_attention_scores(self, target, source, target_mask=None, source_mask=None):

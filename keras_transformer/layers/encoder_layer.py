@@ -19,6 +19,7 @@ class EncoderLayer(TransformerLayer):
         value_dim: d_v; `key_dim` if None.
         dropout: rate of dropout on each sublayer's output.
         attention_dropout: rate of dropout on the attention weights; the paper has none.
+        activation_dropout: rate of dropout inside the feed-forward network; the paper has none.
         activation: name of the feed-forward network's activation.
         norm_first: False normalises after the residual sum, as in the paper; True before each sublayer.
         neighborhood: r of restricted self-attention (section 4), odd: positions that each attends to; None for all.
@@ -57,5 +58,5 @@ class EncoderLayer(TransformerLayer):
             hidden, hidden, value_mask=mask, attention_mask=attention_mask, training=training
         )
         inputs = self.attention_residual(inputs, hidden, training=training)
-        hidden = self.feed_forward(self.feed_forward_residual.enter(inputs))
+        hidden = self.feed_forward(self.feed_forward_residual.enter(inputs), training=training)
         return self.feed_forward_residual(inputs, hidden, training=training)

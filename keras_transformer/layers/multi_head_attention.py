@@ -5,6 +5,7 @@ from keras import ops
 
 from ..masks import causal_mask, combine, neighborhood_mask
 from .blocks import block_sizes, cut
+from .dropout import Dropout
 
 # Added to masked scores in float32, where its exponential is exactly 0.
 _MASKED = -1e9
@@ -96,7 +97,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key_dense = self._projection(self.num_heads * self.key_dim, "key")
         self.value_dense = self._projection(self.num_heads * self._value_dim, "value")
         self.output_dense = self._projection(d_model, "output")
-        self.attention_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self.attention_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
         self.query_dense.build(query_shape)
         self.key_dense.build(key_shape or value_shape)
         self.value_dense.build(value_shape)
@@ -137,8 +138,14 @@ class MultiHeadAttention(keras.layers.Layer):
             None if key_mask is None else ops.expand_dims(key_mask, 1),
             causal_mask(ops.shape(query)[1]) if use_causal_mask else None,
         )
-        keys, values = self.project_key_value(value, key)
-        weights = self._weights(query, keys, mask)
+        if key is None and value is query:
+            queries, keys, values = self._project(
+                query, self.query_dense, self.key_dense, self.value_dense
+            )
+        else:
+            (queries,) = self._project(query, self.query_dense)
+            keys, values = self.project_key_value(value, key)
+        weights = self._weights(queries, keys, mask)
         output = self._weighted_values(weights, values, training)
         return (output, weights) if return_attention_scores else output
 
@@ -170,23 +177,24 @@ class MultiHeadAttention(keras.layers.Layer):
             after = 0 if use_causal_mask else 1
             return cut(sequence, num_blocks, block_length, before=1, after=after)
 
-        keys = self._split_heads(windows(self.key_dense(value if key is None else key)), self.key_dim)
-        values = self._split_heads(windows(self.value_dense(value)), self._value_dim)
+        (queries,) = self._project(cut(query, num_blocks, block_length), self.query_dense)
+        (keys,) = self._split_heads(windows(self.key_dense(value if key is None else key)))
+        (values,) = self._split_heads(windows(self.value_dense(value)))
         # What is beyond the ends is masked.
         mask = combine(ops.ones((batch, length), dtype="bool"), mask)
         mask = ops.swapaxes(windows(ops.expand_dims(mask, -1)), 1, 2)
         positions = ops.arange(ops.shape(mask)[2]) - block_length
         own_positions = ops.arange(block_length)
         near = neighborhood_mask(own_positions, positions, self.neighborhood, use_causal_mask)
-        weights = self._weights(cut(query, num_blocks, block_length), keys, combine(mask, near))
+        weights = self._weights(queries, keys, combine(mask, near))
         output = self._weighted_values(weights, values, training)
         return ops.reshape(output, (batch, num_blocks * block_length, d_model))[:, :length]
 
     def project_key_value(self, value, key=None):
         """Keys (batch, num_heads, length, key_dim) and values (…, value_dim) of what is attended to."""
-        keys = self._split_heads(self.key_dense(value if key is None else key), self.key_dim)
-        values = self._split_heads(self.value_dense(value), self._value_dim)
-        return keys, values
+        if key is None:
+            return self._project(value, self.key_dense, self.value_dense)
+        return *self._project(key, self.key_dense), *self._project(value, self.value_dense)
 
     def attend(self, query, cache, mask=None):
         """Attends to keys and values that were projected before.
@@ -200,8 +208,9 @@ class MultiHeadAttention(keras.layers.Layer):
         Returns:
             (batch, target length, d_model).
         """
+        (queries,) = self._project(query, self.query_dense)
         keys, values = cache
-        return self._weighted_values(self._weights(query, keys, mask), values)
+        return self._weighted_values(self._weights(queries, keys, mask), values)
 
     def init_cache(self, batch_size, max_length):
         """Empty keys and values for `max_length` positions; the layer must be built."""
@@ -214,19 +223,33 @@ class MultiHeadAttention(keras.layers.Layer):
         """The cache with the keys and values of `value` (batch, n, width) at `position` and after it."""
         return tuple(_write(old, new, position) for old, new in zip(cache, self.project_key_value(value)))
 
-    def _weights(self, query, keys, mask):
-        queries = self._split_heads(self.query_dense(query), self.key_dim)
+    def _project(self, inputs, *projections):
+        """What each of several projections makes of the same inputs: (batch, num_heads, length, width) of each."""
+        widths = {projection.units for projection in projections}
+        if len(widths) > 1 or any(projection.quantization_mode for projection in projections):
+            return [self._split_heads(projection(inputs))[0] for projection in projections]
+        # One product for all of them.
+        projected = ops.matmul(inputs, ops.concatenate([dense.kernel for dense in projections], axis=-1))
+        if self.use_bias:
+            projected = ops.add(projected, ops.concatenate([dense.bias for dense in projections]))
+        return self._split_heads(projected, len(projections))
+
+    def _split_heads(self, projected, count=1):
+        batch, length, width = ops.shape(projected)
+        heads = ops.reshape(projected, (batch, length, count, self.num_heads, width // (count * self.num_heads)))
+        return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)))
+
+    def _weights(self, queries, keys, mask):
         queries = ops.multiply(queries, self.key_dim**-0.5)
-        scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
-        scores = ops.cast(scores, "float32")
+        scores = ops.cast(ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2))), "float32")
         if mask is None:
             weights = ops.softmax(scores)
         else:
             # For all heads alike, with or without a batch dimension.
             mask = ops.expand_dims(mask, -3)
-            weights = ops.softmax(ops.where(mask, scores, _MASKED))
+            weights = ops.softmax(scores + ops.where(mask, 0.0, _MASKED))
             # Where all is masked softmax is uniform; zeros instead.
-            weights = ops.where(mask, weights, 0.0)
+            weights = weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), "float32")
         return ops.cast(weights, self.compute_dtype)
 
     def _weighted_values(self, weights, values, training=None):
@@ -234,11 +257,6 @@ class MultiHeadAttention(keras.layers.Layer):
         heads = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
         batch, length, _, _ = ops.shape(heads)
         return self.output_dense(ops.reshape(heads, (batch, length, self.num_heads * self._value_dim)))
-
-    def _split_heads(self, projected, width):
-        batch, length, _ = ops.shape(projected)
-        heads = ops.reshape(projected, (batch, length, self.num_heads, width))
-        return ops.transpose(heads, (0, 2, 1, 3))
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         return query_shape

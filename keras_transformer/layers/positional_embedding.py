@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from ..masks import padding_mask
+from .dropout import Dropout
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -75,7 +76,7 @@ class PositionalEmbedding(keras.layers.Layer):
                 autocast=False,
                 name="positions",
             )
-        self.sum_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self.sum_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
 
     def call(self, inputs, positions=None, reverse=False, training=None):
         if reverse:

@@ -2,6 +2,8 @@
 
 import keras
 
+from .dropout import Dropout
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Residual(keras.layers.Layer):
@@ -42,7 +44,7 @@ class Residual(keras.layers.Layer):
             epsilon=self.epsilon, dtype=self.dtype_policy, name="norm"
         )
         self.norm.build(inputs_shape)
-        self.output_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self.output_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
 
     def enter(self, inputs):
         """What the sublayer takes."""

@@ -18,6 +18,7 @@ class TransformerLayer(keras.layers.Layer):
         value_dim=None,
         dropout=0.1,
         attention_dropout=0.0,
+        activation_dropout=0.0,
         activation="relu",
         norm_first=False,
         neighborhood=None,
@@ -33,7 +34,11 @@ class TransformerLayer(keras.layers.Layer):
         ):
             if size is not None and size < 1:
                 raise ValueError(f"{name} must be positive; received {name}={size}")
-        for name, rate in (("dropout", dropout), ("attention_dropout", attention_dropout)):
+        for name, rate in (
+            ("dropout", dropout),
+            ("attention_dropout", attention_dropout),
+            ("activation_dropout", activation_dropout),
+        ):
             if not 0 <= rate < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1; received {name}={rate}")
         if neighborhood is not None and (neighborhood < 1 or neighborhood % 2 == 0):
@@ -44,6 +49,7 @@ class TransformerLayer(keras.layers.Layer):
         self.value_dim = value_dim
         self.dropout = dropout
         self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
         self.activation = keras.activations.get(activation)
         self.norm_first = norm_first
         self.neighborhood = neighborhood
@@ -59,6 +65,7 @@ class TransformerLayer(keras.layers.Layer):
             "value_dim": self.value_dim,
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
             "activation": keras.activations.serialize(self.activation),
             "norm_first": self.norm_first,
             "neighborhood": self.neighborhood,
@@ -89,7 +96,11 @@ class TransformerLayer(keras.layers.Layer):
 
     def _build_feed_forward(self, input_shape):
         feed_forward = FeedForward(
-            self.d_ff, self.activation, dtype=self.dtype_policy, name="feed_forward"
+            self.d_ff,
+            self.activation,
+            self.activation_dropout,
+            dtype=self.dtype_policy,
+            name="feed_forward",
         )
         feed_forward.build(input_shape)
         return feed_forward, self._build_residual("feed_forward", input_shape)

@@ -57,6 +57,7 @@ class Transformer(keras.Model):
             value_dim=config.value_dim,
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
+            activation_dropout=config.activation_dropout,
             activation=config.activation,
             norm_first=config.norm_first,
             neighborhood=config.neighborhood,
@@ -77,11 +78,8 @@ class Transformer(keras.Model):
 
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        source_mask, target_mask = padding_mask(source), padding_mask(target)
-        encoded = encoder(source_embedding(source), mask=source_mask)
-        decoded = decoder(
-            target_embedding(target), encoded, target_mask=target_mask, source_mask=source_mask
-        )
+        parts = source_embedding, target_embedding, encoder, decoder
+        decoded = _decode(*parts, source, target)
         if output_dense is None:
             logits = target_embedding(decoded, reverse=True)
         else:
@@ -93,6 +91,18 @@ class Transformer(keras.Model):
         self.encoder = encoder
         self.decoder = decoder
         self.output_dense = output_dense
+
+    def hidden_states(self, inputs, training=None):
+        """What the output projection of a call takes: (batch, target length, d_model)."""
+        parts = self.source_embedding, self.target_embedding, self.encoder, self.decoder
+        return _decode(*parts, inputs["source"], inputs["target"], training)
+
+    @property
+    def output_table(self):
+        """The output projection, (target_vocab_size, d_model): `hidden_states` times its transpose are the logits."""
+        if self.output_dense is None:
+            return ops.convert_to_tensor(self.target_embedding.token_table)
+        return ops.transpose(self.output_dense.kernel)
 
     def init_state(self, source, beam_size, max_length):
         """Encodes a source and prepares `decode_step`.
@@ -179,6 +189,18 @@ class Transformer(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
+
+
+def _decode(source_embedding, target_embedding, encoder, decoder, source, target, training=None):
+    source_mask, target_mask = padding_mask(source), padding_mask(target)
+    encoded = encoder(source_embedding(source, training=training), mask=source_mask, training=training)
+    return decoder(
+        target_embedding(target, training=training),
+        encoded,
+        target_mask=target_mask,
+        source_mask=source_mask,
+        training=training,
+    )
 
 
 def build_transformer(config, dtype=None):

@@ -26,7 +26,7 @@ class Tokenizer(tf.Module):
     def __init__(self, vocab_size: int, file_content: bytes):
         super().__init__()
         self.vocab_size = vocab_size
-        self._file_content = file_content
+        self.file_content = file_content
 
     def tokenize(self, texts) -> tf.RaggedTensor:
         """Splits texts into subword ids, without start and end ids.
@@ -61,7 +61,7 @@ class Tokenizer(tf.Module):
     def save(self, path: str | os.PathLike) -> None:
         """Writes the tokenizer to the file `path`, whole or not at all."""
         with replacing(path) as temporary:
-            temporary.write_bytes(self._file_content)
+            temporary.write_bytes(self.file_content)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":

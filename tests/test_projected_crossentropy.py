@@ -1,0 +1,114 @@
+"""The training loss without logits: equal to the loss with them, gradients too, and small in memory."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import TransformerConfig, build_transformer
+from keras_transformer.losses import token_crossentropy
+from keras_transformer.training import projected_crossentropy as module
+from keras_transformer.training.projected_crossentropy import projected_crossentropy
+
+
+def inputs(passes, num_tokens=53, d_model=6, vocab_size=11, scale=1.0):
+    random = np.random.default_rng(passes)
+    hidden = tf.constant(scale * random.normal(size=(passes, num_tokens, d_model)), tf.float32)
+    table = tf.constant(scale * random.normal(size=(vocab_size, d_model)), tf.float32)
+    return hidden, table, tf.constant(random.integers(0, vocab_size, num_tokens), tf.int32)
+
+
+def with_logits(hidden, table, labels, label_smoothing, consistency):
+    """The same by the public loss, and R-Drop's formula as its paper writes it."""
+    logits = tf.matmul(hidden, table, transpose_b=True)
+    passes = hidden.shape[0]
+    total = sum(
+        tf.reduce_sum(token_crossentropy(labels, logits[i], label_smoothing)) for i in range(passes)
+    )
+    if passes == 2:
+        log_p, log_q = tf.unstack(tf.nn.log_softmax(logits))
+        p, q = tf.exp(log_p), tf.exp(log_q)
+        divergence = tf.reduce_sum(p * (log_p - log_q)) + tf.reduce_sum(q * (log_q - log_p))
+        total += consistency / 2 * divergence
+    return total / passes
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 10, 53, 1000])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("passes, consistency", [(1, 0.0), (2, 0.0), (2, 5.0)])
+def test_loss_and_gradients_are_those_of_the_logits(
+    passes, consistency, label_smoothing, rows_at_once, monkeypatch
+):
+    hidden, table, labels = inputs(passes)
+    monkeypatch.setattr(module, "_LOGITS", rows_at_once * passes * table.shape[0])
+    results = []
+    for function in (projected_crossentropy, with_logits):
+        with tf.GradientTape() as tape:
+            tape.watch([hidden, table])
+            loss = 0.3 * function(hidden, table, labels, label_smoothing, consistency)
+        results.append((loss, *tape.gradient(loss, [hidden, table])))
+    for ours, expected in zip(*results):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_one_token_by_hand():
+    # Logits 1 and 0: p = e / (e + 1). Half of the smoothing goes to either token.
+    hidden, table = tf.constant([[[1.0]]]), tf.constant([[1.0], [0.0]])
+    with tf.GradientTape() as tape:
+        tape.watch([hidden, table])
+        loss = projected_crossentropy(hidden, table, tf.constant([0]), label_smoothing=0.2)
+    p = np.e / (np.e + 1)
+    assert float(loss) == pytest.approx(-0.9 * np.log(p) - 0.1 * np.log(1 - p))
+    of_hidden, of_table = tape.gradient(loss, [hidden, table])
+    assert float(of_hidden[0, 0, 0]) == pytest.approx(p - 0.9)
+    np.testing.assert_allclose(of_table[:, 0], [p - 0.9, 0.9 - p], rtol=1e-6)
+
+
+def test_huge_logits_stay_finite_and_the_gradient_exact():
+    hidden, table, labels = inputs(1, scale=30.0)
+    with tf.GradientTape() as tape:
+        tape.watch([hidden, table])
+        loss = projected_crossentropy(hidden, table, labels)
+    of_hidden = tape.gradient(loss, hidden)
+    assert np.isfinite(loss)
+    p = tf.nn.softmax(tf.matmul(hidden, table, transpose_b=True)) - tf.one_hot(labels, table.shape[0])
+    np.testing.assert_allclose(of_hidden, tf.matmul(p, tf.tile(table[None], (1, 1, 1))), rtol=1e-4, atol=1e-4)
+
+
+def test_bfloat16_stays_near_float32():
+    hidden, table, labels = inputs(1, num_tokens=500)
+    exact = float(projected_crossentropy(hidden, table, labels, 0.1))
+    rounded = float(projected_crossentropy(tf.cast(hidden, tf.bfloat16), table, labels, 0.1))
+    assert rounded == pytest.approx(exact, rel=5e-3)
+
+
+def test_nothing_in_the_graph_is_as_large_as_tokens_times_vocabulary(monkeypatch):
+    num_tokens, vocab_size = 4096, 512
+    monkeypatch.setattr(module, "_LOGITS", 64 * vocab_size)
+
+    @tf.function
+    def gradients(hidden, table, labels):
+        loss = projected_crossentropy(hidden, table, labels, 0.1)
+        return tf.gradients(loss, [hidden, table])
+
+    traced = gradients.get_concrete_function(
+        tf.TensorSpec((1, num_tokens, 8)), tf.TensorSpec((vocab_size, 8)), tf.TensorSpec((num_tokens,), tf.int32)
+    )
+    sizes, graphs = [], [traced.graph]
+    while graphs:
+        graph = graphs.pop()
+        graphs += [graph._get_function(name).graph for name in graph._functions if graph._get_function(name).graph]
+        for operation in graph.get_operations():
+            sizes += [out.shape.num_elements() or 0 for out in operation.outputs if out.shape.rank]
+    assert max(sizes) < num_tokens * vocab_size / 10
+
+
+@pytest.mark.parametrize("tie_embeddings", ["none", "target", "all"])
+def test_hidden_states_times_the_output_table_are_the_logits(tie_embeddings):
+    config = TransformerConfig(
+        **dict(source_vocab_size=9, target_vocab_size=9, num_layers=1, d_model=8, d_ff=8, num_heads=2),
+        tie_embeddings=tie_embeddings,
+    )
+    model = build_transformer(config)
+    token_ids = {"source": np.array([[4, 5, 3, 0]]), "target": np.array([[2, 6, 0]])}
+    logits = tf.matmul(model.hidden_states(token_ids), model.output_table, transpose_b=True)
+    np.testing.assert_allclose(logits, model(token_ids), rtol=1e-5, atol=1e-6)

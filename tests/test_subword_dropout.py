@@ -1,0 +1,54 @@
+"""BPE-dropout: other subwords, the same text, the same again from the same seed."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.training.embedded_corpus import generate
+from keras_transformer.training.subword_dropout import SubwordDropout
+from keras_transformer.training.token_ids import encode, joined
+from keras_transformer.training.corpus import SentencePairs
+from keras_transformer.training.vocabulary import train_tokenizer
+
+TEXTS = [source for source, _ in generate(300, seed=5)] + ["", " two  spaces", "an emoji 😀 and a ▁"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, "bpe", 500)
+
+
+def test_the_text_comes_back_from_other_subwords(tokenizer):
+    rows = SubwordDropout(tokenizer, 0.2, seed=1).tokenize(TEXTS)
+    assert [text.decode() for text in tokenizer.detokenize(rows).numpy()] == TEXTS
+    plain = tokenizer.tokenize(TEXTS)
+    assert rows.flat_values.shape[0] > 1.2 * plain.flat_values.shape[0]
+
+
+def test_at_rate_0_nothing_changes(tokenizer):
+    rows = SubwordDropout(tokenizer, 0.0, seed=1).tokenize(TEXTS)
+    assert rows.to_list() == tokenizer.tokenize(TEXTS).to_list()
+
+
+def test_at_rate_1_no_merge_is_made(tokenizer):
+    (row,) = SubwordDropout(tokenizer, 1.0, seed=1).tokenize(["a dog"]).to_list()
+    assert "".join(tokenizer.pieces(row)) == "▁a▁dog" and len(row) == 6
+
+
+def test_each_call_cuts_anew_and_a_seed_repeats(tokenizer):
+    sampler = SubwordDropout(tokenizer, 0.2, seed=1)
+    first, second = sampler.tokenize(TEXTS).to_list(), sampler.tokenize(TEXTS).to_list()
+    assert first != second
+    again = SubwordDropout(tokenizer, 0.2, seed=1)
+    assert [again.tokenize(TEXTS).to_list() for _ in range(2)] == [first, second]
+    assert SubwordDropout(tokenizer, 0.2, seed=2).tokenize(TEXTS).to_list() != first
+
+
+def test_samples_are_joined_in_order(tokenizer):
+    pairs = SentencePairs(*map(list, zip(*generate(20, seed=6))), name="x")
+    sampler = SubwordDropout(tokenizer, 0.2, seed=1)
+    samples = [encode(pairs, sampler, 256) for _ in range(3)]
+    both = joined(samples)
+    assert len(both) == 60
+    np.testing.assert_array_equal(both.target.ids, np.concatenate([s.target.ids for s in samples]))
+    np.testing.assert_array_equal(both.source.lengths, np.concatenate([s.source.lengths for s in samples]))

@@ -1,0 +1,107 @@
+"""The training loss from hidden states, without ever laying out a batch's logits."""
+
+import tensorflow as tf
+
+# Logits at once: few enough to stay in a processor's cache, enough for fast products.
+_LOGITS = 2**23
+
+
+def projected_crossentropy(hidden, table, labels, label_smoothing=0.0, consistency=0.0):
+    """The sum of `token_crossentropy(labels, hidden tableᵀ, label_smoothing)`, and its gradient in the same pass.
+
+    The softmax of a few tokens at a time becomes their part of the gradient at once, so that nothing as large as all
+    tokens times the vocabulary is ever held. What smoothing adds to loss and gradient is linear in the logits: the mean
+    of the table's rows stands for it, at no cost.
+
+    With two passes over the same tokens the result is the mean of both, plus what R-Drop (Liang et al. 2021,
+    arXiv 2106.14448) adds: `consistency / 4 · (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))` of every token. (Its paper adds the two
+    passes up, and so has twice this loss.)
+
+    Args:
+        hidden: (passes, tokens, d_model), float32, or bfloat16, whose products then are in bfloat16 too; softmax and
+            loss are in float32 anyway. One pass, or two that differ in their dropout.
+        table: float32 (vocab_size, d_model), one row for each token of the vocabulary.
+        labels: int (tokens,).
+        label_smoothing: ε.
+        consistency: R-Drop's α; counts where there are two passes.
+
+    Returns:
+        float32 scalar.
+    """
+    passes, _, d_model = hidden.shape
+    num_tokens = tf.shape(labels)[0]
+    vocab_size = table.shape[0]
+    rows_at_once = max(_LOGITS // (passes * vocab_size), 1)
+    dtype = hidden.dtype
+
+    @tf.custom_gradient
+    def crossentropy(hidden, table):
+        rounded_table = tf.cast(table, dtype)
+        mean_row = tf.reduce_mean(table, axis=0)
+
+        def step(start, loss, of_hidden, of_table):
+            rows = tf.reshape(hidden[:, start : start + rows_at_once], (-1, d_model))
+            row_labels = tf.tile(labels[start : start + rows_at_once], [passes])
+            places = tf.stack([tf.range(tf.size(row_labels)), row_labels], axis=-1)
+            logits = tf.cast(tf.matmul(rows, rounded_table, transpose_b=True), tf.float32)
+            probabilities = tf.nn.softmax(logits)
+            # A probability that float32 holds as 0 counts as its smallest number; the gradient is exact anyway.
+            of_labels = tf.math.log(tf.maximum(tf.gather_nd(probabilities, places), 1.2e-38))
+            logits_of_labels = tf.gather_nd(logits, places)
+            losses = -of_labels
+            exact_rows = tf.cast(rows, tf.float32)
+            if label_smoothing:
+                losses += label_smoothing * (logits_of_labels - tf.linalg.matvec(exact_rows, mean_row))
+            loss += tf.reduce_sum(losses) / passes
+            slopes = probabilities / passes
+            if passes == 2:
+                divergence, slope = _divergence(probabilities, logits, logits_of_labels - of_labels)
+                loss += consistency / 4 * divergence
+                slopes += consistency / 4 * slope
+            # What is left of the gradient is the labels' part.
+            slopes = tf.cast(slopes, dtype)
+            of_rows = tf.cast(tf.matmul(slopes, rounded_table), tf.float32) - (
+                (1 - label_smoothing) / passes * tf.gather(table, row_labels)
+                + label_smoothing / passes * mean_row
+            )
+            of_rows = tf.reshape(of_rows, (passes, -1, d_model))
+            of_hidden = of_hidden.write(
+                start // rows_at_once, tf.transpose(tf.cast(of_rows, dtype), (1, 0, 2))
+            )
+            of_table += tf.cast(tf.matmul(slopes, rows, transpose_a=True), tf.float32)
+            return start + rows_at_once, loss, of_hidden, of_table
+
+        gradients = tf.TensorArray(
+            dtype, 0, dynamic_size=True, infer_shape=False, element_shape=(None, passes, d_model)
+        )
+        _, loss, of_hidden, of_table = tf.while_loop(
+            lambda start, *_: start < num_tokens,
+            step,
+            (0, 0.0, gradients, tf.zeros_like(table)),
+            # More would hold the logits of that many steps at once.
+            parallel_iterations=1,
+        )
+        of_hidden = tf.transpose(of_hidden.concat(), (1, 0, 2))
+        exact_hidden = tf.reduce_sum(tf.cast(hidden, tf.float32), axis=0) / passes
+        of_table -= (1 - label_smoothing) * tf.math.unsorted_segment_sum(exact_hidden, labels, vocab_size)
+        of_table -= label_smoothing / vocab_size * tf.reduce_sum(exact_hidden, axis=0)
+
+        def gradient(upstream):
+            return tf.cast(upstream, dtype) * of_hidden, upstream * of_table
+
+        return loss, gradient
+
+    return crossentropy(hidden, table)
+
+
+def _divergence(probabilities, logits, normalizers):
+    """The sum of KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁), and its gradient with respect to the logits; both passes one after another."""
+    first, second = tf.split(probabilities, 2)
+    logits, other_logits = tf.split(logits, 2)
+    normalizer, other_normalizer = tf.split(normalizers, 2)
+    # log(p₁ / p₂)
+    ratio = logits - other_logits - (normalizer - other_normalizer)[:, None]
+    forward = tf.reduce_sum(first * ratio, axis=-1, keepdims=True)
+    backward = -tf.reduce_sum(second * ratio, axis=-1, keepdims=True)
+    slopes = (first * (ratio + 1 - forward) - second, second * (1 - ratio - backward) - first)
+    return tf.reduce_sum(forward + backward), tf.concat(slopes, axis=0)
