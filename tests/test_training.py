@@ -102,7 +102,7 @@ def test_every_recipe_that_comes_along_loads_by_its_name(name):
 
 
 def test_the_paper_recipes_have_the_sizes_of_table_3():
-    base, big = (load_recipe(name) for name in ("base", "big"))
+    base, big = (load_recipe(f"wmt14-en-de-{name}") for name in ("base", "big"))
     sizes = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
     assert [getattr(base.model, size) for size in sizes] == [6, 512, 2048, 8, 0.1]
     assert [getattr(big.model, size) for size in sizes] == [6, 1024, 4096, 16, 0.3]
@@ -257,7 +257,7 @@ def test_the_peak_learning_rate_is_reached_when_the_warmup_ends():
     rates = [float(schedule(step)) for step in range(100)]
     assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 19
     assert rates[79] == pytest.approx(0.004 * (20 / 80) ** 0.5)
-    paper = learning_rate(512, load_recipe("base").training)
+    paper = learning_rate(512, load_recipe("wmt14-en-de-base").training)
     assert float(paper(3999)) == pytest.approx(512**-0.5 * 4000**-0.5)
 
 
