@@ -257,6 +257,13 @@ def test_the_peak_learning_rate_is_reached_when_the_warmup_ends():
     rates = [float(schedule(step)) for step in range(100)]
     assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 19
     assert rates[79] == pytest.approx(0.004 * (20 / 80) ** 0.5)
+    cosine = learning_rate(
+        128, load_recipe("demo", [*changes, "training.decay=cosine", "training.steps=100"]).training
+    )
+    rates = [float(cosine(step)) for step in range(101)]
+    assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 20
+    assert rates[10] == pytest.approx(0.002) and rates[60] == pytest.approx(0.002)
+    assert rates[100] == pytest.approx(0.0, abs=1e-9)
     paper = learning_rate(512, load_recipe("wmt14-en-de-base").training)
     assert float(paper(3999)) == pytest.approx(512**-0.5 * 4000**-0.5)
 

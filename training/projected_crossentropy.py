@@ -53,17 +53,17 @@ def projected_crossentropy(hidden, table, labels, label_smoothing=0.0, consisten
             if label_smoothing:
                 losses += label_smoothing * (logits_of_labels - tf.linalg.matvec(exact_rows, mean_row))
             loss += tf.reduce_sum(losses) / passes
-            slopes = probabilities / passes
+            # The labels are taken off before anything is rounded: near the end of training little is left of a frequent
+            # token's probabilities, less than rounding their sum would change.
+            slopes = tf.tensor_scatter_nd_sub(
+                probabilities, places, tf.fill(tf.shape(row_labels), 1 - label_smoothing)
+            )
             if passes == 2:
                 divergence, slope = _divergence(probabilities, logits, logits_of_labels - of_labels)
                 loss += consistency / 4 * divergence
-                slopes += consistency / 4 * slope
-            # What is left of the gradient is the labels' part.
+                slopes += consistency / 2 * slope
             slopes = tf.cast(slopes, dtype)
-            of_rows = tf.cast(tf.matmul(slopes, rounded_table), tf.float32) - (
-                (1 - label_smoothing) / passes * tf.gather(table, row_labels)
-                + label_smoothing / passes * mean_row
-            )
+            of_rows = tf.cast(tf.matmul(slopes, rounded_table), tf.float32) - label_smoothing * mean_row
             of_rows = tf.reshape(of_rows, (passes, -1, d_model))
             of_hidden = of_hidden.write(
                 start // rows_at_once, tf.transpose(tf.cast(of_rows, dtype), (1, 0, 2))
@@ -82,11 +82,10 @@ def projected_crossentropy(hidden, table, labels, label_smoothing=0.0, consisten
             parallel_iterations=1,
         )
         of_hidden = tf.transpose(of_hidden.concat(), (1, 0, 2))
-        exact_hidden = tf.reduce_sum(tf.cast(hidden, tf.float32), axis=0) / passes
-        of_table -= (1 - label_smoothing) * tf.math.unsorted_segment_sum(exact_hidden, labels, vocab_size)
-        of_table -= label_smoothing / vocab_size * tf.reduce_sum(exact_hidden, axis=0)
+        of_table -= label_smoothing / vocab_size * tf.reduce_sum(tf.cast(hidden, tf.float32), axis=(0, 1))
 
         def gradient(upstream):
+            upstream /= passes
             return tf.cast(upstream, dtype) * of_hidden, upstream * of_table
 
         return loss, gradient

@@ -31,6 +31,7 @@ class TrainingConfig:
         num_buckets: how many shapes batches come in.
         warmup_steps: updates until the highest learning rate.
         peak_learning_rate: the highest, after the warmup; null for the paper's, `(d_model * warmup_steps) ** -0.5`.
+        decay: how the learning rate falls from there: "inverse_sqrt", the paper's, or "cosine", to 0 at the last step.
         label_smoothing: ε.
         subword_dropout: rate at which merges of subwords are left out of the training text (BPE-dropout, Provilkov et
             al. 2020), so that each sentence is seen in many segmentations; for tokenizers of kind "bpe".
@@ -56,6 +57,7 @@ class TrainingConfig:
     num_buckets: int = 12
     warmup_steps: int = 4000
     peak_learning_rate: float | None = None
+    decay: str = "inverse_sqrt"
     label_smoothing: float = 0.1
     subword_dropout: float = 0.0
     subword_samples: int = 16
@@ -101,6 +103,7 @@ class TrainingConfig:
             f"0 where average_best={self.average_best}",
             self.average_last,
         )
+        require_one_of("training.decay", self.decay, ("inverse_sqrt", "cosine"))
         require_one_of("training.validate_by", self.validate_by, ("perplexity", "bleu"))
         require_one_of("training.precision", self.precision, ("float32", "bfloat16"))
         require(

@@ -174,9 +174,17 @@ def _encode_for_training(pairs, tokenizer, max_length, training):
 
 def learning_rate(d_model, training):
     """The schedule of a `TrainingConfig`."""
-    highest = (d_model * training.warmup_steps) ** -0.5
-    scale = 1.0 if training.peak_learning_rate is None else training.peak_learning_rate / highest
-    return WarmupInverseSqrt(d_model, training.warmup_steps, scale)
+    warmup_steps = training.warmup_steps
+    highest = (d_model * warmup_steps) ** -0.5
+    peak = training.peak_learning_rate or highest
+    if training.decay == "cosine":
+        return keras.optimizers.schedules.CosineDecay(
+            initial_learning_rate=0.0,
+            decay_steps=max(training.steps - warmup_steps, 1),
+            warmup_target=peak,
+            warmup_steps=warmup_steps,
+        )
+    return WarmupInverseSqrt(d_model, warmup_steps, scale=peak / highest)
 
 
 def _require_same(model_dir, model, tokenizer):
