@@ -76,6 +76,7 @@ def test_a_recipe_has_the_values_of_its_row(row):
         "steps": training.steps,
     }
     assert (recipe.tokenizer.vocab_size, training.tokens_per_batch, training.warmup_steps) == (37_000, 25_000, 4000)
+    assert training.average_last == training.average_best == 0  # section 6.2
     assert (recipe.decoding.beam_size, recipe.decoding.length_penalty) == (4, 0.6)
 
 
