@@ -143,7 +143,10 @@ def test_the_batches_are_what_they_are_meant_to_be(expected):
     # Neighbours change nothing.
     assert [mixed[MIXED.index(text)][0] for text in ORDINARY] == [text for text, _ in ordinary]
     assert [text for text, _ in many] == [text for text, _ in mixed] * 6
-    assert (nothing, blank, one) == ([], [("", 0.0)], ordinary[:1])
+    assert (nothing, blank) == ([], [("", 0.0)])
+    (text, score), (expected_text, expected_score) = *one, ordinary[0]
+    # A batch of another size may add up in another order.
+    assert text == expected_text and score == pytest.approx(expected_score, rel=1e-5)
 
 
 def test_a_fresh_process_without_this_package_answers_the_same(saved_model, expected, tmp_path):

@@ -75,6 +75,7 @@ def test_two_devices_train_to_the_losses_of_one(files, tmp_path):
     overrides = (
         *("training.steps=20", "training.validate_every=1", "model.dropout=0.0"),
         *("training.clip_norm=0.5", "training.average_last=0"),
+        *("training.warmup_steps=20", "training.peak_learning_rate=0.01"),
     )
     for devices in (1, 2):
         result = subprocess.run(
