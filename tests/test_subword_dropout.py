@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.training.embedded_corpus import generate
+from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.subword_dropout import SubwordDropout
 from keras_transformer.training.token_ids import encode, joined
+from keras_transformer.config import ConfigError
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.vocabulary import train_tokenizer
 
@@ -42,6 +44,13 @@ def test_each_call_cuts_anew_and_a_seed_repeats(tokenizer):
     again = SubwordDropout(tokenizer, 0.2, seed=1)
     assert [again.tokenize(TEXTS).to_list() for _ in range(2)] == [first, second]
     assert SubwordDropout(tokenizer, 0.2, seed=2).tokenize(TEXTS).to_list() != first
+
+
+def test_only_bpe_has_merges_to_leave_out():
+    changes = ["training.subword_dropout=0.1", "tokenizer.kind=unigram"]
+    with pytest.raises(ConfigError, match="subword_dropout must be 0 where tokenizer.kind=unigram; received 0.1"):
+        load_recipe("demo", changes)
+    assert load_recipe("demo", changes[:1]).training.subword_dropout == 0.1
 
 
 def test_samples_are_joined_in_order(tokenizer):

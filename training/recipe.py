@@ -123,6 +123,14 @@ class Recipe:
     decoding: DecodingConfig
     training: TrainingConfig
 
+    def __post_init__(self):
+        require(
+            not self.training.subword_dropout or self.tokenizer.kind == "bpe",
+            "training.subword_dropout",
+            f"0 where tokenizer.kind={self.tokenizer.kind}",
+            self.training.subword_dropout,
+        )
+
 
 def load_recipe(config=None, overrides=()):
     """Reads a recipe.
