@@ -12,7 +12,7 @@ from .evaluate import evaluate
 class Validation(keras.callbacks.Callback):
     """Adds to each validation's log the updates done as `step`, and BLEU as `val_bleu` if asked for.
 
-    BLEU is that of greedy translations, which take a fraction of a beam's time and rank models alike.
+    BLEU is that of greedy translations, which need no beam's time.
 
     Args:
         pairs: `SentencePairs`, the validation text.
