@@ -312,6 +312,8 @@ def test_a_finished_run_started_again_only_averages(trained, capsys):
 def test_another_model_is_not_trained_into_the_directory(trained):
     with pytest.raises(ConfigError, match="model.d_model=32; received 64"):
         train_here(trained.path, "model.d_model=64")
+    with pytest.raises(ConfigError, match="training.validate_by=perplexity; received bleu"):
+        train_here(trained.path, "training.validate_by=bleu")
 
 
 def test_average_needs_checkpoints_and_a_positive_number(trained, tmp_path):

@@ -49,7 +49,7 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
     encoded = _encode_for_training(train_pairs, tokenizer, config.max_length, training)
     encoded_valid = encode(valid_pairs, tokenizer, config.max_length)
     if model_dir.config_path.is_file():
-        _require_same(model_dir, config, recipe.tokenizer)
+        _require_same(model_dir, config, recipe.tokenizer, training)
     _report_pairs("train", encoded)
     _report_pairs("valid", encoded_valid)
 
@@ -187,14 +187,19 @@ def learning_rate(d_model, training):
     return WarmupInverseSqrt(d_model, warmup_steps, scale=peak / highest)
 
 
-def _require_same(model_dir, model, tokenizer):
-    old_model, old_tokenizer, _, _ = model_dir.read_config()
-    for section, old, new in (("tokenizer", old_tokenizer, tokenizer), ("model", old_model, model)):
-        for field in dataclasses.fields(new):
-            before, now = getattr(old, field.name), getattr(new, field.name)
+def _require_same(model_dir, model, tokenizer, training):
+    old_model, old_tokenizer, _, old_training = model_dir.read_config()
+    for section, old, new, names in (
+        ("tokenizer", dataclasses.asdict(old_tokenizer), tokenizer, dataclasses.asdict(tokenizer)),
+        ("model", dataclasses.asdict(old_model), model, dataclasses.asdict(model)),
+        # Checkpoints are compared with earlier ones, and the log has columns for it.
+        ("training", old_training, training, ["validate_by"]),
+    ):
+        for name in names:
+            before, now = old.get(name), getattr(new, name)
             if before != now:
                 raise ConfigError(
-                    f"{model_dir} holds a model with {section}.{field.name}={before}; received {now}. "
+                    f"{model_dir} holds a model with {section}.{name}={before}; received {now}. "
                     "Train into another --model-dir, or with the old value"
                 )
 
