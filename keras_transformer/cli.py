@@ -134,9 +134,10 @@ def _train(options):
         train_pairs = read_pairs(options.source, options.target)
         valid_pairs = read_pairs(options.valid_source, options.valid_target)
     with _quiet():
-        from keras_transformer.training.devices import mirrored_strategy
+        from keras_transformer.training.devices import mirrored_strategy, share_cores
         from keras_transformer.training.trainer import train
 
+        share_cores(recipe.training.tokens_per_batch)
         strategy = mirrored_strategy(options.devices)
     if options.tfds:
         train_pairs = load_tfds(options.tfds, "train")

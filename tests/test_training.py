@@ -14,6 +14,7 @@ import pytest
 from keras_transformer import Translator
 from keras_transformer.config import ConfigError
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.training import trainer
 from keras_transformer.training.average import average_checkpoints
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.devices import mirrored_strategy
@@ -172,16 +173,45 @@ def trained(tmp_path_factory):
     )
 
 
-def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(tmp_path):
+def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(tmp_path, monkeypatch):
     overrides = (
         *("training.steps=6", "training.validate_every=1", "training.average_last=0"),
-        *("training.clip_norm=0.5", "model.dropout=0.0"),
+        *("training.clip_norm=0.5", "model.dropout=0.0", "training.consistency=3"),
     )
-    whole, parts = (
-        logged(train_here(tmp_path / str(k), *overrides, f"training.accumulate_steps={k}"), "loss")
-        for k in (1, 3)
+
+    def losses(accumulate_steps, parts_at_once):
+        monkeypatch.setattr(trainer, "parts_at_once", lambda strategy: parts_at_once)
+        name = f"{accumulate_steps}-{parts_at_once}"
+        trained = train_here(
+            tmp_path / name, *overrides, f"training.accumulate_steps={accumulate_steps}"
+        )
+        return [logged(trained, column) for column in ("loss", "val_loss", "val_perplexity", "val_accuracy")]
+
+    whole = losses(1, 1)
+    # Fifty are more than a batch has rows.
+    for parts in ((3, 1), (1, 3), (2, 2), (1, 50)):
+        np.testing.assert_allclose(losses(*parts), whole, rtol=1e-5)
+
+
+def test_the_cores_of_a_cpu_are_shared_among_the_parts_of_a_large_batch():
+    code = (
+        "import os; os.cpu_count = lambda: 8\n"
+        "from keras_transformer.training import devices\n"
+        "import tensorflow as tf, sys\n"
+        "devices.share_cores(int(sys.argv[1]))\n"
+        "strategy = devices.mirrored_strategy(2)\n"
+        "print(devices.parts_at_once(strategy), tf.config.threading.get_intra_op_parallelism_threads())"
     )
-    np.testing.assert_allclose(parts, whole, rtol=1e-5)
+
+    def shared(tokens):
+        run = subprocess.run([sys.executable, "-c", code, str(tokens)], capture_output=True, text=True)
+        return run.stdout.split()
+
+    # Each of two devices cuts its rows in two, and so two of eight cores are for each part.
+    assert shared(4096) == ["2", "2"]
+    assert shared(100_000) == ["4", "1"]
+    # TensorFlow's own way: all of them for every operation.
+    assert shared(1500) == ["1", "0"]
 
 
 def test_two_passes_differ_by_their_dropout_alone(tmp_path):

@@ -1,5 +1,7 @@
 """The training step: exact per-token mean over all replicas."""
 
+import itertools
+
 import keras
 import tensorflow as tf
 
@@ -22,16 +24,24 @@ class TokenMeanTraining(keras.Model):
         clip_norm: largest norm of the whole gradient, of all replicas together; None clips nothing.
         consistency: R-Drop's α; 0 for one pass over each batch, otherwise two with dropout of their own.
         accumulate_steps: in how many parts, one after another, a replica computes its rows.
+        parts_at_once: into how many such a part is split again, to be computed side by side.
     """
 
     def __init__(
-        self, transformer, label_smoothing, clip_norm=None, consistency=0.0, accumulate_steps=1
+        self,
+        transformer,
+        label_smoothing,
+        clip_norm=None,
+        consistency=0.0,
+        accumulate_steps=1,
+        parts_at_once=1,
     ):
         super().__init__()
         self.label_smoothing = label_smoothing
         self.clip_norm = clip_norm
         self.consistency = consistency
         self.accumulate_steps = accumulate_steps
+        self.parts_at_once = parts_at_once
         self.transformer = transformer
         self.token_loss = MaskedLabelSmoothedCrossentropy(label_smoothing, reduction=None)
         self.mean_loss = keras.metrics.Mean(name="loss")
@@ -68,15 +78,13 @@ class TokenMeanTraining(keras.Model):
     def _totals(self, inputs, labels, variables):
         """The loss of a replica's rows, summed over their tokens, and its gradients."""
         if self.accumulate_steps == 1:
-            return self._totals_of_part(inputs, labels, variables)
+            return self._totals_at_once(inputs, labels, variables)
         num_rows = tf.shape(labels)[0]
         rows_at_once = tf.maximum(-(-num_rows // self.accumulate_steps), 1)
 
         def add_part(start, total, gradients):
             rows = slice(start, start + rows_at_once)
-            part, part_gradients = self._totals_of_part(
-                {name: side[rows] for name, side in inputs.items()}, labels[rows], variables
-            )
+            part, part_gradients = self._totals_at_once(*_cut(inputs, labels, rows), variables)
             gradients = [sum_ + part for sum_, part in zip(gradients, part_gradients)]
             return start + rows_at_once, total + part, gradients
 
@@ -88,6 +96,17 @@ class TokenMeanTraining(keras.Model):
             parallel_iterations=1,
         )
         return total, gradients
+
+    def _totals_at_once(self, inputs, labels, variables):
+        totals, gradients = zip(
+            *(self._totals_of_part(*part, variables) for part in self._split(inputs, labels))
+        )
+        return tf.add_n(totals), [tf.add_n(parts) for parts in zip(*gradients)]
+
+    def _split(self, inputs, labels):
+        num_rows = tf.shape(labels)[0]
+        ends = [num_rows * i // self.parts_at_once for i in range(self.parts_at_once + 1)]
+        return [_cut(inputs, labels, slice(*rows)) for rows in itertools.pairwise(ends)]
 
     def _totals_of_part(self, inputs, labels, variables):
         passes = 1
@@ -108,11 +127,15 @@ class TokenMeanTraining(keras.Model):
         return total, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def test_step(self, data):
-        inputs, labels = data
-        logits = self.transformer(inputs, training=False)
-        num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
-        total = tf.reduce_sum(self.token_loss(labels, logits))
-        self.mean_loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
-        for metric in self.validation_metrics:
-            metric.update_state(labels, logits)
+        for inputs, labels in self._split(*data):
+            logits = self.transformer(inputs, training=False)
+            num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
+            total = tf.reduce_sum(self.token_loss(labels, logits))
+            self.mean_loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
+            for metric in self.validation_metrics:
+                metric.update_state(labels, logits)
         return {metric.name: metric.result() for metric in self.metrics}
+
+
+def _cut(inputs, labels, rows):
+    return {name: side[rows] for name, side in inputs.items()}, labels[rows]

@@ -13,10 +13,12 @@ from keras_transformer.models import build_transformer
 from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.tokenizers import load_tokenizer
 
+from .adam import Adam
 from .average import average_checkpoints
 from .batches import steps_per_epoch, training_dataset, validation_dataset
 from .buckets import make_buckets, padding_share
 from .checkpoints import SaveCheckpoints, is_out_of_patience, restore_training_state
+from .devices import parts_at_once
 from .subword_dropout import SubwordDropout
 from .token_ids import encode, joined
 from .token_mean import TokenMeanTraining
@@ -66,9 +68,10 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
             training.clip_norm,
             training.consistency,
             training.accumulate_steps,
+            parts_at_once(strategy),
         )
         schedule = learning_rate(config.d_model, training)
-        optimizer = keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+        optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
         model.compile(optimizer=optimizer)
         optimizer.build(model.trainable_variables)
         progress = restore_training_state(model_dir, model)
