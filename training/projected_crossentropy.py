@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 # Logits at once: few enough to stay in a processor's cache, enough for fast products.
-_LOGITS = 2**23
+_LOGITS = 2**21
 
 
 def projected_crossentropy(hidden, table, labels, label_smoothing=0.0, consistency=0.0):
@@ -41,28 +41,27 @@ def projected_crossentropy(hidden, table, labels, label_smoothing=0.0, consisten
 
         def step(start, loss, of_hidden, of_table):
             rows = tf.reshape(hidden[:, start : start + rows_at_once], (-1, d_model))
-            row_labels = tf.tile(labels[start : start + rows_at_once], [passes])
+            row_labels = labels[start : start + rows_at_once]
             places = tf.stack([tf.range(tf.size(row_labels)), row_labels], axis=-1)
             logits = tf.cast(tf.matmul(rows, rounded_table, transpose_b=True), tf.float32)
-            probabilities = tf.nn.softmax(logits)
+            logits = tf.split(logits, passes)
+            probabilities = [tf.nn.softmax(pass_) for pass_ in logits]
             # A probability that float32 holds as 0 counts as its smallest number; the gradient is exact anyway.
-            of_labels = tf.math.log(tf.maximum(tf.gather_nd(probabilities, places), 1.2e-38))
-            logits_of_labels = tf.gather_nd(logits, places)
-            losses = -of_labels
-            exact_rows = tf.cast(rows, tf.float32)
+            of_labels = [tf.gather_nd(pass_, places) for pass_ in probabilities]
+            loss -= tf.reduce_sum(tf.math.log(tf.maximum(of_labels, 1.2e-38))) / passes
             if label_smoothing:
-                losses += label_smoothing * (logits_of_labels - tf.linalg.matvec(exact_rows, mean_row))
-            loss += tf.reduce_sum(losses) / passes
+                of_labels = tf.reduce_sum([tf.gather_nd(pass_, places) for pass_ in logits])
+                of_all = tf.reduce_sum(tf.linalg.matvec(tf.cast(rows, tf.float32), mean_row))
+                loss += label_smoothing / passes * (of_labels - of_all)
+            slopes = probabilities
+            if passes == 2:
+                divergence, slopes = _consistent(probabilities, logits, consistency / 2)
+                loss += divergence / 2
             # The labels are taken off before anything is rounded: near the end of training little is left of a frequent
             # token's probabilities, less than rounding their sum would change.
-            slopes = tf.tensor_scatter_nd_sub(
-                probabilities, places, tf.fill(tf.shape(row_labels), 1 - label_smoothing)
-            )
-            if passes == 2:
-                divergence, slope = _divergence(probabilities, logits, logits_of_labels - of_labels)
-                loss += consistency / 4 * divergence
-                slopes += consistency / 2 * slope
-            slopes = tf.cast(slopes, dtype)
+            label_slopes = tf.fill(tf.shape(row_labels), 1 - label_smoothing)
+            slopes = [tf.tensor_scatter_nd_sub(pass_, places, label_slopes) for pass_ in slopes]
+            slopes = tf.concat([tf.cast(pass_, dtype) for pass_ in slopes], axis=0)
             of_rows = tf.cast(tf.matmul(slopes, rounded_table), tf.float32) - label_smoothing * mean_row
             of_rows = tf.reshape(of_rows, (passes, -1, d_model))
             of_hidden = of_hidden.write(
@@ -93,14 +92,20 @@ def projected_crossentropy(hidden, table, labels, label_smoothing=0.0, consisten
     return crossentropy(hidden, table)
 
 
-def _divergence(probabilities, logits, normalizers):
-    """The sum of KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁), and its gradient with respect to the logits; both passes one after another."""
-    first, second = tf.split(probabilities, 2)
-    logits, other_logits = tf.split(logits, 2)
-    normalizer, other_normalizer = tf.split(normalizers, 2)
-    # log(p₁ / p₂)
-    ratio = logits - other_logits - (normalizer - other_normalizer)[:, None]
-    forward = tf.reduce_sum(first * ratio, axis=-1, keepdims=True)
-    backward = -tf.reduce_sum(second * ratio, axis=-1, keepdims=True)
-    slopes = (first * (ratio + 1 - forward) - second, second * (1 - ratio - backward) - first)
-    return tf.reduce_sum(forward + backward), tf.concat(slopes, axis=0)
+def _consistent(probabilities, logits, weight):
+    """What `weight` times the sum of KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁) is, and the probabilities plus its gradient.
+
+    With d, the difference of the logits, the sum is (p₁ - p₂)·d, as the normalizers cancel out; its slope is
+    p₁ (d + 1 - p₁·d) - p₂ with the first logits, and p₂ (1 - d + p₂·d) - p₁ with the second.
+    """
+    first, second = probabilities
+    slopes, divergence = [], 0.0
+    for own, other, difference in (
+        (first, -weight * second, weight * (logits[0] - logits[1])),
+        (second, -weight * first, weight * (logits[1] - logits[0])),
+    ):
+        product = own * difference
+        mean = tf.reduce_sum(product, axis=-1, keepdims=True)
+        slopes.append(tf.add_n([product, own * (1 + weight - mean), other]))
+        divergence += tf.reduce_sum(mean)
+    return divergence, slopes
