@@ -1,6 +1,7 @@
 """The position-wise feed-forward network (section 3.3 of the paper)."""
 
 import keras
+from keras import ops
 
 from .dropout import Dropout
 
@@ -48,7 +49,10 @@ class FeedForward(keras.layers.Layer):
         self.output_dense.build((*input_shape[:-1], self.d_ff))
 
     def call(self, inputs, training=None):
-        return self.output_dense(self.hidden_dropout(self.hidden_dense(inputs), training=training))
+        # As rows of a matrix, where TensorFlow joins product, bias and activation into one operation.
+        rows = ops.reshape(inputs, (-1, ops.shape(inputs)[-1]))
+        outputs = self.output_dense(self.hidden_dropout(self.hidden_dense(rows), training=training))
+        return ops.reshape(outputs, ops.shape(inputs))
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -3,6 +3,7 @@
 import keras
 
 from .dropout import Dropout
+from .layer_normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -40,9 +41,7 @@ class Residual(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, inputs_shape, sublayer_output_shape=None):
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=self.epsilon, dtype=self.dtype_policy, name="norm"
-        )
+        self.norm = LayerNormalization(self.epsilon, dtype=self.dtype_policy, name="norm")
         self.norm.build(inputs_shape)
         self.output_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
 

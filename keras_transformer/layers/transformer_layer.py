@@ -3,6 +3,7 @@
 import keras
 
 from .feed_forward import FeedForward
+from .layer_normalization import LayerNormalization
 from .multi_head_attention import MultiHeadAttention
 from .residual import Residual
 
@@ -120,8 +121,6 @@ class TransformerLayer(keras.layers.Layer):
         # Pre-norm layers leave their sums unnormalised; a stack of them normalises once at its end.
         if not self.norm_first:
             return None
-        norm = keras.layers.LayerNormalization(
-            epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
-        )
+        norm = LayerNormalization(self.epsilon, dtype=self.dtype_policy, name="final_norm")
         norm.build(input_shape)
         return norm
