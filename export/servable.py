@@ -1,16 +1,8 @@
 """The translator as a SavedModel that TensorFlow Serving answers text with text with."""
 
-import os
-import pathlib
-import re
-import shutil
-
 import tensorflow as tf
 
-from keras_transformer.config import ConfigError
-
-# Translated by the written model and by the translator before a version is published.
-_PROBES = ["", "A dog runs.", "Zwei Männer 123 🙂", "b" * 300]
+from .versions import PROBES, publishing, version_path
 
 
 class Servable(tf.Module):
@@ -39,8 +31,7 @@ class Servable(tf.Module):
 def export_servable(translator, output, version=None):
     """Writes `output/<version>/`, a SavedModel from `text` (string, (batch,)) to `text` and `score`.
 
-    The folder appears under its number when it is complete and has translated as the translator does; before that it
-    has a name which TensorFlow Serving does not look at.
+    The folder appears under its number when it is complete and has translated as the translator does.
 
     Args:
         translator: a `Translator`.
@@ -53,17 +44,8 @@ def export_servable(translator, output, version=None):
     Raises:
         ConfigError: the version stands already or is not positive.
     """
-    output = pathlib.Path(output)
-    output.mkdir(parents=True, exist_ok=True)
-    if version is None:
-        version = 1 + max(_versions(output), default=0)
-    if version < 1:
-        raise ConfigError(f"version must be positive; received {version}")
-    final = output / str(version)
-    if final.exists():
-        raise ConfigError(f"{final}: this version stands already")
-    temporary = output / f".writing-{os.getpid()}-{version}"
-    try:
+    path = version_path(output, version)
+    with publishing(path) as temporary:
         servable = Servable(translator)
         tf.saved_model.save(
             servable,
@@ -71,19 +53,12 @@ def export_servable(translator, output, version=None):
             signatures={"serving_default": servable.translate.get_concrete_function()},
         )
         _verify(temporary, translator)
-        temporary.rename(final)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return final
-
-
-def _versions(output):
-    return [int(path.name) for path in output.iterdir() if re.fullmatch(r"[0-9]+", path.name)]
+    return path
 
 
 def _verify(path, translator):
-    answer = tf.saved_model.load(str(path)).signatures["serving_default"](text=tf.constant(_PROBES))
+    answer = tf.saved_model.load(str(path)).signatures["serving_default"](text=tf.constant(PROBES))
     served = [text.decode("utf-8") for text in answer["text"].numpy()]
-    expected = translator(_PROBES)
+    expected = translator(PROBES)
     if served != expected:
         raise RuntimeError(f"the SavedModel translates {served}, the translator {expected}")

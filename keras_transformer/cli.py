@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import sys
@@ -96,10 +97,13 @@ def _parser():
     which.add_argument("--last", type=int, metavar="N", default=5, help="the last N checkpoints (5)")
     which.add_argument("--best", type=int, metavar="N", help="the N checkpoints with the best validation")
 
-    export = command("export", _export, "Write a SavedModel for TensorFlow Serving.")
+    export = command("export", _export, "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model.")
     _add_model_dir(export)
     export.add_argument(
         "--output", metavar="DIR", required=True, help="the folder in which the next version's folder is made"
+    )
+    export.add_argument(
+        "--format", choices=("saved-model", "ctranslate2"), default="saved-model", help="what to write (saved-model)"
     )
     _add_decoding(export)
 
@@ -213,10 +217,26 @@ def _average(options):
 
 
 def _export(options):
+    if options.format == "ctranslate2":
+        _check_ctranslate2(options)
     translator = _load_translator(options)
-    from keras_transformer.export.servable import export_servable
+    if options.format == "ctranslate2":
+        from keras_transformer.export.ctranslate2 import export_ctranslate2 as export
+    else:
+        from keras_transformer.export.servable import export_servable as export
+    print(export(translator, options.output))
 
-    print(export_servable(translator, options.output))
+
+def _check_ctranslate2(options):
+    if (options.beam_size, options.length_penalty) != (None, None):
+        raise ValueError(
+            "--beam-size and --length-penalty must not be given with --format ctranslate2: "
+            "its models hold no search settings, its translate_batch takes them"
+        )
+    if importlib.util.find_spec("ctranslate2") is None:
+        raise ValueError(
+            "export --format ctranslate2 needs the package ctranslate2: pip install 'keras-transformer[ctranslate2]'"
+        )
 
 
 def _plot_attention(options):

@@ -144,6 +144,21 @@ def test_a_directory_that_is_no_model_directory_is_refused(text, fails, tmp_path
     assert not (tmp_path / "servable").exists()
 
 
+def test_a_missing_ctranslate2_is_named_with_what_installs_it(fails, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    message = fails("export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "ctranslate2")
+    assert message.endswith(
+        "error: export --format ctranslate2 needs the package ctranslate2: "
+        "pip install 'keras-transformer[ctranslate2]'"
+    )
+
+
+@pytest.mark.parametrize("option", ["--beam-size", "--length-penalty"])
+def test_search_settings_are_refused_where_they_would_be_lost(fails, tmp_path, option):
+    arguments = ("--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "ctranslate2")
+    assert "must not be given with --format ctranslate2" in fails("export", *arguments, option, 1)
+
+
 def run_command(*arguments, **options):
     return subprocess.run(
         [sys.executable, "-m", "keras_transformer", *map(str, arguments)],

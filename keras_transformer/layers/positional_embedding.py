@@ -91,10 +91,11 @@ class PositionalEmbedding(keras.layers.Layer):
                 )
             positions = ops.arange(length, dtype="int32")[None, :]
         tokens = ops.cast(ops.take(self.token_table, ops.cast(inputs, "int32"), axis=0), "float32")
-        embedded = tokens * self.d_model**0.5 + self._encode_positions(positions)
+        embedded = tokens * self.d_model**0.5 + self.encode_positions(positions)
         return self.sum_dropout(ops.cast(embedded, self.compute_dtype), training=training)
 
-    def _encode_positions(self, positions):
+    def encode_positions(self, positions):
+        """What is added to the tokens at `positions`, int of any shape: float32 (…, d_model)."""
         if self.positions == "learned":
             return ops.cast(ops.take(self.position_table, positions, axis=0), "float32")
         exponents = ops.arange(0, self.d_model, 2, dtype="float32") / self.d_model
