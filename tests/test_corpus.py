@@ -1,18 +1,24 @@
 """Reading sentence pairs from text files and from tensorflow-datasets."""
 
 import gzip
+import os
+import threading
 
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from urllib3.util.retry import Retry
 
-from keras_transformer.training.corpus import SentencePairs, load_tfds, read_lines, read_pairs
+from keras_transformer.training.corpus import load_tfds, read_lines, read_pairs
 
 
 def write(path, content):
     path.write_bytes(content)
     return path
+
+
+def contents(pairs):
+    return list(pairs.source), list(pairs.target), pairs.name
 
 
 def message_of(function, *args, **kwargs):
@@ -27,26 +33,45 @@ def message_of(function, *args, **kwargs):
 def test_only_a_line_feed_ends_a_line(tmp_path):
     inside = "a\u2028b\u2029c\x85d\x0ce\x0bf\x1cg\rh"
     path = write(tmp_path / "text", f"{inside}\nzwei\r\n\n  vier \n".encode())
-    assert read_lines(path) == [inside, "zwei", "", "  vier "]
+    assert list(read_lines(path)) == [inside, "zwei", "", "  vier "]
+
+
+def test_the_lines_of_a_file_are_read_anew_each_time(tmp_path):
+    path = write(tmp_path / "text", b"one\ntwo\n")
+    lines = read_lines(path)
+    assert len(lines) == 2 and list(lines) == list(lines) == ["one", "two"]
+    # Nothing of them was held.
+    write(path, b"three\nfour\n")
+    assert list(lines) == ["three", "four"]
+
+
+def test_a_pipe_is_read_once_and_held(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=pipe.write_bytes, args=(b"one\ntwo\n",))
+    writing.start()
+    lines = read_lines(pipe)
+    writing.join()
+    assert len(lines) == 2 and list(lines) == list(lines) == ["one", "two"]
 
 
 def test_the_last_line_needs_no_end(tmp_path):
-    assert read_lines(write(tmp_path / "text", b"one\ntwo")) == ["one", "two"]
-    assert read_lines(write(tmp_path / "text", b"one\ntwo\n")) == ["one", "two"]
-    assert read_lines(write(tmp_path / "text", b"one\ntwo\n\n")) == ["one", "two", ""]
+    assert list(read_lines(write(tmp_path / "text", b"one\ntwo"))) == ["one", "two"]
+    assert list(read_lines(write(tmp_path / "text", b"one\ntwo\n"))) == ["one", "two"]
+    assert list(read_lines(write(tmp_path / "text", b"one\ntwo\n\n"))) == ["one", "two", ""]
 
 
 def test_a_byte_order_mark_is_dropped_at_the_start_alone(tmp_path):
     path = write(tmp_path / "text", "\ufeffone\n\ufefftwo\n".encode())
-    assert read_lines(path) == ["one", "\ufefftwo"]
-    assert read_lines(write(tmp_path / "mark", "\ufeff".encode())) == []
+    assert list(read_lines(path)) == ["one", "\ufefftwo"]
+    assert list(read_lines(write(tmp_path / "mark", "\ufeff".encode()))) == []
 
 
 def test_a_gzip_file_reads_as_its_content_does(tmp_path):
     content = "\ufeffein Bär\u2028\r\n🐻\n".encode()
     plain = write(tmp_path / "text", content)
     packed = write(tmp_path / "text.gz", gzip.compress(content))
-    assert read_lines(packed) == read_lines(str(plain)) == ["ein Bär\u2028", "🐻"]
+    assert list(read_lines(packed)) == list(read_lines(str(plain))) == ["ein Bär\u2028", "🐻"]
 
 
 def test_invalid_utf8_is_an_error_with_file_line_and_byte(tmp_path):
@@ -88,15 +113,15 @@ def test_lines_with_the_same_number_are_a_pair(tmp_path):
     target = write(tmp_path / "text.de.gz", gzip.compress(b"ein Hund\neine Katze\n"))
     pairs = read_pairs(source, target)
     assert len(pairs) == 2
-    assert pairs.source == ["a dog", "a cat"]
-    assert pairs.target == ["ein Hund", "eine Katze"]
+    assert list(pairs.source) == ["a dog", "a cat"]
+    assert list(pairs.target) == ["ein Hund", "eine Katze"]
     assert str(source) in pairs.name and str(target) in pairs.name
 
 
 def test_a_file_may_be_its_own_translation(tmp_path):
     path = write(tmp_path / "text", b"a\nb\n")
     pairs = read_pairs(path, path)
-    assert pairs.source == pairs.target == ["a", "b"]
+    assert list(pairs.source) == list(pairs.target) == ["a", "b"]
 
 
 def test_different_numbers_of_lines_are_an_error_with_both_numbers(tmp_path):
@@ -173,13 +198,11 @@ def test_a_dataset_gives_its_pairs_in_the_direction_its_info_names(tmp_path, cap
     pairs = load_tfds("invented_translate/de_en", "train", data_dir=tmp_path)
     # tensorflow-datasets shuffles when it writes to disk, the same way each time.
     assert sorted(zip(pairs.source, pairs.target)) == sorted(SENTENCES["train"])
-    assert pairs == load_tfds("invented_translate/de_en", "train", data_dir=tmp_path)
+    assert contents(pairs) == contents(load_tfds("invented_translate/de_en", "train", data_dir=tmp_path))
     assert pairs.name == "invented_translate/de_en, train"
 
     swapped = load_tfds("invented_translate/en_de", "test", data_dir=tmp_path)
-    assert swapped == SentencePairs(
-        ["greetings 🐻"], ["Grüße 🐻"], "invented_translate/en_de, test"
-    )
+    assert contents(swapped) == (["greetings 🐻"], ["Grüße 🐻"], "invented_translate/en_de, test")
     assert capsys.readouterr().out == ""
 
 
@@ -191,7 +214,7 @@ def test_a_prepared_dataset_is_read_and_not_prepared_again(tmp_path, monkeypatch
         raise OSError("there is no network")
 
     monkeypatch.setattr(InventedTranslate, "_split_generators", no_network)
-    assert load_tfds("invented_translate/de_en", "train[:2]", data_dir=tmp_path) == prepared
+    assert contents(load_tfds("invented_translate/de_en", "train[:2]", data_dir=tmp_path)) == contents(prepared)
     # The same failure is met where the dataset is not on disk.
     message = message_of(load_tfds, "invented_translate/en_de", "train", data_dir=tmp_path)
     assert "could not be downloaded: there is no network" in message
@@ -209,8 +232,8 @@ def test_a_known_dataset_is_loaded_by_its_real_name():
     with tfds.testing.mock_data(as_dataset_fn=chosen_sentences):
         train = load_tfds("ted_hrlr_translate/pt_to_en", "train")
         validation = load_tfds("ted_hrlr_translate/pt_to_en", "validation")
-    assert (train.source, train.target) == (["um cão", "um gato"], ["a dog", "a cat"])
-    assert (validation.source, validation.target) == (["sim"], ["yes"])
+    assert contents(train)[:2] == (["um cão", "um gato"], ["a dog", "a cat"])
+    assert contents(validation)[:2] == (["sim"], ["yes"])
 
 
 def test_a_failed_download_ends_in_one_line_after_four_retries(tmp_path, monkeypatch):

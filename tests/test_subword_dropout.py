@@ -1,13 +1,12 @@
 """BPE-dropout: other subwords, the same text, the same again from the same seed."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_transformer.training.embedded_corpus import generate
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.subword_dropout import SubwordDropout
-from keras_transformer.training.token_ids import encode, joined
+from keras_transformer.training.token_ids import encode
 from keras_transformer.config import ConfigError
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.vocabulary import train_tokenizer
@@ -53,11 +52,14 @@ def test_only_bpe_has_merges_to_leave_out():
     assert load_recipe("demo", changes[:1]).training.subword_dropout == 0.1
 
 
-def test_samples_are_joined_in_order(tokenizer):
+def test_a_text_that_is_gone_through_three_times_is_cut_in_three_ways(tokenizer, tmp_path):
     pairs = SentencePairs(*map(list, zip(*generate(20, seed=6))), name="x")
+    encoded = encode(pairs, SubwordDropout(tokenizer, 0.2, seed=1), 256, tmp_path, times=3)
+    assert len(encoded) == 60
     sampler = SubwordDropout(tokenizer, 0.2, seed=1)
-    samples = [encode(pairs, sampler, 256) for _ in range(3)]
-    both = joined(samples)
-    assert len(both) == 60
-    np.testing.assert_array_equal(both.target.ids, np.concatenate([s.target.ids for s in samples]))
-    np.testing.assert_array_equal(both.source.lengths, np.concatenate([s.source.lengths for s in samples]))
+    # Sources and targets take turns.
+    sides = [sampler.tokenize(side).to_list() for _ in range(3) for side in (pairs.source, pairs.target)]
+    for name, times in (("source", sides[::2]), ("target", sides[1::2])):
+        rows = [[*row, tokenizer.end_id] for rows in times for row in rows]
+        assert encoded.ids(name, 0).numpy().tolist() == sum(rows, [])
+    assert sides[0] != sides[2] != sides[4]

@@ -143,8 +143,16 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(files, tmp_path):
     assert "learning a vocabulary" not in again.stderr
     assert model_dir.checkpoints()[-1].name == "step-00000060.weights.h5"
     assert not list(model_dir.path.rglob(".writing-*-config.yaml"))
+    # The killed run left its token ids behind; this one took them away, and its own.
+    assert not list(model_dir.path.glob(".token-ids-*"))
     translations = Translator.load(model_dir.path)([PAIRS[0][0], ""])
     assert isinstance(translations[0], str) and translations[1] == ""
+
+
+def test_text_that_cannot_be_trained_on_leaves_no_folder(tmp_path):
+    with pytest.raises(ValueError, match="no sentence pair is left of the 360"):
+        train_here(tmp_path / "model", "model.max_length=1")
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):

@@ -9,8 +9,15 @@ from .token_ids import EncodedPairs
 
 def steps_per_epoch(pairs: EncodedPairs, *, tokens_per_batch: int, num_buckets: int = 8) -> int:
     """The number of batches in which `training_dataset` gives every pair once."""
-    buckets = _buckets_of(pairs, tokens_per_batch, num_buckets)
-    return sum(bucket.num_batches for bucket in buckets)
+    buckets = make_buckets(pairs.length_counts, tokens_per_batch, num_buckets)
+    return sum(len(cuts) for cuts in _cuts(pairs, buckets))
+
+
+def padding_share(pairs: EncodedPairs, *, tokens_per_batch: int, num_buckets: int = 8) -> float:
+    """The share of an epoch's positions, source and target together, that hold no token."""
+    buckets = make_buckets(pairs.length_counts, tokens_per_batch, num_buckets)
+    _, _, rows, source_length, target_length = np.concatenate(_cuts(pairs, buckets)).T
+    return 1 - pairs.num_tokens / float((rows * (source_length + target_length)).sum())
 
 
 def training_dataset(
@@ -50,24 +57,33 @@ def training_dataset(
     for name, value in (("seed", seed), ("first_step", first_step)):
         if value < 0:
             raise ValueError(f"{name} must be at least 0, received {value}")
-    buckets = _buckets_of(pairs, tokens_per_batch, num_buckets)
-    num_pairs, num_batches = len(pairs), sum(bucket.num_batches for bucket in buckets)
-    first_epoch, skipped = divmod(first_step, num_batches)
-    bucket_of_pair = _constant(_bucket_of_pair(pairs, buckets))
-    cuts = _constant(_cuts(pairs, buckets, num_replicas))
+    buckets = make_buckets(pairs.length_counts, tokens_per_batch, num_buckets)
+    cuts = _cuts(pairs, buckets, num_replicas)
+    first_epoch, first_step = divmod(first_step, sum(map(len, cuts)))
 
-    def plan(epoch):
-        random = tf.random.stateless_uniform(
-            [num_pairs + num_batches], [seed, epoch], maxval=2**32, dtype=tf.int64
-        )
+    def order_of_blocks(epoch):
+        return tf.argsort(tf.random.stateless_uniform([pairs.num_blocks], [-1 - seed, epoch]))
+
+    # The block in which the first step is, and the steps before it there.
+    steps_in_order = np.cumsum([len(cuts[number]) for number in order_of_blocks(first_epoch).numpy()])
+    first_place = int(np.searchsorted(steps_in_order, first_step, side="right"))
+    skipped = first_step - (steps_in_order[first_place - 1] if first_place else 0)
+    first_turn = first_epoch * pairs.num_blocks + first_place
+
+    def batches_of_turn(turn):
+        epoch = turn // pairs.num_blocks
+        number = tf.cast(order_of_blocks(epoch)[turn % pairs.num_blocks], tf.int64)
+        bucket_of_pair, own_cuts = _bucket_of_pair(pairs, number, buckets), _cuts_of(number, cuts)
+        num_pairs, num_batches = tf.size(bucket_of_pair), tf.shape(own_cuts)[0]
+        seeds = [seed, epoch * pairs.num_blocks + number]
+        random = tf.random.stateless_uniform([num_pairs + num_batches], seeds, maxval=2**32, dtype=tf.int64)
         # Sorted by this key, the pairs of a bucket stand together and in random order.
         rows = tf.argsort(bucket_of_pair * 2**32 + random[:num_pairs])
-        order = tf.argsort(random[num_pairs:])
-        order = order[tf.where(epoch == first_epoch, skipped, 0) :]
-        return _planned(rows, tf.gather(cuts, order))
+        order = tf.argsort(random[num_pairs:])[tf.where(turn == first_turn, skipped, 0) :]
+        return _assembled(pairs, number, rows, tf.gather(own_cuts, order), start_id)
 
-    plans = tf.data.Dataset.counter(first_epoch).flat_map(plan)
-    return _assembled(plans, pairs, start_id, tf.data.INFINITE_CARDINALITY)
+    turns = tf.data.Dataset.counter(first_turn)
+    return _finished(turns.flat_map(batches_of_turn), tf.data.INFINITE_CARDINALITY)
 
 
 def validation_dataset(
@@ -78,7 +94,7 @@ def validation_dataset(
     num_buckets: int = 8,
     num_replicas: int = 1,
 ) -> tf.data.Dataset:
-    """Batches of every pair once, always in the same order, from the shortest to the longest.
+    """Batches of every pair once, always in the same order, each block's from the shortest to the longest.
 
     Args:
         pairs: token ids.
@@ -94,79 +110,90 @@ def validation_dataset(
     Raises:
         ValueError: a number is less than 1.
     """
-    buckets = _buckets_of(pairs, tokens_per_batch, num_buckets)
-    rows = _constant(np.argsort(_bucket_of_pair(pairs, buckets), kind="stable"))
+    buckets = make_buckets(pairs.length_counts, tokens_per_batch, num_buckets)
     cuts = _cuts(pairs, buckets, num_replicas)
-    return _assembled(_planned(rows, cuts), pairs, start_id, len(cuts))
+
+    def batches_of_block(number):
+        rows = tf.argsort(_bucket_of_pair(pairs, number, buckets), stable=True)
+        return _assembled(pairs, number, rows, _cuts_of(number, cuts), start_id)
+
+    blocks = tf.data.Dataset.range(pairs.num_blocks)
+    return _finished(blocks.flat_map(batches_of_block), sum(map(len, cuts)))
 
 
-def _constant(array):
-    # Pipelines run on the CPU, also where a GPU would attract the tensors.
-    with tf.device("CPU"):
-        return tf.constant(array)
-
-
-def _buckets_of(pairs, tokens_per_batch, num_buckets):
-    return make_buckets(pairs.source.lengths, pairs.target.lengths, tokens_per_batch, num_buckets)
-
-
-def _bucket_of_pair(pairs, buckets):
-    longest = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
-    return np.searchsorted(longest, np.maximum(pairs.source.lengths, pairs.target.lengths))
-
-
-def _cuts(pairs, buckets, num_replicas):
-    """Where to cut the pairs, sorted by bucket, into batches.
+def _cuts(pairs, buckets, num_replicas=1):
+    """Where to cut the pairs of each block, sorted by bucket, into batches.
 
     Returns:
-        `(batches, 5)`: begin, end, rows, source_length, target_length.
+        For each block `(batches, 5)`: begin, end, rows, source_length, target_length.
 
     Raises:
         ValueError: `num_replicas` is less than 1.
     """
     if num_replicas < 1:
         raise ValueError(f"num_replicas must be at least 1, received {num_replicas}")
-    ends = np.cumsum(np.bincount(_bucket_of_pair(pairs, buckets)))
     cuts = []
+    for number in range(pairs.num_blocks):
+        pairs_in_buckets = np.bincount(_bucket_of_pair(pairs, number, buckets))
+        of_block = list(_cuts_of_block(pairs_in_buckets, buckets, num_replicas))
+        cuts.append(np.array(of_block, np.int64).reshape(-1, 5))
+    return cuts
+
+
+def _cuts_of_block(pairs_in_buckets, buckets, num_replicas):
     begin = 0
-    for bucket, end in zip(buckets, ends):
+    for bucket, num_pairs in zip(buckets, pairs_in_buckets):
         rows = ceil_to(bucket.batch_size, num_replicas)
-        shape = (rows, bucket.source_length, bucket.target_length)
+        end = begin + num_pairs
         for first in range(begin, end, bucket.batch_size):
-            cuts.append((first, min(first + bucket.batch_size, end), *shape))
+            last = min(first + bucket.batch_size, end)
+            yield first, last, rows, bucket.source_length, bucket.target_length
         begin = end
-    return np.array(cuts)
 
 
-def _planned(rows, cuts):
-    """A dataset of (row numbers, (batch_size, source_length, target_length))."""
-    cuts = tf.data.Dataset.from_tensor_slices(cuts)
-    return cuts.map(lambda cut: (rows[cut[0] : cut[1]], cut[2:]))
+def _bucket_of_pair(pairs, number, buckets):
+    longest = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
+    longer_sides = tf.maximum(pairs.lengths("source", number), pairs.lengths("target", number))
+    return tf.searchsorted(longest, longer_sides, out_type=tf.int64)
 
 
-def _assembled(plans, pairs, start_id, cardinality):
+def _cuts_of(number, cuts):
+    """Those of the block with this number, a tensor."""
+    ends = np.cumsum([0, *map(len, cuts)])
+    return tf.constant(np.concatenate(cuts))[tf.gather(ends, number) : tf.gather(ends, number + 1)]
+
+
+def _assembled(pairs, number, rows, cuts, start_id):
+    """The batches that cuts make of a block's pairs, sorted by bucket in `rows`."""
     # No Python runs in the pipeline's threads: they would take the interpreter's lock from the
     # training loop, and a process that ends while one waits for it hangs.
     source, target = (
-        (_constant(side.ids), _constant(side.offsets)) for side in (pairs.source, pairs.target)
+        (pairs.ids(side, number), _offsets(pairs.lengths(side, number))) for side in ("source", "target")
     )
 
-    def assemble(rows, shape):
-        batch_size, source_length, target_length = tf.unstack(shape)
-        source_ids = _padded(*source, rows, [batch_size, source_length])
-        labels = _padded(*target, rows, [batch_size, target_length])
+    def assemble(cut):
+        begin, end, batch_size, source_length, target_length = tf.unstack(cut)
+        source_ids = _padded(*source, rows[begin:end], [batch_size, source_length])
+        labels = _padded(*target, rows[begin:end], [batch_size, target_length])
         starts = tf.fill([batch_size, 1], start_id)
         target_ids = tf.concat([starts, labels[:, :-1]], axis=1)
         # Not the end token, which has moved behind the sentence, nor the start of an empty row.
         target_ids = tf.where(labels == 0, 0, target_ids)
         return {"source": source_ids, "target": target_ids}, labels
 
-    dataset = plans.map(assemble, num_parallel_calls=tf.data.AUTOTUNE)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    return tf.data.Dataset.from_tensor_slices(cuts).map(assemble, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _offsets(lengths):
+    return tf.concat([[0], tf.cumsum(tf.cast(lengths, tf.int64))], axis=0)
+
+
+def _finished(batches, cardinality):
+    batches = batches.apply(tf.data.experimental.assert_cardinality(cardinality))
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def _padded(ids, offsets, rows, shape):
-    # Not a gather of a RaggedTensor, which goes through all offsets of the corpus each time.
+    # Not a gather of a RaggedTensor, which goes through all offsets of the block each time.
     positions = tf.ragged.range(tf.gather(offsets, rows), tf.gather(offsets, rows + 1))
     return tf.cast(tf.gather(ids, positions).to_tensor(shape=shape), tf.int32)

@@ -4,8 +4,6 @@ import dataclasses
 
 import numpy as np
 
-from .token_ids import EncodedPairs
-
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
@@ -15,7 +13,7 @@ class Bucket:
         source_length: columns of the source, in tokens.
         target_length: columns of the target, in tokens.
         batch_size: rows.
-        num_batches: how many batches of an epoch have this shape.
+        num_batches: how many batches of this shape the pairs fill.
     """
 
     source_length: int
@@ -24,12 +22,7 @@ class Bucket:
     num_batches: int
 
 
-def make_buckets(
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    tokens_per_batch: int,
-    num_buckets: int = 8,
-) -> list[Bucket]:
+def make_buckets(length_counts: np.ndarray, tokens_per_batch: int, num_buckets: int = 8) -> list[Bucket]:
     """Chooses the shapes of batches for which an epoch computes the fewest positions.
 
     Pairs are put in order of their longer side, and the order is cut into buckets where dynamic
@@ -38,8 +31,7 @@ def make_buckets(
     pairs are spread evenly over its batches: with 9 pairs and room for 8, it has two batches of 5.
 
     Args:
-        source_lengths: tokens of each source row, `(pairs,)`.
-        target_lengths: tokens of each target row, `(pairs,)`.
+        length_counts: source length, target length and number of pairs, `(different lengths, 3)`.
         tokens_per_batch: the most that `batch_size * max(source_length, target_length)` may be,
             unless one row is already more.
         num_buckets: the most buckets that are made. Each costs a compilation.
@@ -52,7 +44,7 @@ def make_buckets(
 
     Example:
 
-    >>> make_buckets([2, 2, 3, 9], [3, 2, 2, 8], tokens_per_batch=9, num_buckets=2)
+    >>> make_buckets([[2, 3, 1], [2, 2, 1], [3, 2, 1], [9, 8, 1]], tokens_per_batch=9, num_buckets=2)
     [Bucket(source_length=3, target_length=3, batch_size=3, num_batches=1),
      Bucket(source_length=9, target_length=8, batch_size=1, num_batches=1)]
     """
@@ -60,13 +52,12 @@ def make_buckets(
         if value < 1:
             raise ValueError(f"{name} must be at least 1, received {value}")
 
-    keys, key_of_pair, num_pairs = np.unique(
-        np.maximum(source_lengths, target_lengths), return_inverse=True, return_counts=True
-    )
-    longest_source = np.zeros_like(keys)
-    longest_target = np.zeros_like(keys)
-    np.maximum.at(longest_source, key_of_pair, source_lengths)
-    np.maximum.at(longest_target, key_of_pair, target_lengths)
+    source_lengths, target_lengths, counts = np.transpose(length_counts)
+    keys, places = np.unique(np.maximum(source_lengths, target_lengths), return_inverse=True)
+    num_pairs, longest_source, longest_target = np.zeros((3, len(keys)), np.int64)
+    np.add.at(num_pairs, places, counts)
+    np.maximum.at(longest_source, places, source_lengths)
+    np.maximum.at(longest_target, places, target_lengths)
     batch_sizes = np.maximum(tokens_per_batch // keys, 1)
 
     # cost[i, j] is that of one bucket for keys[i:j]. An empty bucket costs nothing, hence *at most*
@@ -112,11 +103,3 @@ def ceil_to(number, multiple):
     """The lowest multiple that is not below the number."""
     return -(-number // multiple) * multiple
 
-
-def padding_share(pairs: EncodedPairs, buckets: list[Bucket]) -> float:
-    """The share of an epoch's positions, source and target together, that hold no token."""
-    positions = sum(
-        bucket.num_batches * bucket.batch_size * (bucket.source_length + bucket.target_length)
-        for bucket in buckets
-    )
-    return 1 - (len(pairs.source.ids) + len(pairs.target.ids)) / positions

@@ -4,31 +4,51 @@ import codecs
 import contextlib
 import dataclasses
 import difflib
+import functools
 import gzip
 import os
 import sys
 import zlib
+from collections.abc import Callable, Collection, Iterator
 
 
 @dataclasses.dataclass(frozen=True)
 class SentencePairs:
-    """A parallel text: `target[i]` translates `source[i]`.
+    """A parallel text: the i-th sentence of `target` translates the i-th of `source`.
 
     Attributes:
-        source: sentences of the source language.
+        source: sentences of the source language, a list or what is read anew each time it is gone through.
         target: their translations, equally many.
         name: what messages call this text.
     """
 
-    source: list[str]
-    target: list[str]
+    source: Collection[str]
+    target: Collection[str]
     name: str
 
     def __len__(self):
         return len(self.source)
 
 
-def read_lines(path: str | os.PathLike) -> list[str]:
+class Sentences:
+    """Sentences that are not held in memory, but read anew each time they are gone through.
+
+    Args:
+        read: a function that returns an iterator over them. They are counted, and so read once, at the start.
+    """
+
+    def __init__(self, read: Callable[[], Iterator[str]]):
+        self._read = read
+        self._number = sum(1 for _ in read())
+
+    def __iter__(self):
+        return self._read()
+
+    def __len__(self):
+        return self._number
+
+
+def read_lines(path: str | os.PathLike) -> Collection[str]:
     r"""Reads a text file, gzip-compressed where its name ends in `.gz`.
 
     A line ends at "\n" and nowhere else, so that no Unicode separator inside a sentence shifts all
@@ -38,32 +58,38 @@ def read_lines(path: str | os.PathLike) -> list[str]:
         path: a file in UTF-8.
 
     Returns:
-        The lines, without their ends.
+        The lines, without their ends, to be gone through any number of times. Those of a file on disk are not held in
+        memory; a pipe can be read only once, so its lines are.
 
     Raises:
         ValueError: the file cannot be read, or a line, named by its number, is not UTF-8.
 
     Example:
 
-    >>> read_lines("train.en")
+    >>> list(read_lines("train.en"))
     ['A dog runs .', 'Two women sit on a bench .']
     """
-    lines = []
+    if os.path.isfile(path):
+        return Sentences(functools.partial(_lines, path))
+    return list(_lines(path))
+
+
+def _lines(path):
+    number = 0
     opener = gzip.open if os.fspath(path).endswith(".gz") else open
     try:
         with opener(path, "rb") as file:
             if file.peek(3)[:3] == codecs.BOM_UTF8:
                 file.read(3)
-            for line in file:
-                lines.append(line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8"))
+            for number, line in enumerate(file, start=1):
+                yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path}: line {len(lines) + 1} is not valid UTF-8: {error.reason} "
+            f"{path}: line {number} is not valid UTF-8: {error.reason} "
             f"0x{error.object[error.start]:02x} at byte {error.start + 1} of the line"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    return lines
 
 
 def read_pairs(source_path: str | os.PathLike, target_path: str | os.PathLike) -> SentencePairs:
@@ -81,7 +107,7 @@ def read_pairs(source_path: str | os.PathLike, target_path: str | os.PathLike) -
     """
     source, target = read_lines(source_path), read_lines(target_path)
     for path, lines in ((source_path, source), (target_path, target)):
-        if not lines:
+        if not len(lines):
             raise ValueError(f"{path}: the file is empty")
     if len(source) != len(target):
         raise ValueError(
@@ -127,13 +153,15 @@ def load_tfds(name: str, split: str, data_dir: str | os.PathLike | None = None) 
             f"({_one_line(error)})"
         ) from error
 
-    source, target = [], []
-    for sources, targets in dataset.batch(1024).as_numpy_iterator():
-        source.extend(sentence.decode("utf-8") for sentence in sources)
-        target.extend(sentence.decode("utf-8") for sentence in targets)
-    if not source:
+    pairs = SentencePairs(*(Sentences(functools.partial(_texts, dataset, side)) for side in (0, 1)), f"{name}, {split}")
+    if not len(pairs):
         raise ValueError(f"{name}: the split {split!r} is empty")
-    return SentencePairs(source, target, f"{name}, {split}")
+    return pairs
+
+
+def _texts(dataset, side):
+    for texts in dataset.map(lambda *pair: pair[side]).batch(1024).as_numpy_iterator():
+        yield from (text.decode("utf-8") for text in texts)
 
 
 def _builder(name, data_dir):

@@ -14,10 +14,10 @@ def evaluate(translator, pairs, tokenize="13a"):
     Returns:
         A dict: `bleu` and `chrf`, each `{"score", "text", "signature"}`, and `translations`.
     """
-    translations = translator(pairs.source)
+    translations = translator(list(pairs.source))
     result = {"translations": translations}
     for name, metric in (("bleu", sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")), ("chrf", sacrebleu.metrics.CHRF())):
-        score = metric.corpus_score(translations, [pairs.target])
+        score = metric.corpus_score(translations, [list(pairs.target)])
         result[name] = {
             "score": score.score,
             "text": str(score),

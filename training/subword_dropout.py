@@ -20,6 +20,7 @@ class SubwordDropout:
 
     def __init__(self, tokenizer, rate, seed):
         self.end_id = tokenizer.end_id
+        self.vocab_size = tokenizer.vocab_size
         self.rate = rate
         self.seed = seed
         self._calls = 0

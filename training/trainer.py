@@ -3,7 +3,10 @@
 import contextlib
 import dataclasses
 import itertools
+import pathlib
+import shutil
 import sys
+import tempfile
 
 import keras
 
@@ -15,12 +18,12 @@ from keras_transformer.tokenizers import load_tokenizer
 
 from .adam import Adam
 from .average import average_checkpoints
-from .batches import steps_per_epoch, training_dataset, validation_dataset
-from .buckets import make_buckets, padding_share
+from .batches import padding_share, steps_per_epoch, training_dataset, validation_dataset
+from .buckets import make_buckets
 from .checkpoints import SaveCheckpoints, is_out_of_patience, restore_training_state
 from .devices import parts_at_once
 from .subword_dropout import SubwordDropout
-from .token_ids import encode, joined
+from .token_ids import encode
 from .token_mean import TokenMeanTraining
 from .validation import Validation
 from .vocabulary import train_tokenizer
@@ -39,6 +42,27 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
         ConfigError: the directory holds a model of another configuration, or a value does not fit the text.
     """
     model_dir = ModelDir(model_dir)
+    with _folder_for_token_ids(model_dir) as folder:
+        _train(recipe, train_pairs, valid_pairs, model_dir, strategy, folder)
+
+
+@contextlib.contextmanager
+def _folder_for_token_ids(model_dir):
+    """A folder in the model directory while training runs: a system's own for temporary files may lie in memory."""
+    prefix = ".token-ids-"
+    model_dir.path.mkdir(parents=True, exist_ok=True)
+    for left_by_a_killed_run in model_dir.path.glob(f"{prefix}*"):
+        shutil.rmtree(left_by_a_killed_run)
+    try:
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=model_dir.path) as folder:
+            yield pathlib.Path(folder)
+    finally:
+        # Where training did not begin, nothing is left behind.
+        if not any(model_dir.path.iterdir()):
+            model_dir.path.rmdir()
+
+
+def _train(recipe, train_pairs, valid_pairs, model_dir, strategy, folder):
     training = recipe.training
     keras.utils.set_random_seed(training.seed)
 
@@ -48,16 +72,17 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
         source_vocab_size=tokenizer.vocab_size,
         target_vocab_size=tokenizer.vocab_size,
     )
-    encoded = _encode_for_training(train_pairs, tokenizer, config.max_length, training)
-    encoded_valid = encode(valid_pairs, tokenizer, config.max_length)
     if model_dir.config_path.is_file():
         _require_same(model_dir, config, recipe.tokenizer, training)
+    encoded = _encode_for_training(train_pairs, tokenizer, config.max_length, training, _made(folder / "train"))
+    encoded_valid = encode(valid_pairs, tokenizer, config.max_length, _made(folder / "valid"))
     _report_pairs("train", encoded)
     _report_pairs("valid", encoded_valid)
 
     batching = dict(tokens_per_batch=training.tokens_per_batch, num_buckets=training.num_buckets)
     steps = steps_per_epoch(encoded, **batching)
-    buckets = make_buckets(encoded.source.lengths, encoded.target.lengths, **batching)
+    num_shapes = len(make_buckets(encoded.length_counts, **batching))
+    padding = padding_share(encoded, **batching)
     batching["num_replicas"] = strategy.num_replicas_in_sync
     with strategy.scope():
         policy = "mixed_bfloat16" if training.precision == "bfloat16" else "float32"
@@ -76,13 +101,11 @@ def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
         optimizer.build(model.trainable_variables)
         progress = restore_training_state(model_dir, model)
     # Nothing is written before all that was given has been read, and the model stands.
-    model_dir.path.mkdir(parents=True, exist_ok=True)
     tokenizer.save(model_dir.path / tokenizer.filename)
     model_dir.write_config(config, recipe.tokenizer, recipe.decoding, recipe.training)
     _say(
         f"{transformer.count_params():,} parameters, {strategy.num_replicas_in_sync} device(s), "
-        f"{steps:,} steps an epoch in {len(buckets)} shapes, "
-        f"{padding_share(encoded, buckets):.0%} padding"
+        f"{steps:,} steps an epoch in {num_shapes} shapes, {padding:.0%} padding"
     )
     if progress.step >= training.steps or is_out_of_patience(progress, training):
         _say(f"training ended already, after step {progress.step:,}")
@@ -168,11 +191,16 @@ def _tokenizer(config, train_pairs, model_dir):
     )
 
 
-def _encode_for_training(pairs, tokenizer, max_length, training):
+def _encode_for_training(pairs, tokenizer, max_length, training, folder):
     if not training.subword_dropout:
-        return encode(pairs, tokenizer, max_length)
+        return encode(pairs, tokenizer, max_length, folder)
     sampler = SubwordDropout(tokenizer, training.subword_dropout, training.seed)
-    return joined([encode(pairs, sampler, max_length) for _ in range(training.subword_samples)])
+    return encode(pairs, sampler, max_length, folder, times=training.subword_samples)
+
+
+def _made(folder):
+    folder.mkdir()
+    return folder
 
 
 def learning_rate(d_model, training):
