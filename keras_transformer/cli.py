@@ -138,10 +138,11 @@ def _train(options):
         train_pairs = read_pairs(options.source, options.target)
         valid_pairs = read_pairs(options.valid_source, options.valid_target)
     with _quiet():
-        from keras_transformer.training.devices import mirrored_strategy, share_cores
+        from keras_transformer.cores import share_cores
+        from keras_transformer.training.devices import TOKENS_OF_A_PART, mirrored_strategy
         from keras_transformer.training.trainer import train
 
-        share_cores(recipe.training.tokens_per_batch)
+        share_cores(recipe.training.tokens_per_batch // TOKENS_OF_A_PART)
         strategy = mirrored_strategy(options.devices)
     if options.tfds:
         train_pairs = load_tfds(options.tfds, "train")
@@ -257,8 +258,10 @@ def _load_translator(options):
         decoding, **{name: value for name, value in given.items() if value is not None}
     )
     with _quiet():
-        from keras_transformer.translator import Translator
+        from keras_transformer.cores import share_cores
+        from keras_transformer.translator import SEARCHES_AT_ONCE, Translator
 
+        share_cores(SEARCHES_AT_ONCE)
         return Translator.load(options.model_dir, decoding)
 
 

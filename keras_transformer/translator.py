@@ -2,6 +2,7 @@
 
 import functools
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -11,8 +12,12 @@ from .losses import token_crossentropy
 from .model_dir import ModelDir
 from .tokenizers import load_tokenizer
 
-# Tokens, padding included, that are searched or scored at a time; bounds memory.
+# Tokens, padding included, of a batch that is searched or scored; with the next, bounds memory.
 _TOKENS_PER_BATCH = 4096
+# Batches that may be searched side by side. Most operations of a search are too small to be shared among cores.
+SEARCHES_AT_ONCE = 4
+# So texts are searched in two batches at least, but not in smaller ones than of so many.
+_TEXTS_WORTH_A_SEARCH = 16
 # Tokens by which the model's state grows during a search. Most sentences end long before their limit, and each step
 # goes through the whole state.
 _STATE_GROWTH = 16
@@ -108,6 +113,12 @@ class Translator:
             Translations, string (batch, n_best), and their scores, float32 (batch, n_best): log probability divided
             by `((5 + length) / 6) ** length_penalty`; with a beam of 1, the log probability.
         """
+        # The weights are read here: a loop that reads variables is not run side by side with another.
+        weights = [(variable, tf.identity(variable.value)) for variable in self.model.variables]
+        with keras.StatelessScope(state_mapping=weights):
+            return self._search(texts, n_best)
+
+    def _search(self, texts, n_best):
         source = self._ids_with_end(texts)
         lengths = tf.cast(source.row_lengths(), tf.int32)
         order = tf.argsort(lengths, direction="DESCENDING", stable=True)
@@ -118,12 +129,14 @@ class Translator:
         )
         limits = tf.where(is_blank, 0, limits)
         width = tf.reduce_max(tf.concat([limits, [1]], 0))
+        most_texts = tf.maximum((num_texts + 1) // 2, _TEXTS_WORTH_A_SEARCH)
 
         def search_batch(begin, token_ids, scores):
             longest = tf.minimum(
                 lengths[order[begin]] + self.decoding.max_extra_tokens, self.model.config.max_length
             )
-            end = tf.minimum(begin + tf.maximum(_TOKENS_PER_BATCH // longest, 1), num_texts)
+            size = tf.clip_by_value(_TOKENS_PER_BATCH // longest, 1, most_texts)
+            end = tf.minimum(begin + size, num_texts)
             rows = order[begin:end]
             found = self._search_ids(
                 tf.gather(source, rows).to_tensor(), tf.gather(limits, rows), n_best
@@ -144,8 +157,7 @@ class Translator:
                 tf.zeros([num_texts, n_best, width], tf.int32),
                 tf.zeros([num_texts, n_best]),
             ),
-            # More would search that many batches at once, each with a state of its own in memory.
-            parallel_iterations=1,
+            parallel_iterations=SEARCHES_AT_ONCE,
         )
         flat_ids = tf.reshape(token_ids, [-1, width])
         translations = self.tokenizer.detokenize(

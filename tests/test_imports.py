@@ -12,6 +12,7 @@ MAY_IMPORT = {
     "config": set(),
     "masks": set(),
     "files": set(),
+    "cores": set(),
     "schedules": set(),
     "losses": {"masks"},
     "metrics": {"losses", "masks"},

@@ -72,6 +72,14 @@ def test_what_was_learned_is_translated(translator):
     assert translator(sources) == list(targets)
 
 
+def test_batches_may_be_searched_side_by_side(translator):
+    signature = [tf.TensorSpec([None], tf.string)]
+    graph = tf.function(translator.search, input_signature=signature).get_concrete_function().graph.as_graph_def()
+    operations = {node.op for part in (graph, *graph.library.function) for node in (getattr(part, "node", None) or part.node_def)}
+    # A loop with a state outside of itself, a variable that it reads among others, waits for the round before.
+    assert "StatelessWhile" in operations and "While" not in operations
+
+
 def test_a_text_is_translated_in_its_place_as_it_is_alone(translator):
     texts = mixed_texts()
     found = translator(texts)

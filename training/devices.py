@@ -1,30 +1,11 @@
 """The devices to train on."""
 
-import os
-
 import tensorflow as tf
 
 from keras_transformer.config import ConfigError
 
-# With fewer tokens for each, parts cost more than they save.
-_TOKENS_OF_A_PART = 1000
-
-
-def share_cores(tokens_per_batch):
-    """Shares a CPU's cores among parts of a batch that are computed side by side; with GPUs, does nothing.
-
-    Most operations of a small model are too small to be shared among the cores themselves. `parts_at_once` tells what
-    came of it. Call it before TensorFlow does anything else.
-
-    Args:
-        tokens_per_batch: most positions in a batch.
-    """
-    cores = os.cpu_count()
-    parts = min(tokens_per_batch // _TOKENS_OF_A_PART, cores)
-    if parts < 2 or tf.config.list_physical_devices("GPU"):
-        return
-    tf.config.threading.set_inter_op_parallelism_threads(parts)
-    tf.config.threading.set_intra_op_parallelism_threads(cores // parts)
+# Of a part of a batch that a core or more computes: with fewer, parts cost more than they save.
+TOKENS_OF_A_PART = 1000
 
 
 def parts_at_once(strategy):
