@@ -1,0 +1,57 @@
+"""The text that is measured on: a directory's, or else the embedded corpus."""
+
+import functools
+import pathlib
+
+from keras_transformer.training.corpus import SentencePairs, read_pairs
+from keras_transformer.training.embedded_corpus import generate
+
+# Names of Multi30k's files.
+FILES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+EMBEDDED_SIZES = {"train": 29_000, "valid": 1_000, "test": 1_000}
+
+
+def add_data_option(parser):
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="where train.en, train.de, val.en, val.de and test_2016_flickr.en, .de lie; without it, the embedded corpus",
+    )
+
+
+def sentence_pairs(data: str | None, split: str, limit: int | None = None) -> SentencePairs:
+    """English sentences and their German translations.
+
+    Args:
+        data: a directory, or None for the embedded corpus.
+        split: "train", "valid" or "test".
+        limit: how many of the first pairs; None for all.
+    """
+    if data is None:
+        pairs = _embedded(split)
+    else:
+        paths = [pathlib.Path(data, f"{FILES[split]}.{language}") for language in ("en", "de")]
+        pairs = read_pairs(*paths)
+    return SentencePairs(pairs.source[:limit], pairs.target[:limit], pairs.name)
+
+
+def write_pairs(pairs: SentencePairs, stem):
+    """Writes a parallel text as `stem`.en and `stem`.de.
+
+    Returns:
+        The two paths.
+    """
+    paths = [pathlib.Path(f"{stem}.{language}") for language in ("en", "de")]
+    for path, lines in zip(paths, (pairs.source, pairs.target)):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return paths
+
+
+@functools.cache
+def _embedded(split):
+    begin = 0
+    for name, size in EMBEDDED_SIZES.items():
+        if name == split:
+            source, target = zip(*generate(sum(EMBEDDED_SIZES.values()))[begin : begin + size])
+            return SentencePairs(list(source), list(target), f"embedded corpus, {split}")
+        begin += size
