@@ -1,6 +1,6 @@
 """Contenders measured side by side: every run is a process of its own, they take turns, and medians are compared.
 
-A busy minute of the machine then lengthens one run of each contender, not all runs of one, and the median leaves it out.
+A busy minute of the machine then lengthens one run of each contender, not all of one's, and the median leaves it out.
 """
 
 import argparse
@@ -24,8 +24,9 @@ class Comparison:
     Args:
         title: what is measured.
         unit: of the values.
-        contenders: from each one's name to a function that runs it once and returns its report: a dict with the measured
-            `value`, the `versions` of its packages, and whatever else is worth keeping. It raises RunFailed if it cannot.
+        contenders: from each one's name to a function that runs it once and returns its report: a dict with the
+            measured `value`, the `versions` of its packages, and whatever else is worth keeping. It raises RunFailed
+            if it cannot.
         reference: the contender whose median is divided by every other's; None where there is nothing to divide.
 
     Attributes:

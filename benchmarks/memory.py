@@ -2,10 +2,10 @@
 
     python -m benchmarks.memory --data multi30k --json memory.json
 
-Every value is the peak of resident memory of one process. The input pipeline's is that of `keras-transformer train` on
-generated lines: with a model so small that it hardly counts, and for one step alone, for which the command reads the whole
-corpus, learns a vocabulary from it, encodes it and makes the first batches. What is held of the corpus shows in how the
-peak grows with the number of lines. The JSON file has the seconds at which each run said what.
+Every value is the peak of resident memory of one process. The input pipeline's is that of `keras-transformer train`
+on generated lines: with a model so small that it hardly counts, and for one step alone, for which the command reads
+the whole corpus, learns a vocabulary from it, encodes it and makes the first batches. What is held of the corpus
+shows in how the peak grows with the number of lines. The JSON file has the seconds at which each run said what.
 """
 
 import os

@@ -2,9 +2,9 @@
 
     python -m benchmarks.peak_memory COMMAND …
 
-Runs the command and prints a report: the value is its peak of resident memory in MB, and `said` holds every line of its
-standard error with the second at which it came. This has a process of its own because Linux counts for a command what the
-process that started it held before: this one is small, since it imports nothing.
+Runs the command and prints a report: the value is its peak of resident memory in MB, and `said` holds every line of
+its standard error with the second at which it came. This has a process of its own because Linux counts for a command
+what the process that started it held before: this one is small, since it imports nothing.
 """
 
 import json

@@ -2,8 +2,8 @@
 
     python -m benchmarks.startup --json startup.json
 
-Each value is the time from the start of a process to its first line of output. The translator is of the measured model's
-size, with random weights. One run of each before the measured ones brings the files into memory.
+Each value is the time from the start of a process to its first line of output. The translator is of the measured
+model's size, with random weights. One run of each before the measured ones brings the files into memory.
 """
 
 import sys

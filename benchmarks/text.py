@@ -1,6 +1,7 @@
 """The text that is measured on: a directory's, or else the embedded corpus."""
 
 import functools
+import itertools
 import pathlib
 
 from keras_transformer.training.corpus import SentencePairs, read_pairs
@@ -15,7 +16,7 @@ def add_data_option(parser):
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help="where train.en, train.de, val.en, val.de and test_2016_flickr.en, .de lie; without it, the embedded corpus",
+        help="where train, val and test_2016_flickr lie, each .en and .de; without it, the embedded corpus",
     )
 
 
@@ -28,7 +29,7 @@ def sentence_pairs(data: str | None, split: str, limit: int | None = None) -> Se
         limit: how many of the first pairs; None for all.
     """
     if data is None:
-        pairs = _embedded(split)
+        pairs = _embedded()[split]
     else:
         paths = [pathlib.Path(data, f"{FILES[split]}.{language}") for language in ("en", "de")]
         pairs = read_pairs(*paths)
@@ -48,10 +49,10 @@ def write_pairs(pairs: SentencePairs, stem):
 
 
 @functools.cache
-def _embedded(split):
-    begin = 0
-    for name, size in EMBEDDED_SIZES.items():
-        if name == split:
-            source, target = zip(*generate(sum(EMBEDDED_SIZES.values()))[begin : begin + size])
-            return SentencePairs(list(source), list(target), f"embedded corpus, {split}")
-        begin += size
+def _embedded():
+    pairs = iter(generate(sum(EMBEDDED_SIZES.values())))
+    splits = {}
+    for split, size in EMBEDDED_SIZES.items():
+        source, target = zip(*itertools.islice(pairs, size))
+        splits[split] = SentencePairs(list(source), list(target), f"embedded corpus, {split}")
+    return splits

@@ -2,16 +2,20 @@
 
     python -m benchmarks.training --data multi30k --opennmt opennmt/bin/python --json training.json
 
-Everybody trains the same model on the same text, cut into the same batches by the code of `keras-transformer train`, for
-one epoch after a warm-up. A target's tokens are those the loss counts: its subwords and its end token, no padding.
+Everybody trains the same model on the same text, cut into the same batches by the code of `keras-transformer train`,
+for one epoch after a warm-up. A target's tokens are those the loss counts: its subwords and its end token, no
+padding.
 
-| | |
-| --- | --- |
-| keras-transformer train | the command itself, with its input pipeline (`contenders/train_command.py`) |
-| stock Keras | the model of Keras' own layers, `compile` and `fit` (`contenders/stock_keras.py`) |
-| PyTorch | `nn.Transformer`, eager and compiled (`contenders/pytorch.py`) |
-| OpenNMT-tf | its own trainer, which makes batches of its own (`contenders/opennmt_tf.py`); it needs TensorFlow 2.12, so an environment of its own: `pip install OpenNMT-tf==2.32.0 'tensorflow==2.12.*'` |
-| matrix products | the step's matrix products alone: what no step can exceed (`contenders/matrix_products.py`) |
+    keras-transformer train     the command itself, with its input pipeline (contenders/train_command.py)
+    stock Keras                 the model of Keras' own layers, `compile` and `fit` (contenders/stock_keras.py)
+    PyTorch                     `nn.Transformer`, eager and compiled (contenders/pytorch.py)
+    OpenNMT-tf                  its own trainer, with batches of its own (contenders/opennmt_tf.py)
+    matrix products             the step's matrix products alone, what no step exceeds (contenders/matrix_products.py):
+                                one after another on all cores, or each core with its share of the rows
+
+OpenNMT-tf needs an environment of its own, of Python 3.11:
+
+    pip install OpenNMT-tf==2.32.0 'tensorflow==2.12.*' 'numpy<1.24' jax==0.4.13 jaxlib==0.4.13
 """
 
 import os
@@ -71,14 +75,6 @@ def main():
     )
     options = options_parser.parse_args()
     with tempfile.TemporaryDirectory() as path:
-        task = prepare(
-            path,
-            sentence_pairs(options.data, "train", options.pairs),
-            sentence_pairs(options.data, "valid", VALID_PAIRS),
-            vocab_size=VOCAB_SIZE,
-            sizes=SIZES,
-            tokens_per_batch=TOKENS_PER_BATCH,
-        )
         comparisons = []
         for precision in options.precision or ("float32", "bfloat16"):
             entered = contenders(path, precision, options.opennmt)
@@ -86,6 +82,17 @@ def main():
                 options_parser.error(f"--only {unknown.pop()}: none of {', '.join(entered)}")
             entered = {name: run for name, run in entered.items() if name in (options.only or entered)}
             comparisons.append(Comparison(f"training, {precision}", "target tokens/s", entered, OURS))
+        try:
+            task = prepare(
+                path,
+                sentence_pairs(options.data, "train", options.pairs),
+                sentence_pairs(options.data, "valid", VALID_PAIRS),
+                vocab_size=VOCAB_SIZE,
+                sizes=SIZES,
+                tokens_per_batch=TOKENS_PER_BATCH,
+            )
+        except ValueError as error:
+            options_parser.error(error)
         take_turns(comparisons, options.repeats)
         facts = task.facts
     if len(comparisons) > 1:

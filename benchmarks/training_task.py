@@ -30,7 +30,7 @@ class TrainingTask:
 
     @functools.cached_property
     def facts(self):
-        """`sizes` of the model, `vocab_size`, `tokens_per_batch`, `max_length`, `steps` of an epoch, and what it holds."""
+        """`sizes` of the model, `vocab_size`, `max_length`, `tokens_per_batch`, and the `steps` and tokens of an epoch."""
         return json.loads((self.path / "task.json").read_text())
 
     @functools.cached_property

@@ -87,9 +87,8 @@ def test_the_best_of_two_precisions_is_chosen_by_the_median_for_each_contender()
 
 
 def test_the_table_and_the_json_file_say_what_was_measured(tmp_path, capsys):
-    comparison = Comparison(
-        "speed", "tokens/s", {"ours": scripted(9000, 8000), "theirs": scripted(2.5, 3.5), "absent": left_out("no")}, "ours"
-    )
+    contenders = {"ours": scripted(9000, 8000), "theirs": scripted(2.5, 3.5), "absent": left_out("no")}
+    comparison = Comparison("speed", "tokens/s", contenders, "ours")
     take_turns([comparison], 2)
     publish(tmp_path / "speed.json", [comparison], pairs=7)
     table = capsys.readouterr().out

@@ -2,8 +2,8 @@
 
 Every product of a step is a plain `tf.matmul`, one after another, of operands that stand ready: projections of all
 positions (queries, keys and values of one input as one product), attention's two products, feed-forward networks, and
-logits of the real tokens; each once forward and twice backward, for the gradients of its two operands. With `--parts` the
-rows of a batch are shared out and the parts computed side by side, each by its share of the cores.
+logits of the real tokens; each once forward and twice backward, for the gradients of its two operands. With `--parts`
+the rows of a batch are shared out and the parts computed side by side, each by its share of the cores.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def share(count, parts):
 
 
 def seconds_of(plans, threads):
-    """The time until every plan, a list of functions, has been gone through by a thread of its own; the mean of RUNS."""
+    """The time until every plan, a list of functions, has been gone through by a thread; the mean of RUNS."""
 
     def go_through(plan):
         for operation in plan:

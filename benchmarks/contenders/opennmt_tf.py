@@ -1,8 +1,8 @@
 """OpenNMT-tf's own trainer with its automatic settings: the speed that its log gives for its second report.
 
-It reads the same subwords, and makes batches of as many tokens by itself. Its count of target tokens includes the end token,
-as ours does. What would make it another model is set otherwise: layers normalise after the sum, dropout is where the paper
-has it, and projections have no bias.
+It reads the same subwords, and makes batches of as many tokens by itself. Its count of target tokens includes the end
+token, as ours does. What would make it another model is set otherwise: layers normalise after the sum, dropout is
+where the paper has it, and projections have no bias.
 
 Run by the Python of an environment that has OpenNMT-tf.
 """

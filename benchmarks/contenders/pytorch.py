@@ -5,6 +5,7 @@ Dropout is where the paper has it: `nn.Transformer` would drop attention weights
 
 import argparse
 import json
+import os
 import time
 
 import torch
@@ -67,6 +68,7 @@ def main():
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     task = TrainingTask(options.task)
     facts = task.facts
     model = TorchTransformer(facts["vocab_size"], facts["max_length"], **facts["sizes"])

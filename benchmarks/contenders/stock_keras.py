@@ -1,7 +1,8 @@
 """The same model from Keras' own layers, with `compile` and `fit` as they come.
 
-What Keras has no layer for is written in the ordinary way: sinusoids are a constant that is added, and label smoothing is
-that of `CategoricalCrossentropy`, over one-hot labels, averaged over the real tokens. Attention gets its masks explicitly.
+What Keras has no layer for is written in the ordinary way: sinusoids are a constant that is added, and label
+smoothing is that of `CategoricalCrossentropy`, over one-hot labels, averaged over the real tokens. Attention gets its
+masks explicitly.
 """
 
 import argparse

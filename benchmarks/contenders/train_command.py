@@ -1,9 +1,9 @@
 """`keras-transformer train`, as a user runs it: the speed of its second epoch, by its own progress bar.
 
-The command learns the vocabulary, encodes the text and trains for two epochs. In the first it compiles all shapes, whatever
-order they come in. The second is timed from the line that announces it to the moment at which the bar shows its last step:
-with the input pipeline, without the validation and the checkpoint that follow. Both epochs hold every sentence once, so the
-second has the tokens that the task counted, in whatever order it comes.
+The command learns the vocabulary, encodes the text and trains for two epochs. In the first it compiles all shapes,
+whatever order they come in. The second is timed from the line that announces it to the moment at which the bar shows
+its last step: with the input pipeline, without the validation and the checkpoint that follow. Both epochs hold every
+sentence once, so the second has the tokens that the task counted, in whatever order it comes.
 """
 
 import argparse
