@@ -9,6 +9,7 @@ import os
 import time
 
 import torch
+import torch._dynamo.utils
 from torch import nn
 
 from benchmarks.processes import versions
@@ -62,6 +63,11 @@ def sinusoids(length, width):
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
 
+def num_graphs():
+    """How many graphs `torch.compile` has made so far."""
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task")
@@ -87,12 +93,18 @@ def main():
     for batch in task.warmup():
         step(batch)
     batches = task.batches
+    graphs = num_graphs()
     begin = time.perf_counter()
     for batch in batches:
         step(batch)
     seconds = time.perf_counter() - begin
-    parameters = sum(weights.numel() for weights in model.parameters())
-    print(json.dumps(task.report(seconds, versions("torch"), parameters=parameters)))
+    report = task.report(
+        seconds,
+        versions("torch"),
+        parameters=sum(weights.numel() for weights in model.parameters()),
+        graphs={"warm-up": graphs, "epoch": num_graphs() - graphs},
+    )
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from benchmarks.processes import versions
+from benchmarks.processes import last_words, versions
 from benchmarks.training_task import TrainingTask
 
 # In bold, as Keras writes it: 12/170
@@ -37,14 +37,19 @@ def epoch_seconds(said, epoch, steps):
     """
     begin = None
     current = 0
+    unread = ""
     for seconds, text in said:
-        for announced, step in PROGRESS.findall(text):
+        unread += text
+        for found in PROGRESS.finditer(unread):
+            announced, step = found.groups()
             if announced:
                 current = int(announced)
                 if current == epoch:
                     begin = seconds
             elif current == epoch and int(step) == steps:
                 return seconds - begin
+        # What came may end in the midst of a number.
+        unread = PROGRESS.split(unread)[-1]
     return None
 
 
@@ -60,10 +65,11 @@ def run_in_terminal(command):
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
-    text = ""
+    heard = ""
     try:
         while data := os.read(ours, 65536):
             text = data.decode(errors="replace")
+            heard += text
             yield time.perf_counter(), text
     except OSError as error:
         # How a terminal says that the other side is gone.
@@ -72,7 +78,7 @@ def run_in_terminal(command):
     finally:
         os.close(ours)
     if process.wait():
-        sys.exit(text.strip().splitlines()[-1] if text.strip() else f"exit status {process.returncode}")
+        sys.exit(last_words(heard) or f"exit status {process.returncode}")
 
 
 def main():
