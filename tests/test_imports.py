@@ -72,7 +72,7 @@ def test_absolute_and_relative_imports_are_both_read():
 
 @pytest.mark.parametrize("part, path", sorted(parts()), ids=lambda value: getattr(value, "stem", value))
 def test_tensorflow_stays_with_text_and_training(part, path):
-    if part in {"tokenizers", "translator", "attention_plot", "training", "export"}:
+    if part in {"cores", "tokenizers", "translator", "attention_plot", "training", "export"}:
         return
     imported = {
         name.split(".")[0]
