@@ -18,9 +18,6 @@ _TOKENS_PER_BATCH = 4096
 SEARCHES_AT_ONCE = 4
 # So texts are searched in two batches at least, but not in smaller ones than of so many.
 _TEXTS_WORTH_A_SEARCH = 16
-# Tokens by which the model's state grows during a search. Most sentences end long before their limit, and each step
-# goes through the whole state.
-_STATE_GROWTH = 16
 
 
 class Translator:
@@ -207,22 +204,14 @@ class Translator:
 
     def _search_ids(self, source, limits, n_best):
         max_length = tf.reduce_max(limits)
-        state = self.model.init_state(
-            source, self.decoding.beam_size, tf.minimum(max_length, _STATE_GROWTH)
-        )
-
-        def step(token_ids, parents, position, state):
-            state = tf.cond(
-                (position > 0) & (position % _STATE_GROWTH == 0),
-                lambda: self.model.grow_state(state, _STATE_GROWTH),
-                lambda: state,
-            )
-            return self.model.decode_step(token_ids, parents, position, state)
-
+        # Room for nothing, in a tensor whose shape is not known when the loop is traced.
+        state = self.model.init_state(source, self.decoding.beam_size, tf.minimum(max_length, 0))
+        step = functools.partial(self.model.decode_step, grow=True)
         arguments = dict(
             max_length=max_length,
             start_id=self.tokenizer.start_id,
             end_id=self.tokenizer.end_id,
+            drop_done=True,
         )
         if self.decoding.beam_size == 1:
             return greedy_search(step, state, limits, **arguments)

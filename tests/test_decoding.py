@@ -651,15 +651,23 @@ if keras.backend.backend() == "tensorflow":
         ]
     )
     def graph_search(tables, max_lengths, max_length):
+        return both_searches(tables, max_lengths, max_length)
+
+    @tf.function(input_signature=graph_search.input_signature)
+    def graph_search_that_drops(tables, max_lengths, max_length):
+        return both_searches(tables, max_lengths, max_length, drop_done=True)
+
+    def both_searches(tables, max_lengths, max_length, **options):
         tables = tf.ensure_shape(tables, (None, NUM_ROWS, 7))
-        options = dict(max_length=max_length, start_id=START, end_id=END)
+        options |= dict(max_length=max_length, start_id=START, end_id=END)
         beam = beam_search(
             step, initial_state(tables, 3), max_lengths, beam_size=3, n_best=2, **options
         )
         return beam, greedy_search(step, initial_state(tables, 1), max_lengths, **options)
 
-    @pytest.mark.parametrize("max_lengths", [[9, 4, 0, 2], [3], []])
-    def test_in_a_graph_batch_and_capacity_may_be_unknown(max_lengths):
+    @pytest.mark.parametrize("graph_search", [graph_search, graph_search_that_drops])
+    @pytest.mark.parametrize("max_lengths", [[9, 4, 0, 2], [3], [], list(range(40))])
+    def test_in_a_graph_batch_and_capacity_may_be_unknown(max_lengths, graph_search):
         tables = random_tables(59, len(max_lengths), 7)
         max_lengths = np.array(max_lengths, "int32")
         max_length = int(max_lengths.max(initial=0)) + 2
@@ -673,6 +681,34 @@ if keras.backend.backend() == "tensorflow":
         expected = greedy_search(step, initial_state(tables, 1), max_lengths, **options)
         for sentences, expected_sentences in zip(as_lists(greedy), as_lists(expected)):
             assert_same_sentences(sentences, expected_sentences)
+
+    @pytest.mark.parametrize("beam_size", [1, 3])
+    def test_sentences_that_are_done_leave_the_batch(beam_size):
+        # Each costs as many steps as it needs alone, and what waits until an eighth is done.
+        tables = random_tables(67, 32, 5)
+
+        def num_rows(rows, drop_done):
+            counts = []
+
+            def counting_step(token_ids, parents, position, state):
+                counts.append(len(token_ids))
+                return step(token_ids, parents, position, state)
+
+            options = dict(max_length=40, start_id=START, end_id=END, drop_done=drop_done)
+            state = initial_state(tables[rows], beam_size)
+            max_lengths = [40] * len(tables[rows])
+            if beam_size == 1:
+                greedy_search(counting_step, state, max_lengths, **options)
+            else:
+                beam_search(counting_step, state, max_lengths, beam_size=beam_size, **options)
+            return counts
+
+        alone = [len(num_rows(slice(i, i + 1), drop_done=False)) for i in range(32)]
+        needed = [sum(steps > position for steps in alone) for position in range(max(alone))]
+        assert num_rows(slice(None), drop_done=False) == [32] * max(alone)
+        dropping = num_rows(slice(None), drop_done=True)
+        assert all(n <= have and 7 * have < 8 * max(n, 1) + 7 for n, have in zip(needed, dropping))
+        assert dropping[-1] < 8
 
     def test_the_graph_holds_no_operation_of_xla():
         graph = graph_search.get_concrete_function().graph.as_graph_def()

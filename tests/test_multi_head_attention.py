@@ -192,6 +192,21 @@ def test_every_argument_may_be_symbolic():
 
 
 @pytest.mark.parametrize("positions_at_once", [1, 2])
+def test_attention_from_a_cache_that_grows_equals_one_call(positions_at_once):
+    query = random(BATCH, 6, D_MODEL, seed=4)
+    layer = attention_of(query, query, value_dim=3, use_bias=True)
+    whole = numpy(layer(query, query, use_causal_mask=True))
+    cache = layer.init_cache(BATCH, max_length=0)
+    for end in range(positions_at_once, 7, positions_at_once):
+        rows = slice(end - positions_at_once, end)
+        cache = layer.write_cache(cache, query[:, rows])
+        assert [tensor.shape[2] for tensor in cache] == [end, end]
+        mask = np.tril(np.ones((6, 6), bool))[rows, :end]
+        output = layer.attend(ops.convert_to_tensor(query[:, rows]), cache, mask)
+        np.testing.assert_allclose(numpy(output), whole[:, rows], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("positions_at_once", [1, 2])
 def test_attention_from_a_cache_equals_one_call(positions_at_once):
     length = 6
     query = random(BATCH, length, D_MODEL, seed=4)

@@ -61,25 +61,19 @@ def random_parents(generator, position, beam_size):
     return generator.integers(0, beam_size, size=(len(SOURCE), beam_size))
 
 
-def decode_steps(model, beam_size, room=6, seed=0):
-    """Random tokens and parents: the logits of each step, and each hypothesis' tokens so far.
-
-    The state has `room` for so many tokens, and is given as much again where it is full.
-    """
+def decode_steps(model, beam_size, seed=0, grow=False):
+    """Random tokens and parents: the logits of each step, and each hypothesis' tokens so far."""
     batch, length = len(SOURCE), 6
     generator = np.random.default_rng(seed)
-    state = model.init_state(SOURCE, beam_size, room)
+    state = model.init_state(SOURCE, beam_size, 0 if grow else length)
     prefixes = np.zeros((batch, beam_size, 0), int)
     for position in range(length):
         token_ids = generator.integers(1, 11, size=(batch, beam_size)).astype("int32")
         parents = random_parents(generator, position, beam_size).astype("int32")
         prefixes = np.take_along_axis(prefixes, parents[:, :, None], axis=1)
         prefixes = np.concatenate([prefixes, token_ids[:, :, None]], axis=2)
-        if position and position % room == 0:
-            state = model.grow_state(state, room)
-        logits, state = model.decode_step(
-            ops.convert_to_tensor(token_ids), ops.convert_to_tensor(parents), position, state
-        )
+        token_ids, parents = ops.convert_to_tensor(token_ids), ops.convert_to_tensor(parents)
+        logits, state = model.decode_step(token_ids, parents, position, state, grow)
         yield ops.convert_to_numpy(logits), prefixes
 
 
@@ -106,9 +100,9 @@ def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(varian
     assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3)
 
 
-@two_variants
-def test_a_state_may_grow_between_steps(variant):
-    assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3, room=2)
+@all_variants
+def test_a_state_may_grow_with_each_step(variant):
+    assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3, grow=True)
 
 
 @two_variants

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 
-from keras_transformer import translator as translator_module
 from keras_transformer.config import ConfigError, DecodingConfig
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.tokenizers import load_tokenizer
@@ -169,18 +168,6 @@ def test_a_translation_has_at_most_max_extra_tokens_more_than_its_source(tiny_mo
         expected = texts_of(greedy, ids)
         assert limited(sources) == expected
         assert expected != greedy(sources)
-
-
-@pytest.mark.parametrize("growth", [1, 1000])
-def test_how_the_state_grows_changes_nothing(tiny_model_dir, translator, monkeypatch, growth):
-    monkeypatch.setattr(translator_module, "_STATE_GROWTH", growth)
-    other = Translator.load(tiny_model_dir)
-    texts = mixed_texts()[-60:]
-    found, expected = other.n_best(texts, 1), translator.n_best(texts, 1)
-    assert [row[0][0] for row in found] == [row[0][0] for row in expected]
-    np.testing.assert_allclose(
-        [row[0][1] for row in found], [row[0][1] for row in expected], rtol=1e-5, atol=1e-6
-    )
 
 
 def test_num_tokens_counts_the_end_token_and_what_will_be_cut(translator):

@@ -5,7 +5,9 @@ import math
 import numpy as np
 from keras import ops
 
+from ..shapes import reshape
 from .hypotheses import Hypotheses, check_search_arguments, continuations, select
+from .live_rows import drop_done_rows, note, store
 
 IMPOSSIBLE = -float("inf")
 
@@ -21,6 +23,7 @@ def beam_search(
     beam_size=4,
     length_penalty=0.6,
     n_best=1,
+    drop_done=False,
 ):
     """Looks for the sentences with the highest log P / ((5 + length) / 6) ** length_penalty.
 
@@ -44,6 +47,8 @@ def beam_search(
         length_penalty: float, 0 or more. At 0 the plain log probability ranks the sentences; the
             higher, the better longer ones stand.
         n_best: int, how many sentences to return, at most `beam_size`.
+        drop_done: bool, whether sentences that are done leave the batch, so that they cost nothing
+            any more. Shapes must be able to change in a loop: TensorFlow, with an unknown batch.
 
     Returns:
         `Hypotheses`.
@@ -81,24 +86,25 @@ def beam_search(
 
     # A hypothesis is dead when its log probability is -inf, and so is all that continues it. When
     # all of a sentence's are dead, nothing reaches its finished ones any more: it is done.
-    def any_live(position, links, log_probs, history, scores, ends, state):
-        return ops.any(log_probs > IMPOSSIBLE)
+    def any_live(position, history, results, live):
+        return ops.any(live["log_probs"] > IMPOSSIBLE)
 
-    # links: the parent and the token of every live hypothesis, (batch, beam_size, 2).
     # history: the links of every step, (max_length + 1, batch, beam_size, 2). The last row stays
     # unused: it gives a compiler a row to read where max_length is 0.
-    # scores, ends: of the n_best finished; an end is (length, parent, token), (batch, n_best, 3).
-    def extend(position, links, log_probs, history, scores, ends, state):
-        logits, state = step(links[..., 1], links[..., 0], position, state)
-        log_probs, token_ids = continuations(log_probs, logits, 2 * beam_size)
+    # results: what was found for all sentences; those in live["rows"] have theirs in live["found"].
+    def extend(position, history, results, live):
+        scores, ends = live["found"]
+        links = live["links"]
+        logits, state = step(links[..., 1], links[..., 0], position, live["state"])
+        log_probs, token_ids = continuations(live["log_probs"], logits, 2 * beam_size)
         k = token_ids.shape[-1]
-        flat_shape = (batch, beam_size * k)
-        log_probs, indices = ops.top_k(ops.reshape(log_probs, flat_shape), beam_size * min(2, k))
+        flat_shape = (ops.shape(log_probs)[0], beam_size * k)
+        log_probs, indices = ops.top_k(reshape(log_probs, flat_shape), beam_size * min(2, k))
         parents = ops.cast(indices // k, "int32")
-        token_ids = select(ops.reshape(token_ids, flat_shape), indices)
+        token_ids = select(reshape(token_ids, flat_shape), indices)
 
         length = position + 1
-        ended = (token_ids == end_id) | (length >= max_lengths)
+        ended = (token_ids == end_id) | (length >= live["max_lengths"])
         new_scores = ops.where(ended, log_probs / penalty(length), IMPOSSIBLE)
         new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
         # top_k takes the first of equals, so what finished earlier stands first.
@@ -107,29 +113,45 @@ def beam_search(
 
         log_probs, kept = ops.top_k(ops.where(ended, IMPOSSIBLE, log_probs), beam_size)
         links = select(ops.stack([parents, token_ids], axis=-1), kept)
-        history = ops.scatter_update(history, ops.reshape(position, (1, 1)), links[None])
+        history = note(history, position, live["rows"], links)
 
         # log P only falls, and no length divides it by more than the maximum length does.
-        attainable = log_probs[:, :1] / penalty(max_lengths)
+        attainable = log_probs[:, :1] / penalty(live["max_lengths"])
         log_probs = ops.where(scores[:, -1:] >= attainable, IMPOSSIBLE, log_probs)
-        return length, links, log_probs, history, scores, ends, state
+        live = {
+            **live,
+            "found": (scores, ends),
+            "links": links,
+            "log_probs": log_probs,
+            "state": state,
+        }
+        if drop_done:
+            is_live = ops.any(log_probs > IMPOSSIBLE, axis=-1)
+            results, live = drop_done_rows(is_live, results, live)
+        return length, history, results, live
 
     identity = ops.broadcast_to(ops.arange(beam_size, dtype="int32"), (batch, beam_size))
     start_ids = ops.full((batch, beam_size), start_id, "int32")
     first_alone = np.where(np.arange(beam_size) == 0, 0.0, IMPOSSIBLE).astype("float32")
-    num_steps, _, _, history, scores, ends, _ = ops.while_loop(
-        any_live,
-        extend,
-        (
-            ops.zeros((), "int32"),
-            ops.stack([identity, start_ids], axis=-1),
-            ops.where(max_lengths > 0, first_alone, IMPOSSIBLE),
-            ops.zeros((max_length + 1, batch, beam_size, 2), "int32"),
-            ops.where(max_lengths > 0, IMPOSSIBLE, first_alone[:n_best]),
-            ops.zeros((batch, n_best, 3), "int32"),
-            state,
-        ),
+    results = (
+        ops.where(max_lengths > 0, IMPOSSIBLE, first_alone[:n_best]),
+        # An end is (length, parent, token).
+        ops.zeros((batch, n_best, 3), "int32"),
     )
+    live = {
+        "rows": ops.arange(batch, dtype="int32"),
+        "max_lengths": max_lengths,
+        "found": results,
+        # The parent and the token of every live hypothesis.
+        "links": ops.stack([identity, start_ids], axis=-1),
+        "log_probs": ops.where(max_lengths > 0, first_alone, IMPOSSIBLE),
+        "state": state,
+    }
+    history = ops.zeros((max_length + 1, batch, beam_size, 2), "int32")
+    num_steps, history, results, live = ops.while_loop(
+        any_live, extend, (ops.zeros((), "int32"), history, results, live)
+    )
+    scores, ends = store(results, live["rows"], live["found"])
     token_ids = _read_back(history, num_steps, ends, max_length)
     return Hypotheses(token_ids, ends[..., 0], scores)
 

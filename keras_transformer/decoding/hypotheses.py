@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from ..shapes import reshape
+
 
 class Hypotheses(NamedTuple):
     """The sentences that a search found, the best first.
@@ -43,12 +45,11 @@ def continuations(log_probs, logits, k):
             "the logits of step must have a static last dimension (vocab_size), "
             f"received the shape {tuple(logits.shape)}"
         )
-    logits = ops.reshape(ops.cast(logits, "float32"), (*ops.shape(log_probs), vocab_size))
+    logits = reshape(ops.cast(logits, "float32"), (*ops.shape(log_probs), vocab_size))
     top_logits, token_ids = _top_k(logits, min(k, vocab_size))
-    # The log softmax of these few alone. The largest logit is at hand to keep exp in range.
-    largest = top_logits[..., :1]
-    log_sum = ops.log(ops.sum(ops.exp(logits - largest), axis=-1, keepdims=True))
-    continued = log_probs[..., None] + (top_logits - largest - log_sum)
+    # The log softmax of these few alone: the best one's from its probability, the others' by their distance to it.
+    most_probable = ops.take_along_axis(ops.softmax(logits), token_ids[..., :1], axis=-1)
+    continued = log_probs[..., None] + (top_logits - top_logits[..., :1] + ops.log(most_probable))
     # Where all logits of a row are -inf this is not a number, for which the comparison is false.
     continued = ops.where(continued > -float("inf"), continued, -float("inf"))
     return continued, token_ids
@@ -68,15 +69,15 @@ def _top_k(logits, k):
     if num_groups + k * size > vocab_size // 2:
         top_logits, token_ids = ops.top_k(logits, k)
         return top_logits, ops.cast(token_ids, "int32")
-    groups = ops.reshape(logits, (batch * beam_size, num_groups, size))
+    groups = reshape(logits, (batch * beam_size, num_groups, size))
     _, chosen = ops.top_k(ops.max(groups, axis=-1), k)
     chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)
-    kept = ops.reshape(select(groups, chosen), (batch * beam_size, k * size))
+    kept = reshape(select(groups, chosen), (batch * beam_size, k * size))
     top_logits, indices = ops.top_k(kept, k)
     indices = ops.cast(indices, "int32")
     token_ids = select(chosen, indices // size) * size + indices % size
     shape = (batch, beam_size, k)
-    return ops.reshape(top_logits, shape), ops.reshape(token_ids, shape)
+    return reshape(top_logits, shape), reshape(token_ids, shape)
 
 
 def select(values, indices):
@@ -85,7 +86,7 @@ def select(values, indices):
     rows = ops.arange(batch, dtype="int32")[:, None] * n + indices
     selected = ops.take(ops.reshape(values, (-1, *values.shape[2:])), rows, axis=0)
     # JAX returns an empty `values` as it is, whatever the indices.
-    return ops.reshape(selected, (*ops.shape(indices), *values.shape[2:]))
+    return reshape(selected, (*ops.shape(indices), *values.shape[2:]))
 
 
 def check_search_arguments(max_lengths, max_length, start_id, end_id):

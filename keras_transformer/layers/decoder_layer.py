@@ -119,7 +119,7 @@ class DecoderLayer(TransformerLayer):
         Args:
             target: (batch, n, d_model): the next position or, in a beam search, that of n hypotheses.
             cache: from `init_cache` or the step before.
-            position: int scalar, where in the cache the n entries go.
+            position: int scalar, where in the cache the n entries go; None: after its end, and it gets longer.
             mask: bool, broadcast to (batch, n, max_length), True = attend: the written entries that each may see, of
                 its neighborhood alone where the layer has one.
             source_cache: from `project_source`.

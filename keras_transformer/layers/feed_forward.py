@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from ..shapes import reshape
 from .dropout import Dropout
 
 
@@ -52,7 +53,7 @@ class FeedForward(keras.layers.Layer):
         # As rows of a matrix, where TensorFlow joins product, bias and activation into one operation.
         rows = ops.reshape(inputs, (-1, ops.shape(inputs)[-1]))
         outputs = self.output_dense(self.hidden_dropout(self.hidden_dense(rows), training=training))
-        return ops.reshape(outputs, ops.shape(inputs))
+        return reshape(outputs, ops.shape(inputs))
 
     def compute_output_shape(self, input_shape):
         return input_shape

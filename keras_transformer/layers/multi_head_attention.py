@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from ..masks import causal_mask, combine, neighborhood_mask
+from ..shapes import reshape
 from .blocks import block_sizes, cut
 from .dropout import Dropout
 
@@ -178,8 +179,10 @@ class MultiHeadAttention(keras.layers.Layer):
             return cut(sequence, num_blocks, block_length, before=1, after=after)
 
         (queries,) = self._project(cut(query, num_blocks, block_length), self.query_dense)
-        (keys,) = self._split_heads(windows(self.key_dense(value if key is None else key)))
-        (values,) = self._split_heads(windows(self.value_dense(value)))
+        keys = windows(self.key_dense(value if key is None else key))
+        values = windows(self.value_dense(value))
+        lengths = ops.shape(keys)[:2]
+        (keys,), (values,) = self._split_heads(keys, *lengths), self._split_heads(values, *lengths)
         # What is beyond the ends is masked.
         mask = combine(ops.ones((batch, length), dtype="bool"), mask)
         mask = ops.swapaxes(windows(ops.expand_dims(mask, -1)), 1, 2)
@@ -219,24 +222,36 @@ class MultiHeadAttention(keras.layers.Layer):
         values = ops.zeros((*shape, self._value_dim), dtype=self.compute_dtype)
         return keys, values
 
-    def write_cache(self, cache, value, position):
-        """The cache with the keys and values of `value` (batch, n, width) at `position` and after it."""
-        return tuple(_write(old, new, position) for old, new in zip(cache, self.project_key_value(value)))
+    def write_cache(self, cache, value, position=None):
+        """The cache with the keys and values of `value` (batch, n, width) at `position` and after it.
+
+        Without a position they come after its end, and the cache gets longer.
+        """
+        # For few positions one product is no faster than two: it would copy both kernels into one.
+        new = *self._project(value, self.key_dense), *self._project(value, self.value_dense)
+        if position is None:
+            return tuple(ops.concatenate(entries, axis=2) for entries in zip(cache, new))
+        return tuple(_write(*entries, position) for entries in zip(cache, new))
 
     def _project(self, inputs, *projections):
         """What each of several projections makes of the same inputs: (batch, num_heads, length, width) of each."""
+        batch, length, width = ops.shape(inputs)
+        # Rows of a matrix: a product of more dimensions costs TensorFlow a dozen small operations more.
+        rows = ops.reshape(inputs, (-1, width))
         widths = {projection.units for projection in projections}
         if len(widths) > 1 or any(projection.quantization_mode for projection in projections):
-            return [self._split_heads(projection(inputs))[0] for projection in projections]
-        # One product for all of them.
-        projected = ops.matmul(inputs, ops.concatenate([dense.kernel for dense in projections], axis=-1))
+            return [self._split_heads(projection(rows), batch, length)[0] for projection in projections]
+        # One product for all of them. A step is no call of this layer, so Keras does not cast for it.
+        kernels = ops.concatenate([dense.kernel for dense in projections], axis=-1)
+        projected = ops.matmul(rows, ops.cast(kernels, rows.dtype))
         if self.use_bias:
-            projected = ops.add(projected, ops.concatenate([dense.bias for dense in projections]))
-        return self._split_heads(projected, len(projections))
+            biases = ops.concatenate([dense.bias for dense in projections])
+            projected = ops.add(projected, ops.cast(biases, rows.dtype))
+        return self._split_heads(projected, batch, length, len(projections))
 
-    def _split_heads(self, projected, count=1):
-        batch, length, width = ops.shape(projected)
-        heads = ops.reshape(projected, (batch, length, count, self.num_heads, width // (count * self.num_heads)))
+    def _split_heads(self, projected, batch, length, count=1):
+        width = projected.shape[-1] // (count * self.num_heads)
+        heads = reshape(projected, (batch, length, count, self.num_heads, width))
         return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)))
 
     def _weights(self, queries, keys, mask):
@@ -256,7 +271,8 @@ class MultiHeadAttention(keras.layers.Layer):
         weights = self.attention_dropout(weights, training=training)
         heads = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
         batch, length, _, _ = ops.shape(heads)
-        return self.output_dense(ops.reshape(heads, (batch, length, self.num_heads * self._value_dim)))
+        output = self.output_dense(ops.reshape(heads, (-1, self.num_heads * self._value_dim)))
+        return reshape(output, (batch, length, self.output_dense.units))
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         return query_shape

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from ..masks import padding_mask
+from ..shapes import reshape
 from .dropout import Dropout
 
 
@@ -80,9 +81,10 @@ class PositionalEmbedding(keras.layers.Layer):
 
     def call(self, inputs, positions=None, reverse=False, training=None):
         if reverse:
-            inputs = ops.cast(inputs, self.compute_dtype)
+            rows = ops.reshape(ops.cast(inputs, self.compute_dtype), (-1, self.d_model))
             table = ops.cast(self.token_table, self.compute_dtype)
-            return ops.cast(ops.matmul(inputs, ops.transpose(table)), "float32")
+            logits = ops.cast(ops.matmul(rows, ops.transpose(table)), "float32")
+            return reshape(logits, (*ops.shape(inputs)[:-1], self.vocab_size))
         if positions is None:
             length = ops.shape(inputs)[1]
             if self.positions == "learned" and isinstance(length, int) and length > self.max_length:
@@ -101,7 +103,7 @@ class PositionalEmbedding(keras.layers.Layer):
         exponents = ops.arange(0, self.d_model, 2, dtype="float32") / self.d_model
         angles = ops.cast(positions, "float32")[..., None] * ops.power(10000.0, -exponents)
         interleaved = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
-        return ops.reshape(interleaved, (*ops.shape(angles)[:-1], self.d_model))
+        return reshape(interleaved, (*ops.shape(angles)[:-1], self.d_model))
 
     def compute_mask(self, inputs, previous_mask=None):
         return padding_mask(inputs) if len(inputs.shape) == 2 else previous_mask

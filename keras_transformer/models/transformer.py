@@ -110,7 +110,7 @@ class Transformer(keras.Model):
         Args:
             source: int (batch, source length).
             beam_size: int, hypotheses that live at once; 1 for greedy search.
-            max_length: int or int scalar, most tokens that will be decoded.
+            max_length: int or int scalar, for how many tokens there is room; 0 where every step makes its own.
 
         Returns:
             A nest of tensors.
@@ -125,25 +125,7 @@ class Transformer(keras.Model):
             "source_mask": source_mask,
         }
 
-    def grow_state(self, state, num_tokens):
-        """The state with room for `num_tokens` more, where shapes may change between two steps."""
-
-        def grow(tensor, size):
-            batch_size, rows, _, *width = ops.shape(tensor)
-            room = ops.zeros((batch_size, rows, size, *width), dtype=tensor.dtype)
-            return ops.concatenate([tensor, room], axis=2)
-
-        beam_size = state["ancestors"].shape[1]
-        return {
-            **state,
-            "ancestors": grow(state["ancestors"], num_tokens),
-            "caches": [
-                tuple(grow(tensor, num_tokens * beam_size) for tensor in cache)
-                for cache in state["caches"]
-            ],
-        }
-
-    def decode_step(self, token_ids, parents, position, state):
+    def decode_step(self, token_ids, parents, position, state, grow=False):
         """Decodes one more token of every hypothesis: the step function of `keras_transformer.decoding`.
 
         Nothing is copied when hypotheses are reordered: a cache keeps the entries of all of them, and each
@@ -154,20 +136,27 @@ class Transformer(keras.Model):
             parents: int (batch, beam_size), which hypothesis of the step before each one continues.
             position: int scalar, the position of `token_ids`.
             state: from `init_state` or the step before.
+            grow: whether the state gets room for these tokens, where shapes may change from step to step; it never
+                holds more than there is then.
 
         Returns:
             float32 logits (batch, beam_size, target_vocab_size) and the state.
         """
-        beam_size = token_ids.shape[1]
-        max_length = ops.shape(state["ancestors"])[2]
-        ancestors = ops.take_along_axis(state["ancestors"], parents[:, :, None], axis=1)
-        is_newest = ops.equal(ops.arange(max_length, dtype="int32"), position)
-        itself = ops.arange(beam_size, dtype="int32")
-        ancestors = ops.where(is_newest[None, None, :], itself[None, :, None], ancestors)
+        batch_size, beam_size, max_length = ops.shape(state["ancestors"])
+        rows = ops.arange(batch_size, dtype="int32")[:, None] * beam_size + parents
+        ancestors = ops.reshape(state["ancestors"], (batch_size * beam_size, max_length))
+        ancestors = ops.take(ancestors, rows, axis=0)
+        itself = ops.arange(beam_size, dtype="int32")[None, :, None]
+        if grow:
+            itself = ops.broadcast_to(itself, (batch_size, beam_size, 1))
+            ancestors = ops.concatenate([ancestors, itself], axis=2)
+        else:
+            is_newest = ops.equal(ops.arange(max_length, dtype="int32"), position)
+            ancestors = ops.where(is_newest, itself, ancestors)
         decoded, caches = self.decoder.step(
             self.target_embedding(token_ids, positions=ops.reshape(position, (1, 1))),
             state["caches"],
-            position * beam_size,
+            None if grow else position * beam_size,
             ancestor_mask(ancestors, position, beam_size, self.config.neighborhood),
             state["source_caches"],
             state["source_mask"],
