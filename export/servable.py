@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from .versions import PROBES, publishing, version_path
+from .warmup import write_warmup_requests
 
 
 class Servable(tf.Module):
@@ -31,7 +32,8 @@ class Servable(tf.Module):
 def export_servable(translator, output, version=None):
     """Writes `output/<version>/`, a SavedModel from `text` (string, (batch,)) to `text` and `score`.
 
-    The folder appears under its number when it is complete and has translated as the translator does.
+    The folder appears under its number when it is complete and has translated as the translator does. It also holds
+    the requests by which TensorFlow Serving warms up.
 
     Args:
         translator: a `Translator`.
@@ -52,6 +54,7 @@ def export_servable(translator, output, version=None):
             str(temporary),
             signatures={"serving_default": servable.translate.get_concrete_function()},
         )
+        write_warmup_requests(temporary)
         _verify(temporary, translator)
     return path
 

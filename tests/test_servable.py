@@ -11,10 +11,15 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis.model_pb2 import ModelSpec
+from tensorflow_serving.apis.predict_pb2 import PredictRequest
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
+from keras_transformer import translator as translator_module
 from keras_transformer.config import ConfigError, DecodingConfig
 from keras_transformer.export import servable
 from keras_transformer.export.servable import export_servable
+from keras_transformer.export.warmup import REQUESTS
 from keras_transformer.translator import Translator
 
 ORDINARY = [source.encode() for source, _ in sentence_pairs()[::6]]
@@ -73,6 +78,17 @@ translate = SavedModel(sys.argv[1])
 """,
     check="assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules",
 )
+
+# Says in its log before which request it stands.
+WATCHED_PROCESS = """
+import ast, os, sys
+sys.path.insert(0, sys.argv[2] + "/tests")
+from c_api import SavedModel
+translate = SavedModel(sys.argv[1])
+for texts in ast.literal_eval(sys.stdin.read()):
+    os.write(2, b"A request:\\n")
+    translate(texts)
+"""
 
 CHECKOUT = str(pathlib.Path(__file__).resolve().parent.parent)
 
@@ -207,6 +223,66 @@ def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, ot
         ops = {node.op for node in nodes} - {each.signature.name for each in graph.library.function}
         assert ops - set(dir(tf.raw_ops)) == tokenizer_ops
         assert not {op for op in ops if op.startswith("Xla") or "PyFunc" in op}
+
+
+def read_warmup_requests(path):
+    """The requests as TensorFlow Serving's own messages, and the texts of each."""
+    records = tf.data.TFRecordDataset(str(path / "assets.extra" / "tf_serving_warmup_requests"))
+    logs = [PredictionLog.FromString(record) for record in records.as_numpy_iterator()]
+    return logs, [tf.make_ndarray(log.predict_log.request.inputs["text"]).tolist() for log in logs]
+
+
+def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_model):
+    logs, _ = read_warmup_requests(saved_model)
+    assert logs == [
+        PredictionLog(
+            predict_log=PredictLog(
+                request=PredictRequest(
+                    model_spec=ModelSpec(signature_name="serving_default"),
+                    inputs={"text": tf.make_tensor_proto(texts)},
+                )
+            )
+        )
+        for texts in REQUESTS
+    ]
+    for request in (log.predict_log.request for log in logs):
+        signature = read_meta_graph(saved_model).signature_def[request.model_spec.signature_name]
+        assert {name: tensor.dtype for name, tensor in request.inputs.items()} == {
+            name: info.dtype for name, info in signature.inputs.items()
+        }
+
+
+def test_every_warm_up_request_is_answered(translator, saved_model, other_translator, other_saved_model):
+    for each, path in ((translator, saved_model), (other_translator, other_saved_model)):
+        _, requests = read_warmup_requests(path)
+        expected = [[row[0] for row in each.n_best(texts, 1)] for texts in requests]
+        assert [len(rows) for rows in expected] == [1, 1, 32, 1]
+        assert_same(run_session(path, requests), expected)
+
+
+def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(translator, other_translator):
+    sizes = [len(texts) for texts in REQUESTS]
+    assert min(sizes) == 1 and max(sizes) >= 2 * translator_module._TEXTS_WORTH_A_SEARCH
+    for each in (translator, other_translator):
+        lengths = [each.num_tokens(texts).max() for texts in REQUESTS]
+        assert min(lengths) == 1 and max(lengths) > translator_module._STATE_GROWTH
+
+
+def test_after_the_warm_up_requests_no_graph_is_optimized_any_more(saved_model):
+    _, requests = read_warmup_requests(saved_model)
+    watched = requests + [ORDINARY[:1], MIXED, ORDINARY * 6, []]
+    finished = subprocess.run(
+        [sys.executable, "-c", WATCHED_PROCESS, str(saved_model), CHECKOUT],
+        input=repr(watched),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "meta_optimizer=1"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    _, *logs = finished.stderr.split("A request:")
+    optimized = [log.count("Starting optimization") for log in logs]
+    assert len(optimized) == len(watched)
+    assert any(optimized[: len(requests)]) and not any(optimized[len(requests) :])
 
 
 def read_meta_graph(path):

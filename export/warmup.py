@@ -1,0 +1,71 @@
+"""Requests that TensorFlow Serving answers while it loads a SavedModel, so that no user waits for the first answer."""
+
+import pathlib
+
+import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+_SENTENCES = [
+    "A dog runs.",
+    "Two children are playing in front of an old house.",
+    "The train to the coast leaves at 7:45, if it leaves at all.",
+    "Why?",
+    "My sister painted the kitchen while it rained.",
+    "Nobody in the village remembered who had built the bridge, or when.",
+    "He buys bread, cheese and apples.",
+    "On Sundays the library stays closed.",
+]
+# Every way through the search: few texts are one batch, 32 are two side by side; a long one makes the state grow.
+REQUESTS = [_SENTENCES[:1], [""], _SENTENCES * 4, [" ".join(_SENTENCES)]]
+
+# As much of TensorFlow Serving's messages as a request takes. In a file the numbers count, not the names, and the
+# entries of a map are messages as any others. The tests read all this with the package tensorflow-serving-api.
+_PROTO = """
+name: "keras_transformer/export/warmup.proto"
+package: "keras_transformer.export"
+dependency: "tensorflow/core/framework/tensor.proto"
+message_type {
+  name: "ModelSpec"
+  field { name: "signature_name" number: 3 label: LABEL_OPTIONAL type: TYPE_STRING }
+}
+message_type {
+  name: "Input"
+  field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+  field { name: "value" number: 2 label: LABEL_OPTIONAL type_name: ".tensorflow.TensorProto" }
+}
+message_type {
+  name: "PredictRequest"
+  field { name: "model_spec" number: 1 label: LABEL_OPTIONAL type_name: "ModelSpec" }
+  field { name: "inputs" number: 2 label: LABEL_REPEATED type_name: "Input" }
+}
+message_type {
+  name: "PredictLog"
+  field { name: "request" number: 1 label: LABEL_OPTIONAL type_name: "PredictRequest" }
+}
+message_type {
+  name: "PredictionLog"
+  field { name: "predict_log" number: 6 label: LABEL_OPTIONAL type_name: "PredictLog" }
+}
+"""
+_FILE = text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto())
+descriptor_pool.Default().AddSerializedFile(_FILE.SerializeToString())
+_PredictionLog = message_factory.GetMessageClass(
+    descriptor_pool.Default().FindMessageTypeByName(f"{_FILE.package}.PredictionLog")
+)
+
+
+def write_warmup_requests(saved_model):
+    """Writes `REQUESTS` to where TensorFlow Serving looks for them.
+
+    Args:
+        saved_model: the folder of a SavedModel whose signature `serving_default` takes `text`.
+    """
+    path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
+    path.parent.mkdir()
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for texts in REQUESTS:
+            request = {
+                "model_spec": {"signature_name": "serving_default"},
+                "inputs": [{"key": "text", "value": tf.make_tensor_proto(texts, tf.string)}],
+            }
+            writer.write(_PredictionLog(predict_log={"request": request}).SerializeToString())
