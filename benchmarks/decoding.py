@@ -101,19 +101,18 @@ def in_milliseconds(report):
 
 
 def agreement_lines(found):
-    yield (
-        f"{found['equal']:,} of {found['sentences']:,} translations of {OURS} and {THEIRS} are equal; "
-        f"where they are, log probabilities differ by {found['score_difference']:.1e} at most"
-    )
+    yield f"{found['equal']:,} of {found['sentences']:,} translations of {OURS} and {THEIRS} are equal"
+    if found["equal"]:
+        yield f"    their log probabilities differ by {found['score_difference']:.1e} at most"
     for ours, theirs in found["others"]:
         yield f"    another translation: log probability {ours:.4f} against {theirs:.4f}"
 
 
-def bleu_lines(comparison):
-    """BLEU of those who translated the whole text."""
-    for name, reports in comparison.reports.items():
-        if "bleu" in reports[-1]:
-            yield f"BLEU {reports[-1]['bleu']:.2f}: {name}"
+def bleu_lines(comparison, num_sentences):
+    """BLEU of those who translated the whole text with trained weights."""
+    for name, (report, *_) in comparison.reports.items():
+        if "bleu" in report and report["sentences"] == num_sentences:
+            yield f"BLEU {report['bleu']:.2f}: {comparison.title}: {name}"
 
 
 def main():
@@ -150,8 +149,8 @@ def main():
     publish(options.json, tables, data=data, sentences=len(pairs), **settings, agreement=found)
     print()
     for table in tables:
-        if "batch 1" not in table.title.split(", "):
-            print(table.title, *bleu_lines(table), sep="\n    ")
+        for line in bleu_lines(table, len(pairs)):
+            print(line)
     if found:
         print(*agreement_lines(found), sep="\n")
 

@@ -8,7 +8,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import json
-import math
 import pathlib
 import statistics
 import time
@@ -38,7 +37,7 @@ class DecodingTask:
 
     @functools.cached_property
     def facts(self):
-        """`sources`, `references`, `num_steps` of every request, and the model's `sizes`, `vocab_size`, `max_length`."""
+        """`sources`, `references`, each request's `num_steps`; the model's `sizes`, `vocab_size`, `max_length`."""
         return json.loads((self.path / "task.json").read_text(encoding="utf-8"))
 
     @property
@@ -203,14 +202,14 @@ def agreement(ours, theirs):
         ours, theirs: `[translation, score]` of every sentence; scores are log probabilities.
 
     Returns:
-        A dict: `sentences`; `equal`, how many translations are; `score_difference`, the largest where they are;
-        `others`, where they are not: `[our score, their score]` of each.
+        A dict: `sentences`; `equal`, how many translations are; `score_difference`, the largest where they are, or
+        None; `others`, where they are not: `[our score, their score]` of each.
     """
     pairs = list(zip(ours, theirs, strict=True))
     differences = [abs(a[1] - b[1]) for a, b in pairs if a[0] == b[0]]
     return {
         "sentences": len(pairs),
         "equal": len(differences),
-        "score_difference": max(differences, default=math.nan),
+        "score_difference": max(differences, default=None),
         "others": [[a[1], b[1]] for a, b in pairs if a[0] != b[0]],
     }
