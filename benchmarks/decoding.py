@@ -4,7 +4,8 @@
         --json decoding.json
 
 The test text, the longest sentence first, is sent in requests of 32, after a warm-up that sends all of them once. One
-request is sent when the one before is answered, or as many at once as there are cores.
+request is sent when the one before is answered, or as many at once as there are cores. The last table's requests are
+every 5th sentence by itself.
 
     SavedModel             what `keras-transformer export` writes (contenders/saved_model.py)
     CTranslate2            the same weights, the same search settings (contenders/ctranslate2.py)
