@@ -11,9 +11,11 @@ demo: $(VENV)/installed
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-# A quick look; docs/architecture.md says how to measure. DATA is a directory of text, without it the embedded corpus.
+# A quick look; docs/architecture.md says how to measure. DATA is a directory of text, without it the embedded corpus;
+# MODEL one of a trained model, without it no decoding.
 bench: $(VENV)/installed-benchmarks
 	$(BIN)/python -m benchmarks.training $(DATA:%=--data %) --pairs 3000 --repeats 1 --json bench/training.json
+	$(if $(MODEL),$(BIN)/python -m benchmarks.decoding --model-dir $(MODEL) $(DATA:%=--data %) --sentences 64 --repeats 1 --json bench/decoding.json)
 	$(BIN)/python -m benchmarks.startup $(DATA:%=--data %) --json bench/startup.json
 	$(BIN)/python -m benchmarks.memory $(DATA:%=--data %) --steps 20 --lines 100000 --json bench/memory.json
 

@@ -117,7 +117,7 @@ def prepare(path, train_pairs, valid_pairs, vocab_size, sizes, tokens_per_batch)
         arrays[f"target_{i}"] = inputs["target"][real]
         arrays[f"labels_{i}"] = labels[real]
     np.savez(task.path / "batches.npz", **arrays)
-    _write_ids(task.path, train_pairs, tokenizer)
+    write_ids(task.path, train_pairs, tokenizer)
     facts = {
         "sizes": dict(sizes),
         "vocab_size": tokenizer.vocab_size,
@@ -133,7 +133,7 @@ def prepare(path, train_pairs, valid_pairs, vocab_size, sizes, tokens_per_batch)
     return task
 
 
-def _write_ids(path, pairs, tokenizer):
+def write_ids(path, pairs, tokenizer):
     for language, lines in (("en", pairs.source), ("de", pairs.target)):
         rows = tokenizer.tokenize(lines).to_list()
         (path / f"ids.{language}").write_text("".join(" ".join(map(str, ids)) + "\n" for ids in rows))

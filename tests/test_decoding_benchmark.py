@@ -1,0 +1,173 @@
+"""The benchmark of decoding: what is sent, what is counted, and that those who should agree do. No times."""
+
+import collections
+import json
+import sys
+import threading
+
+import pytest
+from conftest import sentence_pairs as invented_pairs
+
+from benchmarks import decoding
+from benchmarks.comparison import Comparison
+from benchmarks.contenders import whole_prefix
+from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, answer_all, prepare
+from benchmarks.processes import contender
+from keras_transformer.config import DecodingConfig
+from keras_transformer.training.corpus import SentencePairs
+from keras_transformer.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    source, target = zip(*invented_pairs())
+    return SentencePairs(list(source), list(target), "invented")
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory, tiny_model_dir, pairs):
+    return prepare(tmp_path_factory.mktemp("task"), tiny_model_dir, pairs, decoding.PRECISIONS)
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_model_dir):
+    return Translator.load(tiny_model_dir, DecodingConfig(BEAM_SIZE, length_penalty=0.0, max_extra_tokens=64))
+
+
+def test_the_requests_hold_every_sentence_once_the_longest_first(task, pairs, translator):
+    requests = task.requests()
+    assert [len(request) for request in requests] == [REQUEST_SIZE, len(pairs) - REQUEST_SIZE]
+    sources = sum(requests, [])
+    found = collections.Counter(zip(sources, task.facts["references"]))
+    assert found == collections.Counter(zip(pairs.source, pairs.target))
+    lengths = list(translator.num_tokens(sources))
+    assert lengths == sorted(lengths, reverse=True) and lengths[0] > lengths[-1]
+    assert task.requests(size=1, every=5) == [[source] for source in sources[::5]]
+
+
+def test_the_ids_are_the_subwords_of_the_requests(task, translator):
+    expected = [translator.tokenizer.tokenize(request).to_list() for request in task.requests()]
+    assert task.id_requests() == expected
+    words = set((task.path / "vocabulary.txt").read_text().split())
+    assert {str(token_id) for rows in expected for row in rows for token_id in row} <= words
+
+
+def test_a_request_takes_as_many_steps_as_its_longest_translation_has_tokens(task, translator):
+    # The model knows all by heart: its translations are the references.
+    references = task.facts["references"]
+    lengths = [len(ids) + 1 for ids in translator.tokenizer.tokenize(references).to_list()]
+    assert task.facts["num_steps"] == [max(lengths[:REQUEST_SIZE]), max(lengths[REQUEST_SIZE:])]
+    assert min(task.facts["num_steps"]) <= task.mean_steps <= max(task.facts["num_steps"])
+
+
+def test_the_saved_model_and_ctranslate2_answer_the_same_text(task, translator):
+    answers = {}
+    for name, module in ((decoding.OURS, "saved_model"), (decoding.THEIRS, "ctranslate2")):
+        assert task.read_answers(name) is None
+        measured = contender(module, task.path, "--answers", name)()
+        assert measured["sentences"] == len(task.facts["sources"])
+        assert measured["value"] == measured["sentences"] / measured["seconds"]
+        assert measured["bleu"] == pytest.approx(100)
+        answers[name] = task.read_answers(name)
+    expected = [list(best[0]) for best in translator.n_best(task.facts["sources"], 1)]
+    assert [text for text, _ in answers[decoding.OURS]] == [text for text, _ in expected]
+    found = agreement(answers[decoding.OURS], answers[decoding.THEIRS])
+    assert found["equal"] == found["sentences"] == len(expected) and found["score_difference"] < 1e-3
+
+
+def test_the_greedy_saved_model_answers_several_requests_at_once(task):
+    arguments = ("--beam-size", 1, "--at-once", 2, "--request-size", 7, "--answers", "greedy")
+    contender("saved_model", task.path, *arguments)()
+    assert [text for text, _ in task.read_answers("greedy")] == task.facts["references"]
+    assert task.saved_model("float32", 1) != task.saved_model("float32", BEAM_SIZE)
+
+
+@pytest.mark.parametrize("beam_size", [1, BEAM_SIZE])
+def test_the_whole_prefix_again_gives_the_same_translations_and_scores(task, tiny_model_dir, beam_size):
+    search = DecodingConfig(beam_size, length_penalty=0.0, max_extra_tokens=64)
+    # A sentence that it never saw takes it somewhere else.
+    sources = [*task.facts["sources"][::9], "the bridge paints Zoë. Anna buys the dog."]
+    real, naive = Translator.load(tiny_model_dir, search), whole_prefix.load(tiny_model_dir, search)
+    # All that a beam holds: the best of a model that is sure of itself never changed places with another.
+    expected, received = real.n_best(sources, beam_size), naive.n_best(sources, beam_size)
+    for found, best in zip(received, expected, strict=True):
+        assert [text for text, _ in found] == [text for text, _ in best]
+        assert [score for _, score in found] == pytest.approx([score for _, score in best], rel=1e-4, abs=1e-4)
+    # Long enough for the state to grow.
+    assert max(real.num_tokens([best[0][0] for best in expected])) > 16
+
+
+def test_agreement_is_counted_by_hand():
+    ours = [["a", -1.0], ["b", -2.0], ["c", -3.0], ["d", -4.0]]
+    theirs = [["a", -1.25], ["b", -2.0], ["x", -3.5], ["d", -3.5]]
+    assert agreement(ours, theirs) == {
+        "sentences": 4,
+        "equal": 3,
+        "score_difference": 0.5,
+        "others": [[-3.0, -3.5]],
+    }
+    nothing = agreement([["a", -1.0]], [["b", -1.0]])
+    assert nothing["equal"] == 0 and nothing["score_difference"] is None
+    with pytest.raises(ValueError):
+        agreement(ours, theirs[:3])
+
+
+def test_so_many_requests_are_answered_at_once_and_the_answers_come_in_order():
+    both = threading.Barrier(2, timeout=30)
+
+    def answer_in_pairs(request):
+        both.wait()
+        return request * 2
+
+    assert answer_all(answer_in_pairs, range(6), at_once=2)[0] == [0, 2, 4, 6, 8, 10]
+    here = threading.current_thread()
+    answers, seconds = answer_all(lambda request: threading.current_thread(), range(3))
+    assert answers == [here] * 3 and seconds > 0
+
+
+def test_every_table_divides_by_one_of_its_contenders(tmp_path, tiny_model_dir):
+    tables = decoding.comparisons(tmp_path, tiny_model_dir, None)
+    assert all(table.reference in table.contenders for table in tables)
+    assert len({table.title for table in tables}) == 4
+
+
+def scripted(value, **more):
+    return lambda: {"value": value, "versions": {}, **more}
+
+
+def test_the_time_of_a_sentence_is_in_milliseconds():
+    assert decoding.in_milliseconds({"value": 40, "bleu": 7}) == {"value": 25, "bleu": 7}
+
+
+def test_the_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, task, tiny_model_dir):
+    def comparisons(path, model_dir, opennmt):
+        task.write_answers(decoding.OURS, ["eins", "zwei"], [-1.0, -2.5])
+        task.write_answers(decoding.THEIRS, ["eins", "drei"], [-1.5, -3.0])
+        contenders = {
+            decoding.OURS: scripted(300, sentences=2, bleu=41.5),
+            decoding.THEIRS: scripted(200, sentences=1, bleu=41.25),
+        }
+        return [
+            Comparison("decoding", "sentences/s", contenders, decoding.OURS),
+            Comparison("nobody's", "sentences/s", {"nobody": scripted(1)}),
+        ]
+
+    monkeypatch.setattr(decoding, "comparisons", comparisons)
+    monkeypatch.setattr(decoding, "prepare", lambda *arguments: task)
+    path = tmp_path / "decoding.json"
+    arguments = ["decoding", "--model-dir", str(tiny_model_dir), "--sentences", "2", "--json", str(path)]
+    only = ["--only", decoding.OURS, "--only", decoding.THEIRS]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--repeats", "1", *only])
+    decoding.main()
+    printed = capsys.readouterr().out
+    # Theirs did not translate all.
+    assert "BLEU 41.50: decoding: SavedModel" in printed and "41.25" not in printed
+    assert "1 of 2 translations of SavedModel and CTranslate2 are equal" in printed and "5.0e-01" in printed
+    assert "log probability -2.5000 against -3.0000" in printed
+    written = json.loads(path.read_text())
+    assert [table["title"] for table in written["comparisons"]] == ["decoding"]
+    assert written["comparisons"][0]["contenders"][1]["ratio"] == 1.5
+    assert written["settings"]["sentences"] == 2 and written["settings"]["agreement"]["others"] == [[-2.5, -3.0]]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--only", "nowhere"])
+    with pytest.raises(SystemExit):
+        decoding.main()
