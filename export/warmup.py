@@ -15,7 +15,7 @@ _SENTENCES = [
     "He buys bread, cheese and apples.",
     "On Sundays the library stays closed.",
 ]
-# Every way through the search: few texts are one batch, 32 are two side by side; a long one makes the state grow.
+# Every way through the search: few texts are one batch, 32 are two side by side, of which those done first leave.
 REQUESTS = [_SENTENCES[:1], [""], _SENTENCES * 4, [" ".join(_SENTENCES)]]
 
 # As much of TensorFlow Serving's messages as a request takes. In a file the numbers count, not the names, and the

@@ -7,6 +7,8 @@ import json
 import os
 import sys
 
+from .config import PRECISIONS
+
 
 def main(arguments=None):
     """Runs the command line; exits with 1 and one line on standard error for a user's mistake."""
@@ -66,6 +68,7 @@ def _parser():
     translate = command("translate", _translate, "Translate standard input, line by line.")
     _add_model_dir(translate)
     _add_decoding(translate)
+    _add_precision(translate)
     translate.add_argument(
         "--n-best",
         type=int,
@@ -78,6 +81,7 @@ def _parser():
     evaluate.add_argument("--source", metavar="FILE", required=True, help="sentences, one a line")
     evaluate.add_argument("--reference", metavar="FILE", required=True, help="their translations")
     _add_decoding(evaluate)
+    _add_precision(evaluate)
     evaluate.add_argument(
         "--tokenize",
         choices=("13a", "none", "intl", "char"),
@@ -106,6 +110,7 @@ def _parser():
         "--format", choices=("saved-model", "ctranslate2"), default="saved-model", help="what to write (saved-model)"
     )
     _add_decoding(export)
+    _add_precision(export)
 
     plot = command("plot-attention", _plot_attention, "Draw which source tokens a translation looks at.")
     _add_model_dir(plot)
@@ -121,6 +126,15 @@ def _add_model_dir(parser):
 def _add_decoding(parser):
     parser.add_argument("--beam-size", type=int, metavar="N", help="hypotheses kept at each step; 1 is greedy")
     parser.add_argument("--length-penalty", type=float, metavar="ALPHA", help="the higher, the longer")
+
+
+def _add_precision(parser):
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="bfloat16 takes half the memory, and less time where the processor has it (float32)",
+    )
 
 
 def _train(options):
@@ -229,6 +243,11 @@ def _export(options):
 
 
 def _check_ctranslate2(options):
+    if options.precision != "float32":
+        raise ValueError(
+            "--precision must not be given with --format ctranslate2: "
+            "its models are written in float32, its compute_type says what they are turned into"
+        )
     if (options.beam_size, options.length_penalty) != (None, None):
         raise ValueError(
             "--beam-size and --length-penalty must not be given with --format ctranslate2: "
@@ -262,7 +281,7 @@ def _load_translator(options):
         from keras_transformer.translator import SEARCHES_AT_ONCE, Translator
 
         share_cores(SEARCHES_AT_ONCE)
-        return Translator.load(options.model_dir, decoding)
+        return Translator.load(options.model_dir, decoding, getattr(options, "precision", "float32"))
 
 
 @contextlib.contextmanager

@@ -4,6 +4,9 @@ import dataclasses
 import difflib
 import typing
 
+# What products are computed in.
+PRECISIONS = ("float32", "bfloat16")
+
 
 class ConfigError(ValueError):
     """A configuration value that breaks a rule; the message names key, rule and value."""

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from .config import ConfigError
+from .config import PRECISIONS, ConfigError, require_one_of
 from .decoding import beam_search, greedy_search
 from .losses import token_crossentropy
 from .model_dir import ModelDir
@@ -52,19 +52,22 @@ class Translator:
         self._graphs = {}
 
     @classmethod
-    def load(cls, model_dir, decoding=None):
+    def load(cls, model_dir, decoding=None, precision="float32"):
         """The translator of a model directory.
 
         Args:
             model_dir: its path.
             decoding: a `DecodingConfig`; the directory's own if None.
+            precision: "float32", or "bfloat16" for half the memory, and more speed where a processor multiplies such
+                numbers itself. They have two to three digits, so that another translation may win by a narrow margin.
 
         Raises:
-            ConfigError: the directory is none, or has no trained weights yet.
+            ConfigError: the directory is none, or has no trained weights yet; the precision is another.
         """
+        require_one_of("precision", precision, PRECISIONS)
         model_dir = ModelDir(model_dir)
         _, _, own_decoding, _ = model_dir.read_config()
-        return cls(model_dir.load_model(), load_tokenizer(model_dir.path), decoding or own_decoding)
+        return cls(model_dir.load_model(precision), load_tokenizer(model_dir.path), decoding or own_decoding)
 
     def __call__(self, texts):
         """The best translation of every text, as a list of strings."""

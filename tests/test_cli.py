@@ -153,10 +153,13 @@ def test_a_missing_ctranslate2_is_named_with_what_installs_it(fails, tmp_path, m
     )
 
 
-@pytest.mark.parametrize("option", ["--beam-size", "--length-penalty"])
-def test_search_settings_are_refused_where_they_would_be_lost(fails, tmp_path, option):
+@pytest.mark.parametrize(
+    "option", [("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16")]
+)
+def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, option):
     arguments = ("--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "ctranslate2")
-    assert "must not be given with --format ctranslate2" in fails("export", *arguments, option, 1)
+    assert f"{option[0]}" in (message := fails("export", *arguments, *option))
+    assert "must not be given with --format ctranslate2" in message
 
 
 def run_command(*arguments, **options):

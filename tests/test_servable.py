@@ -252,6 +252,17 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_mode
         }
 
 
+def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answers(tiny_model_dir, saved_model, tmp_path):
+    translator = Translator.load(tiny_model_dir, precision="bfloat16")
+    path = export_servable(translator, tmp_path)
+    expected = [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
+    assert_same(run_session(path, BATCHES), expected)
+    sizes = [
+        (folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)
+    ]
+    assert 2 * sizes[0] == pytest.approx(sizes[1], rel=0.02)
+
+
 def test_every_warm_up_request_is_answered(translator, saved_model, other_translator, other_saved_model):
     for each, path in ((translator, saved_model), (other_translator, other_saved_model)):
         _, requests = read_warmup_requests(path)
@@ -265,7 +276,7 @@ def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(
     assert min(sizes) == 1 and max(sizes) >= 2 * translator_module._TEXTS_WORTH_A_SEARCH
     for each in (translator, other_translator):
         lengths = [each.num_tokens(texts).max() for texts in REQUESTS]
-        assert min(lengths) == 1 and max(lengths) > translator_module._STATE_GROWTH
+        assert min(lengths) == 1 and max(lengths) > 50
 
 
 def test_after_the_warm_up_requests_no_graph_is_optimized_any_more(saved_model):

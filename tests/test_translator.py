@@ -170,6 +170,19 @@ def test_a_translation_has_at_most_max_extra_tokens_more_than_its_source(tiny_mo
         assert expected != greedy(sources)
 
 
+def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_model_dir, translator):
+    other = Translator.load(tiny_model_dir, precision="bfloat16")
+    assert {weight.dtype for weight in other.model.weights} == {"bfloat16"}
+    texts = [source for source, _ in sentence_pairs()]
+    expected, found = translator.n_best(texts, 1), other.n_best(texts, 1)
+    same = [(a[0][1], b[0][1]) for a, b in zip(expected, found) if a[0][0] == b[0][0]]
+    assert len(same) >= 0.95 * len(texts)
+    differences = np.abs(np.diff(same)) / np.maximum(np.abs(same).max(axis=1, keepdims=True), 1)
+    assert 0 < differences.max() < 0.1
+    with pytest.raises(ConfigError, match="precision must be one of float32, bfloat16; received 'half'"):
+        Translator.load(tiny_model_dir, precision="half")
+
+
 def test_num_tokens_counts_the_end_token_and_what_will_be_cut(translator):
     ids = translator.tokenizer.tokenize(["Anna", "", LONG]).to_list()
     assert translator.num_tokens(["Anna", "", LONG]).tolist() == [len(row) + 1 for row in ids]

@@ -6,6 +6,7 @@ import pathlib
 import yaml
 
 from keras_transformer.config import (
+    PRECISIONS,
     ConfigError,
     DecodingConfig,
     TokenizerConfig,
@@ -105,7 +106,7 @@ class TrainingConfig:
         )
         require_one_of("training.decay", self.decay, ("inverse_sqrt", "cosine"))
         require_one_of("training.validate_by", self.validate_by, ("perplexity", "bleu"))
-        require_one_of("training.precision", self.precision, ("float32", "bfloat16"))
+        require_one_of("training.precision", self.precision, PRECISIONS)
         require(
             0 <= self.average_last <= self.keep_checkpoints,
             "training.average_last",

@@ -31,17 +31,12 @@ class WholePrefix:
     def init_state(self, source, beam_size, max_length):
         return source, tf.zeros([tf.shape(source)[0], beam_size, max_length], tf.int32)
 
-    def grow_state(self, state, num_tokens):
-        source, prefixes = state
-        return source, tf.pad(prefixes, [[0, 0], [0, 0], [0, num_tokens]])
-
-    def decode_step(self, token_ids, parents, position, state):
+    def decode_step(self, token_ids, parents, position, state, grow):
         source, prefixes = state
         beam_size = token_ids.shape[1]
         prefixes = tf.gather(prefixes, parents, batch_dims=1)
-        is_newest = tf.range(tf.shape(prefixes)[2]) == position
-        prefixes = tf.where(is_newest, token_ids[:, :, None], prefixes)
-        target = tf.reshape(prefixes[:, :, : position + 1], [-1, position + 1])
+        prefixes = tf.concat([prefixes, token_ids[:, :, None]], axis=2)
+        target = tf.reshape(prefixes, [-1, position + 1])
         logits = self.model({"source": tf.repeat(source, beam_size, axis=0), "target": target}, training=False)
         return tf.reshape(logits[:, -1], [-1, beam_size, logits.shape[-1]]), (source, prefixes)
 
