@@ -223,6 +223,13 @@ def test_the_cores_of_a_cpu_are_shared_among_the_parts_of_a_large_batch():
     assert shared(1) == ["1", "0"]
 
 
+def test_one_program_trains_on_all_shapes_and_is_made_once(tmp_path, capsys):
+    train_here(tmp_path / "model", "training.steps=40", "training.validate_every=10", "training.num_buckets=6")
+    said = capsys.readouterr().err
+    assert "in 6 shapes" in said
+    assert "1 training program(s) for 6 shapes" in said.splitlines()
+
+
 def test_two_passes_differ_by_their_dropout_alone(tmp_path):
     overrides = ("training.steps=4", "training.validate_every=1", "training.average_last=0")
     losses = {

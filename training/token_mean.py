@@ -25,6 +25,9 @@ class TokenMeanTraining(keras.Model):
         consistency: R-Drop's α; 0 for one pass over each batch, otherwise two with dropout of their own.
         accumulate_steps: in how many parts, one after another, a replica computes its rows.
         parts_at_once: into how many such a part is split again, to be computed side by side.
+
+    Attributes:
+        num_traces: how often a replica's step was traced: a program each.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class TokenMeanTraining(keras.Model):
         self.token_loss = MaskedLabelSmoothedCrossentropy(label_smoothing, reduction=None)
         self.mean_loss = keras.metrics.Mean(name="loss")
         self.validation_metrics = [Perplexity(), MaskedAccuracy(name="accuracy")]
+        self.num_traces = 0
         self.built = True
 
     @property
@@ -56,6 +60,8 @@ class TokenMeanTraining(keras.Model):
         return self.transformer(inputs, training=training)
 
     def train_step(self, data):
+        # Python comes by here only when the step is traced.
+        self.num_traces += 1
         inputs, labels = data
         num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
         replicas = tf.distribute.get_replica_context()

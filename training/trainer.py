@@ -117,6 +117,8 @@ def _train(recipe, train_pairs, valid_pairs, model_dir, strategy, folder):
         )
         batching["start_id"] = tokenizer.start_id
         _fit(model, encoded, encoded_valid, batching, validation, training, model_dir, progress)
+        num_programs = model.num_traces // strategy.num_replicas_in_sync
+        _say(f"{num_programs} training program(s) for {num_shapes} shapes")
     for name in ("last", "best"):
         if number := getattr(training, f"average_{name}"):
             paths = average_checkpoints(model_dir, **{name: number})
