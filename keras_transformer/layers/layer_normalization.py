@@ -29,24 +29,28 @@ class LayerNormalization(keras.layers.LayerNormalization):
         super().__init__(epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=False):
-        if not training:
-            return super().call(inputs)
         dtype = keras.backend.result_type(inputs.dtype, "float32")
-        outputs = _normalize(
-            ops.cast(inputs, dtype), ops.cast(self.gamma, dtype), ops.cast(self.beta, dtype), self.epsilon
-        )
+        inputs, gamma, beta = (ops.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
+        if training:
+            outputs = _normalize_in_training(inputs, gamma, beta, self.epsilon)
+        else:
+            outputs = _normalized(inputs, self.epsilon)[0] * gamma + beta
         return ops.cast(outputs, self.compute_dtype)
 
     def get_config(self):
         return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon}
 
 
-def _normalize(inputs, gamma, beta, epsilon):
+def _normalized(inputs, epsilon):
+    centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
+    scale = ops.rsqrt(ops.mean(ops.square(centred), axis=-1, keepdims=True) + epsilon)
+    return centred * scale, scale
+
+
+def _normalize_in_training(inputs, gamma, beta, epsilon):
     @ops.custom_gradient
     def normalize(inputs, gamma, beta):
-        centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
-        scale = ops.rsqrt(ops.mean(ops.square(centred), axis=-1, keepdims=True) + epsilon)
-        normalized = centred * scale
+        normalized, scale = _normalized(inputs, epsilon)
 
         def gradient(*args, upstream=None):
             # Backends hand it over in two ways.
