@@ -48,8 +48,10 @@ def continuations(log_probs, logits, k):
     logits = reshape(ops.cast(logits, "float32"), (*ops.shape(log_probs), vocab_size))
     top_logits, token_ids = _top_k(logits, min(k, vocab_size))
     # The log softmax of these few alone: the best one's from its probability, the others' by their distance to it.
-    most_probable = ops.take_along_axis(ops.softmax(logits), token_ids[..., :1], axis=-1)
-    continued = log_probs[..., None] + (top_logits - top_logits[..., :1] + ops.log(most_probable))
+    probabilities = ops.reshape(ops.softmax(logits), (-1, vocab_size))
+    most_probable = select(probabilities, ops.reshape(token_ids[..., 0], (-1, 1)))
+    log_prob = reshape(ops.log(most_probable), (*ops.shape(log_probs), 1))
+    continued = log_probs[..., None] + (top_logits - top_logits[..., :1] + log_prob)
     # Where all logits of a row are -inf this is not a number, for which the comparison is false.
     continued = ops.where(continued > -float("inf"), continued, -float("inf"))
     return continued, token_ids
@@ -63,8 +65,9 @@ def _top_k(logits, k):
     is left to `ops.top_k` alone.
     """
     batch, beam_size, vocab_size = ops.shape(logits)
-    # Near the square root, where the maxima and the members of k groups are few together.
-    size = max(n for n in range(1, math.isqrt(vocab_size) + 1) if vocab_size % n == 0)
+    # Where the maxima and the members of k groups are fewest together.
+    sizes = [n for n in range(1, math.isqrt(vocab_size) + 1) if vocab_size % n == 0]
+    size = min(sizes, key=lambda size: vocab_size // size + k * size)
     num_groups = vocab_size // size
     if num_groups + k * size > vocab_size // 2:
         top_logits, token_ids = ops.top_k(logits, k)
