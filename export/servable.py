@@ -21,7 +21,7 @@ class Servable(tf.Module):
         self.weights = [variable.value for variable in translator.model.variables]
         self.tokenizer = translator.tokenizer
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
         def translate(text):
             translations, scores = translator.search(text)
             return {"text": translations[:, 0], "score": scores[:, 0]}

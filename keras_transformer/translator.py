@@ -92,7 +92,8 @@ class Translator:
         if n not in self._graphs:
             signature = [tf.TensorSpec([None], tf.string)]
             search = functools.partial(self.search, n_best=n)
-            self._graphs[n] = tf.function(search, input_signature=signature)
+            # Nothing here is Python's control flow, and looking for it takes longer than all else of the tracing.
+            self._graphs[n] = tf.function(search, input_signature=signature, autograph=False)
         found, scores = self._graphs[n](tf.constant(list(texts), tf.string))
         return [
             [(text.decode("utf-8"), float(score)) for text, score in zip(*row)]
@@ -232,7 +233,7 @@ class Translator:
     def _score_ids(self):
         token_ids = tf.TensorSpec([None, None], tf.int32)
 
-        @tf.function(input_signature=[token_ids, token_ids])
+        @tf.function(input_signature=[token_ids, token_ids], autograph=False)
         def score_ids(source, labels):
             starts = tf.fill([tf.shape(labels)[0], 1], self.tokenizer.start_id)
             target = tf.concat([starts, labels[:, :-1]], axis=1)
