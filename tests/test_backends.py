@@ -18,7 +18,7 @@ LAYER_TESTS = (
         "test_encoder_decoder_layers.py",
         "test_layer_normalization.py",
         "test_loss_metrics_schedule.py",
-        "test_transformer_model.py::test_a_state_may_grow_between_steps",
+        "test_transformer_model.py::test_a_state_may_grow_with_each_step",
     ),
 )
 WITHOUT_TENSORFLOW = """
