@@ -133,7 +133,7 @@ def _add_precision(parser):
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="bfloat16 takes half the memory, and less time where the processor has it (float32)",
+        help="bfloat16 halves the weights, and takes less time where the processor multiplies it (float32)",
     )
 
 

@@ -178,7 +178,8 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
     same = [(a[0][1], b[0][1]) for a, b in zip(expected, found) if a[0][0] == b[0][0]]
     assert len(same) >= 0.95 * len(texts)
     differences = np.abs(np.diff(same)) / np.maximum(np.abs(same).max(axis=1, keepdims=True), 1)
-    assert 0 < differences.max() < 0.1
+    # A bfloat16 is rounded by up to 2 ** -9; a score is at the end of a few dozen of them.
+    assert 0 < differences.max() < 2**-5
     with pytest.raises(ConfigError, match="precision must be one of float32, bfloat16; received 'half'"):
         Translator.load(tiny_model_dir, precision="half")
 
