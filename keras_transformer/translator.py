@@ -131,6 +131,7 @@ class Translator:
         limits = tf.where(is_blank, 0, limits)
         width = tf.reduce_max(tf.concat([limits, [1]], 0))
         most_texts = tf.maximum((num_texts + 1) // 2, _TEXTS_WORTH_A_SEARCH)
+        step = functools.partial(self.model.decode_step, grow=True, output_kernel=self.model.output_kernel())
 
         def search_batch(begin, token_ids, scores):
             longest = tf.minimum(
@@ -140,7 +141,7 @@ class Translator:
             end = tf.minimum(begin + size, num_texts)
             rows = order[begin:end]
             found = self._search_ids(
-                tf.gather(source, rows).to_tensor(), tf.gather(limits, rows), n_best
+                step, tf.gather(source, rows).to_tensor(), tf.gather(limits, rows), n_best
             )
             padding = [[0, 0], [0, 0], [0, width - tf.shape(found.token_ids)[2]]]
             at = rows[:, None]
@@ -206,11 +207,10 @@ class Translator:
         ends = tf.fill([token_ids.nrows(), 1], self.tokenizer.end_id)
         return tf.concat([token_ids, ends], axis=1)
 
-    def _search_ids(self, source, limits, n_best):
+    def _search_ids(self, step, source, limits, n_best):
         max_length = tf.reduce_max(limits)
         # Room for nothing, in a tensor whose shape is not known when the loop is traced.
         state = self.model.init_state(source, self.decoding.beam_size, tf.minimum(max_length, 0))
-        step = functools.partial(self.model.decode_step, grow=True)
         arguments = dict(
             max_length=max_length,
             start_id=self.tokenizer.start_id,

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "losses": {"masks"},
     "metrics": {"losses", "masks"},
     "layers": {"masks", "shapes"},
-    "models": {"config", "layers", "masks"},
+    "models": {"config", "layers", "masks", "shapes"},
     "decoding": {"shapes"},
     "tokenizers": {"files"},
     "model_dir": {"config", "files", "models"},

@@ -61,11 +61,11 @@ def random_parents(generator, position, beam_size):
     return generator.integers(0, beam_size, size=(len(SOURCE), beam_size))
 
 
-def decode_steps(model, beam_size, seed=0, grow=False):
+def decode_steps(model, beam_size, seed=0, **arguments):
     """Random tokens and parents: the logits of each step, and each hypothesis' tokens so far."""
     batch, length = len(SOURCE), 6
     generator = np.random.default_rng(seed)
-    state = model.init_state(SOURCE, beam_size, 0 if grow else length)
+    state = model.init_state(SOURCE, beam_size, 0 if arguments.get("grow") else length)
     prefixes = np.zeros((batch, beam_size, 0), int)
     for position in range(length):
         token_ids = generator.integers(1, 11, size=(batch, beam_size)).astype("int32")
@@ -73,7 +73,7 @@ def decode_steps(model, beam_size, seed=0, grow=False):
         prefixes = np.take_along_axis(prefixes, parents[:, :, None], axis=1)
         prefixes = np.concatenate([prefixes, token_ids[:, :, None]], axis=2)
         token_ids, parents = ops.convert_to_tensor(token_ids), ops.convert_to_tensor(parents)
-        logits, state = model.decode_step(token_ids, parents, position, state, grow)
+        logits, state = model.decode_step(token_ids, parents, position, state, **arguments)
         yield ops.convert_to_numpy(logits), prefixes
 
 
@@ -103,6 +103,16 @@ def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(varian
 @all_variants
 def test_a_state_may_grow_with_each_step(variant):
     assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3, grow=True)
+
+
+@all_variants
+def test_the_output_projection_may_be_read_before_the_steps(variant):
+    model = model_of(**variant)
+    kernel = model.output_kernel()
+    if kernel is not None:
+        table = ops.convert_to_numpy(model.output_table)
+        np.testing.assert_array_equal(ops.convert_to_numpy(kernel), table.T)
+    assert_each_hypothesis_equals_the_full_pass(model, beam_size=3, output_kernel=kernel)
 
 
 @two_variants

@@ -31,7 +31,10 @@ class WholePrefix:
     def init_state(self, source, beam_size, max_length):
         return source, tf.zeros([tf.shape(source)[0], beam_size, max_length], tf.int32)
 
-    def decode_step(self, token_ids, parents, position, state, grow):
+    def output_kernel(self):
+        return None
+
+    def decode_step(self, token_ids, parents, position, state, grow, output_kernel):
         source, prefixes = state
         beam_size = token_ids.shape[1]
         prefixes = tf.gather(prefixes, parents, batch_dims=1)
