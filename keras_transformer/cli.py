@@ -133,7 +133,7 @@ def _add_precision(parser):
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="bfloat16 halves the weights, and takes less time where the processor multiplies it (float32)",
+        help="bfloat16 has weights of half the size, and takes less time where the processor multiplies it (float32)",
     )
 
 

@@ -58,8 +58,8 @@ class Translator:
         Args:
             model_dir: its path.
             decoding: a `DecodingConfig`; the directory's own if None.
-            precision: "float32", or "bfloat16" for weights of half the size, and more speed where a processor multiplies
-                such numbers itself. They have two to three digits: another translation may win by a narrow margin.
+            precision: "float32", or "bfloat16" for weights of half the size, and more speed where the processor
+                multiplies such numbers. They have two to three digits: another translation may win by a narrow margin.
 
         Raises:
             ConfigError: the directory is none, or has no trained weights yet; the precision is another.
