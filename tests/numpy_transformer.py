@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -70,9 +71,16 @@ def residual(layer, x, sublayer):
     return layer_norm(layer.norm, x + sublayer(x))
 
 
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0.0),
+    "silu": lambda x: x / (1.0 + np.exp(-x)),
+    "gelu": lambda x: x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0))) / 2.0,
+}
+
+
 def feed_forward(layer, x):
-    """With the paper's activation, ReLU."""
-    return dense(layer.output_dense, np.maximum(dense(layer.hidden_dense, x), 0.0))
+    activation = ACTIVATIONS[keras.activations.serialize(layer.activation)]
+    return dense(layer.output_dense, activation(dense(layer.hidden_dense, x)))
 
 
 def encoder_layer(layer, x, mask=None):
