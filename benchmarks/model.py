@@ -5,7 +5,7 @@ import itertools
 from keras_transformer.config import DecodingConfig, TokenizerConfig, TransformerConfig
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.training.recipe import TrainingConfig
+from keras_transformer.config import TrainingConfig
 from keras_transformer.training.vocabulary import train_tokenizer
 
 SIZES = dict(num_layers=3, d_model=256, d_ff=1024, num_heads=4, dropout=0.1)

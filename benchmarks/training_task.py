@@ -83,7 +83,7 @@ def prepare(path, train_pairs, valid_pairs, vocab_size, sizes, tokens_per_batch)
     from benchmarks.text import write_pairs
     from keras_transformer.training.batches import steps_per_epoch, training_dataset
     from keras_transformer.training.recipe import load_recipe
-    from keras_transformer.training.token_ids import encode
+    from keras_transformer.training.encoded_pairs import encode
 
     task = TrainingTask(path)
     task.path.mkdir(parents=True, exist_ok=True)

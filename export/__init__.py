@@ -1,1 +1,1 @@
-"""From a model directory to what serves it: a SavedModel, or a CTranslate2 model."""
+"""From a translator to what serves it: a SavedModel, or a CTranslate2 model."""

@@ -1,11 +1,20 @@
 """The translator as a CTranslate2 model: the same weights for another engine."""
 
+import os
+import pathlib
+from typing import Any
+
 import ctranslate2
 import numpy as np
 from ctranslate2 import specs
 from keras import ops
 
-from keras_transformer.config import require
+from keras_transformer.config import TransformerConfig
+from keras_transformer.layers import PositionalEmbedding
+from keras_transformer.models import Transformer
+from keras_transformer.rules import require
+from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.translator import Translator
 
 from .versions import PROBES, publishing, version_path
 
@@ -15,27 +24,28 @@ _ACTIVATIONS = {
     "silu": specs.Activation.SWISH,
     "swish": specs.Activation.SWISH,
 }
-# CTranslate2 takes sources of so many tokens unless it is told otherwise.
+# The longest source that CTranslate2 takes unless it is told otherwise.
 _POSITIONS = 1024
 
 
-def export_ctranslate2(translator, output, version=None):
+def export_ctranslate2(
+    translator: Translator, output: str | os.PathLike[str], version: int | None = None
+) -> pathlib.Path:
     """Writes `output/<version>/`, a CTranslate2 model with the tokenizer's file beside it.
 
-    The folder appears under its number when it is complete and has scored texts as the translator does. It holds
-    float32 weights; CTranslate2 quantizes them when it loads them, if it is asked to. Settings of the search are not
-    part of such a model.
+    The directory appears when it is complete and has scored some texts as the translator does. It holds float32
+    weights, which CTranslate2 can quantize when it loads them. Search settings are not part of such a model.
 
     Args:
-        translator: a `Translator`.
-        output: the folder of the model's versions.
-        version: a number; one more than the highest that stands if None.
+        translator: Translator.
+        output: str or path of the directory of the model's versions.
+        version: int or None. Defaults to one more than the highest version.
 
     Returns:
-        The path of the version's folder.
+        The path of the version's directory.
 
     Raises:
-        ConfigError: CTranslate2 has no such model, or the version stands already or is not positive.
+        ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
     """
     spec = _model_spec(translator.model, translator.tokenizer)
     path = version_path(output, version)
@@ -47,8 +57,36 @@ def export_ctranslate2(translator, output, version=None):
     return path
 
 
-def _model_spec(model, tokenizer):
+def _model_spec(model: Transformer, tokenizer: Tokenizer) -> Any:
     config = model.config
+    spec = _empty_spec(config)
+    _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, config)
+    _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding, config)
+    _set_stack(spec.encoder, model.encoder)
+    _set_stack(spec.decoder, model.decoder)
+    for layer_spec, layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
+        attention = layer.source_attention
+        _set_dense(layer_spec.attention.linear[0], attention.query_dense)
+        _set_dense(layer_spec.attention.linear[1], attention.key_dense, attention.value_dense)
+        _set_dense(layer_spec.attention.linear[2], attention.output_dense)
+        _set_norm(layer_spec.attention.layer_norm, layer.source_attention_residual.norm)
+    spec.decoder.projection.weight = np.ascontiguousarray(ops.convert_to_numpy(model.output_projection.kernel).T)
+
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.unk_token = pieces[tokenizer.unk_id]
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.start_id]
+    spec.config.eos_token = pieces[tokenizer.end_id]
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = model.encoder.epsilon
+    spec.validate()
+    # Stores tied weights once.
+    spec.optimize()
+    return spec
+
+
+def _empty_spec(config: TransformerConfig) -> Any:
     key_dim = config.key_dim or config.d_model // config.num_heads
     require(
         config.activation in _ACTIVATIONS,
@@ -59,7 +97,7 @@ def _model_spec(model, tokenizer):
     require(
         config.value_dim in (None, key_dim),
         "model.value_dim",
-        f"key_dim={key_dim} for CTranslate2, whose keys and values are of one width",
+        f"key_dim={key_dim} for CTranslate2, whose keys and values have the same width",
         config.value_dim,
     )
     require(
@@ -75,46 +113,20 @@ def _model_spec(model, tokenizer):
         pre_norm=config.norm_first,
         activation=_ACTIVATIONS[config.activation],
     )
-    spec = specs.TransformerSpec(
-        specs.TransformerEncoderSpec(**sizes), specs.TransformerDecoderSpec(**sizes)
-    )
-    _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, config)
-    _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding, config)
-    _set_stack(spec.encoder, model.encoder)
-    _set_stack(spec.decoder, model.decoder)
-    for layer_spec, layer in zip(spec.decoder.layer, model.decoder.layers):
-        attention = layer.source_attention
-        _set_dense(layer_spec.attention.linear[0], attention.query_dense)
-        _set_dense(layer_spec.attention.linear[1], attention.key_dense, attention.value_dense)
-        _set_dense(layer_spec.attention.linear[2], attention.output_dense)
-        _set_norm(layer_spec.attention.layer_norm, layer.source_attention_residual.norm)
-    spec.decoder.projection.weight = ops.convert_to_numpy(model.output_table)
-
-    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-    spec.register_source_vocabulary(pieces)
-    spec.register_target_vocabulary(pieces)
-    spec.config.unk_token = pieces[tokenizer.unk_id]
-    spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.start_id]
-    spec.config.eos_token = pieces[tokenizer.end_id]
-    spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = model.encoder.epsilon
-    spec.validate()
-    # Stores once what is tied.
-    spec.optimize()
-    return spec
+    return specs.TransformerSpec(specs.TransformerEncoderSpec(**sizes), specs.TransformerDecoderSpec(**sizes))
 
 
-def _set_embedding(stack_spec, spec, embedding, config):
+def _set_embedding(stack_spec: Any, spec: Any, embedding: PositionalEmbedding, config: TransformerConfig) -> None:
     spec.weight = ops.convert_to_numpy(embedding.token_table)
-    # CTranslate2's own sinusoids are others.
+    # CTranslate2's own sinusoids are laid out differently.
     num_positions = embedding.max_length or max(config.max_length, _POSITIONS)
     stack_spec.position_encodings.encodings = ops.convert_to_numpy(
         embedding.encode_positions(ops.arange(num_positions))
     )
 
 
-def _set_stack(spec, stack):
-    for layer_spec, layer in zip(spec.layer, stack.layers):
+def _set_stack(spec: Any, stack: Any) -> None:
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         attention = layer.attention
         _set_dense(
             layer_spec.self_attention.linear[0],
@@ -131,19 +143,19 @@ def _set_stack(spec, stack):
         _set_norm(spec.layer_norm, stack.final_norm)
 
 
-def _set_dense(spec, *layers):
-    """Puts the products of several layers side by side."""
+def _set_dense(spec: Any, *layers: Any) -> None:
+    """Joins the weights of several layers, whose products CTranslate2 computes as one."""
     spec.weight = np.concatenate([ops.convert_to_numpy(layer.kernel).T for layer in layers])
     if layers[0].use_bias:
         spec.bias = np.concatenate([ops.convert_to_numpy(layer.bias) for layer in layers])
 
 
-def _set_norm(spec, norm):
+def _set_norm(spec: Any, norm: Any) -> None:
     spec.gamma = ops.convert_to_numpy(norm.gamma)
     spec.beta = ops.convert_to_numpy(norm.beta)
 
 
-def _verify(path, translator):
+def _verify(path: pathlib.Path, translator: Translator) -> None:
     tokenizer = translator.tokenizer
     pieces = [tokenizer.pieces(token_ids) for token_ids in tokenizer.tokenize(PROBES).to_list()]
     scored = ctranslate2.Translator(str(path), compute_type="float32").score_batch(
@@ -152,4 +164,4 @@ def _verify(path, translator):
     received = [sum(each.log_probs) for each in scored]
     expected = translator.score(PROBES, PROBES)
     if not np.allclose(received, expected, rtol=1e-3, atol=1e-3):
-        raise RuntimeError(f"CTranslate2 gives the log probabilities {received}, the translator {expected}")
+        raise RuntimeError(f"CTranslate2 computes the log probabilities {received}, the translator {expected}")

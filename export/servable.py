@@ -1,6 +1,12 @@
-"""The translator as a SavedModel that TensorFlow Serving answers text with text with."""
+"""The translator as a SavedModel, with which TensorFlow Serving answers text with text."""
+
+import os
+import pathlib
+from typing import Any
 
 import tensorflow as tf
+
+from keras_transformer.translator import Translator
 
 from .versions import PROBES, publishing, version_path
 from .warmup import write_warmup_requests
@@ -9,42 +15,44 @@ from .warmup import write_warmup_requests
 class Servable(tf.Module):
     """What is saved: the weights, the tokenizer and the translator's graph, with one signature.
 
-    The Keras model itself is not tracked: TensorFlow Serving and the C API load a SavedModel in session mode, where the
-    variables of a tracked Keras model are not found.
+    The Keras model itself is not tracked: TensorFlow Serving and the C API load a SavedModel in session mode, in which
+    the variables of a tracked Keras model are not found.
 
     Args:
-        translator: a `Translator`.
+        translator: Translator.
     """
 
-    def __init__(self, translator):
+    def __init__(self, translator: Translator) -> None:
         super().__init__()
         self.weights = [variable.value for variable in translator.model.variables]
         self.tokenizer = translator.tokenizer
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
-        def translate(text):
-            translations, scores = translator.search(text)
-            return {"text": translations[:, 0], "score": scores[:, 0]}
+        def translate(text: Any) -> dict[str, Any]:
+            found = translator.search(text)
+            return {"text": found.texts[:, 0], "score": found.scores[:, 0]}
 
         self.translate = translate
 
 
-def export_servable(translator, output, version=None):
+def export_servable(
+    translator: Translator, output: str | os.PathLike[str], version: int | None = None
+) -> pathlib.Path:
     """Writes `output/<version>/`, a SavedModel from `text` (string, (batch,)) to `text` and `score`.
 
-    The folder appears under its number when it is complete and has translated as the translator does. It also holds
-    the requests by which TensorFlow Serving warms up.
+    The directory appears when it is complete and has translated some texts as the translator does. It also holds the
+    requests by which TensorFlow Serving warms up.
 
     Args:
-        translator: a `Translator`.
-        output: the folder of the model's versions.
-        version: a number; one more than the highest that stands if None.
+        translator: Translator.
+        output: str or path of the directory of the model's versions.
+        version: int or None. Defaults to one more than the highest version.
 
     Returns:
-        The path of the version's folder.
+        The path of the version's directory.
 
     Raises:
-        ConfigError: the version stands already or is not positive.
+        ConfigError: The version exists or is not positive.
     """
     path = version_path(output, version)
     with publishing(path) as temporary:
@@ -59,7 +67,7 @@ def export_servable(translator, output, version=None):
     return path
 
 
-def _verify(path, translator):
+def _verify(path: pathlib.Path, translator: Translator) -> None:
     answer = tf.saved_model.load(str(path)).signatures["serving_default"](text=tf.constant(PROBES))
     served = [text.decode("utf-8") for text in answer["text"].numpy()]
     expected = translator(PROBES)

@@ -1,5 +1,6 @@
 """Requests that TensorFlow Serving answers while it loads a SavedModel, so that no user waits for the first answer."""
 
+import os
 import pathlib
 
 import tensorflow as tf
@@ -15,11 +16,11 @@ _SENTENCES = [
     "He buys bread, cheese and apples.",
     "On Sundays the library stays closed.",
 ]
-# Every way through the search: few texts are one batch, 32 are two side by side, of which those done first leave.
+# All paths through the search: few texts are one batch; 32 are two, side by side, which finished sentences leave.
 REQUESTS = [_SENTENCES[:1], [""], _SENTENCES * 4, [" ".join(_SENTENCES)]]
 
-# As much of TensorFlow Serving's messages as a request takes. In a file the numbers count, not the names, and the
-# entries of a map are messages as any others. The tests read all this with the package tensorflow-serving-api.
+# The part of TensorFlow Serving's messages that a request needs. In a file, numbers matter and names do not, and the
+# entries of a map are messages like any others. The tests read the file with the package tensorflow-serving-api.
 _PROTO = """
 name: "keras_transformer/export/warmup.proto"
 package: "keras_transformer.export"
@@ -54,11 +55,11 @@ _PredictionLog = message_factory.GetMessageClass(
 )
 
 
-def write_warmup_requests(saved_model):
+def write_warmup_requests(saved_model: str | os.PathLike[str]) -> None:
     """Writes `REQUESTS` to where TensorFlow Serving looks for them.
 
     Args:
-        saved_model: the folder of a SavedModel whose signature `serving_default` takes `text`.
+        saved_model: str or path of a SavedModel whose signature `serving_default` takes `text`.
     """
     path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
     path.parent.mkdir()

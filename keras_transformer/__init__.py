@@ -1,57 +1,71 @@
-"""The Transformer of "Attention Is All You Need" (arXiv 1706.03762) on Keras 3."""
+"""The Transformer of "Attention Is All You Need" (arXiv 1706.03762) on Keras 3.
 
-import os
-import pathlib
-import sys
+Importing this package imports neither Keras nor TensorFlow: each public name is loaded when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import wrapt
 
 __version__ = "0.1.0"
 
-# In a checkout, training/ and export/ stand beside this folder; installed, they lie inside it.
-_checkout = pathlib.Path(__file__).resolve().parent.parent
-if (_checkout / "training").is_dir() and (_checkout / "setup.cfg").is_file():
-    __path__.append(str(_checkout))
+_MODULES = {
+    "Decoder": "layers",
+    "DecoderLayer": "layers",
+    "Encoder": "layers",
+    "EncoderLayer": "layers",
+    "FeedForward": "layers",
+    "MaskedAccuracy": "metrics",
+    "MaskedLabelSmoothedCrossentropy": "losses",
+    "MultiHeadAttention": "layers",
+    "Perplexity": "metrics",
+    "PositionalEmbedding": "layers",
+    "TiedProjection": "layers",
+    "Transformer": "models",
+    "TransformerConfig": "config",
+    "Translator": "translator",
+    "WarmupInverseSqrt": "schedules",
+    "build_transformer": "models",
+}
+# The translator needs TensorFlow, the rest runs on any backend.
+__all__ = [name for name in _MODULES if name != "Translator"]
 
-__all__ = [
-    "Decoder",
-    "DecoderLayer",
-    "Encoder",
-    "EncoderLayer",
-    "FeedForward",
-    "MaskedAccuracy",
-    "MaskedLabelSmoothedCrossentropy",
-    "MultiHeadAttention",
-    "Perplexity",
-    "PositionalEmbedding",
-    "Transformer",
-    "TransformerConfig",
-    "WarmupInverseSqrt",
-    "build_transformer",
-]
-
-# Importing the layers registers them, so that Keras loads saved models without custom objects. Only the
-# `keras-transformer` command does without: its --help need not wait for a backend.
-_command = pathlib.Path((getattr(sys, "argv", None) or [""])[0]).stem
-if _command not in ("keras-transformer", "-m"):
-    from .config import TransformerConfig
-    from .layers import (
-        Decoder,
-        DecoderLayer,
-        Encoder,
-        EncoderLayer,
-        FeedForward,
-        MultiHeadAttention,
-        PositionalEmbedding,
-    )
-    from .losses import MaskedLabelSmoothedCrossentropy
-    from .metrics import MaskedAccuracy, Perplexity
-    from .models import Transformer, build_transformer
-    from .schedules import WarmupInverseSqrt
+if TYPE_CHECKING:
+    from .config import TransformerConfig as TransformerConfig
+    from .layers import Decoder as Decoder
+    from .layers import DecoderLayer as DecoderLayer
+    from .layers import Encoder as Encoder
+    from .layers import EncoderLayer as EncoderLayer
+    from .layers import FeedForward as FeedForward
+    from .layers import MultiHeadAttention as MultiHeadAttention
+    from .layers import PositionalEmbedding as PositionalEmbedding
+    from .layers import TiedProjection as TiedProjection
+    from .losses import MaskedLabelSmoothedCrossentropy as MaskedLabelSmoothedCrossentropy
+    from .metrics import MaskedAccuracy as MaskedAccuracy
+    from .metrics import Perplexity as Perplexity
+    from .models import Transformer as Transformer
+    from .models import build_transformer as build_transformer
+    from .schedules import WarmupInverseSqrt as WarmupInverseSqrt
+    from .translator import Translator as Translator
 
 
-def __getattr__(name):
-    # The translator reads and writes text through TensorFlow; the layers do without it.
-    if name == "Translator":
-        from .translator import Translator
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    globals()[name] = value
+    return value
 
-        return Translator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
+
+
+@wrapt.when_imported("keras")
+def _register(keras: Any) -> None:
+    """Lets Keras load files with our classes without custom objects, whichever of the two is imported first."""
+    for name, module in _MODULES.items():
+        if module in ("layers", "losses", "metrics", "models", "schedules"):
+            custom_object = wrapt.lazy_import(f"{__name__}.{module}", name)
+            keras.saving.get_custom_objects().setdefault(f"{__name__}>{name}", custom_object)

@@ -1,4 +1,4 @@
-"""How a CPU's cores are shared."""
+"""How the cores of a CPU are divided among computations that run side by side."""
 
 import contextlib
 import os
@@ -6,20 +6,24 @@ import os
 import tensorflow as tf
 
 
-def share_cores(parts):
-    """Shares a CPU's cores among computations that run side by side; where there are GPUs, does nothing.
+def divide_cores(most_parts: int) -> int:
+    """Divides the cores among computations that run side by side. Call it before TensorFlow does anything else.
 
-    Most operations of a small model are too small to be shared among all cores themselves. Call it before TensorFlow
-    does anything else: later it has no effect.
+    Most operations of a small model are too small to be split across all cores themselves.
 
     Args:
-        parts: how many such computations there may be. With fewer cores than parts each has one core.
+        most_parts: int. How many such computations there may be.
+
+    Returns:
+        How many computations should run side by side: at most one per core that this process may use, and one if
+        there is a GPU. If TensorFlow runs already, its threads stay as they are.
     """
-    cores = os.cpu_count()
-    parts = min(parts, cores)
+    # macOS has no affinity.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    parts = min(most_parts, cores)
     if parts < 2 or tf.config.list_physical_devices("GPU"):
-        return
-    # TensorFlow does not change its threads once they run.
+        return 1
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_inter_op_parallelism_threads(parts)
         tf.config.threading.set_intra_op_parallelism_threads(cores // parts)
+    return parts

@@ -3,14 +3,15 @@
 import contextlib
 import os
 import pathlib
+from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def replacing(path):
-    """A temporary path beside `path`, which it replaces when the block ends without an error."""
+def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Gives a temporary path beside `path`, which it replaces if the block ends without an error."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The whole name ends the temporary one too: Keras looks at the suffix.
+    # The temporary name ends like the final one: Keras looks at the suffix.
     temporary = path.with_name(f".writing-{os.getpid()}-{path.name}")
     try:
         yield temporary

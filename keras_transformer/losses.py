@@ -1,44 +1,47 @@
 """Cross-entropy over the real tokens of a batch, with label smoothing (section 5.4 of the paper)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from .masks import padding_mask
+from .rules import Rate, checked, require
 
 
-def token_crossentropy(labels, logits, label_smoothing=0.0):
-    """Cross-entropy of every token, in float32.
+def token_crossentropy(labels: Any, logits: Any, label_smoothing: float = 0.0) -> Any:
+    """Computes the cross-entropy of every token, in float32.
 
-    Against the smoothed distribution `(1 - ε) [k = label] + ε / vocab_size` (Szegedy et al. 2015), which is never
-    laid out: `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`.
+    The label is smoothed to the distribution `(1 - ε) [k = label] + ε / vocab_size` (Szegedy et al. 2015), which is
+    never materialized: the loss is `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`.
 
     Args:
-        labels: int (…), token ids.
-        logits: (…, vocab_size).
-        label_smoothing: ε.
+        labels: int (...), token ids.
+        logits: (..., vocab_size).
+        label_smoothing: float. ε. Defaults to 0.
 
     Returns:
-        float32 (…).
+        float32 (...).
     """
     vocab_size = logits.shape[-1]
 
     @ops.custom_gradient
-    def crossentropy(logits):
-        # Softmax is needed for the gradient anyway, and its largest value gives the normalizer:
-        # max(softmax(z)) = exp(max(z) - logsumexp(z)), which is never below 1 / vocab_size. Large logits
-        # meet only in differences, so that a small loss keeps its digits.
+    def crossentropy(logits: Any) -> Any:
+        # The gradient needs the softmax anyway, and its largest value gives the normalizer: max(softmax(z)) =
+        # exp(max(z) - logsumexp(z)), which is never below 1 / vocab_size. Large logits meet only in differences, so
+        # that a small loss keeps its digits.
         probabilities = ops.softmax(logits)
         largest = ops.max(logits, axis=-1)
-        of_label = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-        losses = (1.0 - label_smoothing) * (largest - of_label)
+        label_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+        losses = (1.0 - label_smoothing) * (largest - label_logits)
         if label_smoothing:
             losses = losses + label_smoothing * (largest - ops.mean(logits, axis=-1))
         losses = losses - ops.log(ops.max(probabilities, axis=-1))
 
-        def gradient(*args, upstream=None):
-            # By hand: softmax - smoothed labels. The automatic gradient would lay out a vocabulary-sized
-            # tensor for every term.
-            upstream = ops.reshape(args[0] if upstream is None else upstream, (-1, 1))
+        def gradient(*args: Any, upstream: Any = None) -> Any:
+            # softmax - smoothed labels. Automatic differentiation would materialize a vocabulary-sized tensor for
+            # every term.
+            upstream = ops.reshape(args[0] if upstream is None else upstream, (-1, 1))  # (tokens, 1)
             rows = ops.reshape(probabilities, (-1, vocab_size)) * upstream
             if label_smoothing:
                 rows = rows - upstream * (label_smoothing / vocab_size)
@@ -61,21 +64,22 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
 class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     """Mean cross-entropy over a batch's real tokens, with label smoothing (section 5.4).
 
-    Label 0 is padding and counts nothing, whether or not the model hands on a Keras mask.
+    Label 0 is padding and does not count, whether or not the model passes on a Keras mask.
 
     Args:
-        label_smoothing: ε, the mass spread over the whole vocabulary; the paper's is 0.1.
+        label_smoothing: float. ε, the mass spread over the whole vocabulary. Defaults to 0.1, the paper's.
         reduction: "sum_over_batch_size", the sum divided by the number of real tokens; "sum"; or None, the loss of
-            every token, 0 at padding.
+            every token, 0 at padding. Defaults to "sum_over_batch_size".
+        name: str. Defaults to "masked_label_smoothed_crossentropy".
 
     Call arguments:
         y_true: int (batch, length), labels.
         y_pred: (batch, length, vocab_size), logits.
-        sample_weight: (batch,) or (batch, length); the mean is then the weighted sum by the number of tokens, as in
-            Keras.
+        sample_weight: (batch,) or (batch, length). The mean is then the weighted sum divided by the number of real
+            tokens, as in Keras.
 
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1), or `reduction` is none of the three.
+        ValueError: An argument breaks its rule.
 
     Example:
         >>> loss = MaskedLabelSmoothedCrossentropy(label_smoothing=0.1)
@@ -83,33 +87,29 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         2.0794415473937988
     """
 
+    @checked
     def __init__(
         self,
-        label_smoothing=0.1,
-        reduction="sum_over_batch_size",
-        name="masked_label_smoothed_crossentropy",
-        **kwargs,
-    ):
+        label_smoothing: Rate = 0.1,
+        reduction: Any = "sum_over_batch_size",
+        name: str = "masked_label_smoothed_crossentropy",
+        **kwargs: Any,
+    ) -> None:
+        require(
+            reduction in ("sum_over_batch_size", "sum", "none", None),
+            "reduction",
+            "'sum_over_batch_size', 'sum' or None",
+            reduction,
+        )
         super().__init__(name=name, reduction=reduction, **kwargs)
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(
-                "label_smoothing must be at least 0 and below 1; "
-                f"received label_smoothing={label_smoothing}"
-            )
-        if reduction not in ("sum_over_batch_size", "sum", "none", None):
-            raise ValueError(
-                "reduction must be 'sum_over_batch_size', 'sum' or None; "
-                f"received reduction={reduction!r}"
-            )
         self.label_smoothing = label_smoothing
 
-    def call(self, y_true, y_pred):
-        losses = token_crossentropy(y_true, y_pred, self.label_smoothing)
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        losses = token_crossentropy(y_true, y_pred, self.label_smoothing)  # (batch, length)
         return ops.where(padding_mask(y_true), losses, 0.0)
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        y_true = ops.convert_to_tensor(y_true)
-        y_true = ops.cast(y_true, "int32")
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        y_true = ops.cast(ops.convert_to_tensor(y_true), "int32")
         losses = self.call(y_true, ops.convert_to_tensor(y_pred))
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, "float32")
@@ -124,5 +124,5 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         num_tokens = ops.sum(ops.cast(padding_mask(y_true), "float32"))
         return total / ops.maximum(num_tokens, 1.0)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "label_smoothing": self.label_smoothing}

@@ -1,5 +1,7 @@
 """Accuracy and perplexity over real tokens."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -8,9 +10,10 @@ from .masks import padding_mask
 
 
 class _TokenMean(keras.metrics.Mean):
-    """The mean of a value of every real token."""
+    """The mean of a value over all real tokens."""
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        # y_true: int (batch, length), y_pred: (batch, length, vocab_size)
         y_true = ops.cast(y_true, "int32")
         weights = ops.cast(padding_mask(y_true), "float32")
         if sample_weight is not None:
@@ -18,15 +21,23 @@ class _TokenMean(keras.metrics.Mean):
             weights = weights * (
                 sample_weight[:, None] if len(sample_weight.shape) == 1 else sample_weight
             )
-        # Flat, because Keras would take the mean of each sentence first, and tokens of a long batch
-        # would count less than those of a short one.
-        values = ops.reshape(self.of_tokens(y_true, y_pred), (-1,))
+        # Flat: Keras would take the mean of each sentence first, and a token of a long batch would count less than
+        # one of a short batch.
+        values = ops.reshape(self.token_values(y_true, y_pred), (-1,))
         super().update_state(values, sample_weight=ops.reshape(weights, (-1,)))
+
+    def token_values(self, labels: Any, logits: Any) -> Any:
+        """Returns the value of every token: float32 (batch, length)."""
+        raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class MaskedAccuracy(_TokenMean):
-    """The share of real tokens (label 0 is padding) whose label has the highest logit.
+    """The share of real tokens whose label has the highest logit; label 0 is padding.
+
+    Args:
+        name: str. Defaults to "masked_accuracy".
+        dtype: Keras dtype policy of the metric. Defaults to None.
 
     Example:
         >>> accuracy = MaskedAccuracy()
@@ -35,16 +46,20 @@ class MaskedAccuracy(_TokenMean):
         0.5
     """
 
-    def __init__(self, name="masked_accuracy", dtype=None):
+    def __init__(self, name: str = "masked_accuracy", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def of_tokens(self, labels, logits):
+    def token_values(self, labels: Any, logits: Any) -> Any:
         return ops.cast(ops.equal(ops.argmax(logits, axis=-1), labels), "float32")
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Perplexity(_TokenMean):
-    """exp of the mean cross-entropy (no label smoothing) of the real tokens; label 0 is padding.
+    """exp of the mean cross-entropy, without label smoothing, of the real tokens; label 0 is padding.
+
+    Args:
+        name: str. Defaults to "perplexity".
+        dtype: Keras dtype policy of the metric. Defaults to None.
 
     Example:
         >>> perplexity = Perplexity()
@@ -53,11 +68,11 @@ class Perplexity(_TokenMean):
         4.0
     """
 
-    def __init__(self, name="perplexity", dtype=None):
+    def __init__(self, name: str = "perplexity", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def of_tokens(self, labels, logits):
+    def token_values(self, labels: Any, logits: Any) -> Any:
         return token_crossentropy(labels, logits)
 
-    def result(self):
+    def result(self) -> Any:
         return ops.exp(super().result())

@@ -1,156 +1,135 @@
 """The model directory: the one contract between training, translating and exporting.
 
-    config.yaml                            the resolved configuration
+    config.yaml                            the whole configuration
     tokenizer.model (or vocab.txt)         the tokenizer's own file
-    checkpoints/step-00001000.weights.h5   the last few, oldest removed first
+    checkpoints/step-00001000.weights.h5   weights after so many updates, the last few and the best
     best.weights.h5                        the best on the validation text, by perplexity or by BLEU
     average.weights.h5                     the mean of the last or best checkpoints, if they were averaged
-    training_state.npz                     what a resumed training needs: weights, optimizer, step
-    log.csv, tensorboard/                  the training's log
+    training_state.npz                     what resuming a training needs: weights, optimizer, step, scores
+    log.csv, tensorboard/                  the training's log, for people
 
 Every file appears whole, by rename. Loading runs no code from the directory.
 """
 
-import contextlib
 import dataclasses
+import os
 import pathlib
 import re
+from typing import TYPE_CHECKING
 
-import yaml
+from .config import Config, TransformerConfig
+from .config_file import read_config, write_config
+from .rules import ConfigError
 
-from .config import ConfigError, DecodingConfig, TokenizerConfig, TransformerConfig, check_keys, from_dict
-from .files import replacing
+if TYPE_CHECKING:
+    from .models import Transformer
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class ModelDir:
-    """A model directory, of which all, some or nothing may stand yet.
+    """A model directory. It need not exist, and any of its files may be missing.
 
     Args:
-        path: the directory.
+        path: str or path of the directory.
     """
 
     path: pathlib.Path
 
-    def __init__(self, path):
-        object.__setattr__(self, "path", pathlib.Path(path))
+    def __init__(self, path: "str | os.PathLike[str] | ModelDir") -> None:
+        object.__setattr__(self, "path", path.path if isinstance(path, ModelDir) else pathlib.Path(path))
 
-    def __str__(self):
+    def __str__(self) -> str:
         return str(self.path)
 
     @property
-    def config_path(self):
+    def config_path(self) -> pathlib.Path:
         return self.path / "config.yaml"
 
     @property
-    def best_path(self):
+    def best_path(self) -> pathlib.Path:
         return self.path / "best.weights.h5"
 
     @property
-    def average_path(self):
+    def average_path(self) -> pathlib.Path:
         return self.path / "average.weights.h5"
 
     @property
-    def training_state_path(self):
+    def training_state_path(self) -> pathlib.Path:
         return self.path / "training_state.npz"
 
     @property
-    def log_path(self):
+    def log_path(self) -> pathlib.Path:
         return self.path / "log.csv"
 
     @property
-    def tensorboard_path(self):
+    def tensorboard_path(self) -> pathlib.Path:
         return self.path / "tensorboard"
 
-    def checkpoint_path(self, step):
-        """Where the weights after `step` updates stand."""
+    def checkpoint_path(self, step: int) -> pathlib.Path:
+        """Returns the path of the weights after `step` updates."""
         return self.path / "checkpoints" / f"step-{step:08d}.weights.h5"
 
-    def checkpoints(self):
-        """Paths of the checkpoints, the oldest first."""
-        found = (self.path / "checkpoints").glob("step-*.weights.h5")
-        return sorted(path for path in found if re.fullmatch(r"step-\d+\.weights\.h5", path.name))
+    def checkpoints(self) -> dict[int, pathlib.Path]:
+        """Returns the paths of all checkpoints by their steps, the oldest first."""
+        found = {}
+        for path in (self.path / "checkpoints").glob("step-*.weights.h5"):
+            if name := re.fullmatch(r"step-(\d+)\.weights\.h5", path.name):
+                found[int(name[1])] = path
+        return dict(sorted(found.items()))
 
-    def weights_path(self):
-        """The weights to translate with: the average if there is one, else the best.
+    def weights_path(self) -> pathlib.Path:
+        """Returns the path of the weights to translate with: the average if there is one, else the best.
 
         Raises:
-            ConfigError: there are none.
+            ConfigError: There are none.
         """
         for path in (self.average_path, self.best_path):
             if path.is_file():
                 return path
-        raise ConfigError(f"{self}: no trained weights here (neither average.weights.h5 nor best.weights.h5)")
+        raise ConfigError(f"{self}: no trained weights (neither average.weights.h5 nor best.weights.h5)")
 
-    def read_config(self):
-        """The sections of config.yaml as `(TransformerConfig, TokenizerConfig, DecodingConfig, training dict)`.
+    def read_config(self) -> Config:
+        """Reads the configuration.
 
         Raises:
-            ConfigError: the directory is none, or a value breaks a rule.
+            ConfigError: The directory is not a model directory, or a value breaks its rule.
         """
         if not self.config_path.is_file():
-            raise ConfigError(f"{self}: not a model directory (no config.yaml in it)")
-        sections = read_yaml(self.config_path)
-        with naming(self.config_path):
-            check_keys(sections, ("model", "tokenizer", "decoding", "training"))
-            return (
-                from_dict(TransformerConfig, sections.get("model", {}), "model"),
-                from_dict(TokenizerConfig, sections.get("tokenizer", {}), "tokenizer"),
-                from_dict(DecodingConfig, sections.get("decoding", {}), "decoding"),
-                sections.get("training", {}),
-            )
+            raise ConfigError(f"{self}: not a model directory (it has no config.yaml)")
+        return read_config(self.config_path)
 
-    def write_config(self, model, tokenizer, decoding, training):
-        """Writes config.yaml from the four dataclasses."""
-        sections = dict(model=model, tokenizer=tokenizer, decoding=decoding, training=training)
-        text = yaml.safe_dump(
-            {name: dataclasses.asdict(section) for name, section in sections.items()}, sort_keys=False
-        )
-        with replacing(self.config_path) as path:
-            path.write_text(text, encoding="utf-8")
+    def write_config(self, config: Config) -> None:
+        """Writes the configuration."""
+        write_config(self.config_path, config)
 
-    def load_model(self, dtype="float32"):
-        """The model with the weights to translate with."""
+    def load_model(self, config: TransformerConfig, dtype: str = "float32") -> "Transformer":
+        """Loads the model with the weights to translate with.
+
+        Args:
+            config: TransformerConfig, from `read_config`.
+            dtype: str. The dtype of weights and computation. Defaults to "float32".
+
+        Raises:
+            ConfigError: There are no weights, or they do not fit the configuration.
+        """
         from .models import build_transformer
 
         path = self.weights_path()
-        model = build_transformer(self.read_config()[0], dtype=dtype)
-        try:
-            model.load_weights(path)
-        except (OSError, ValueError, KeyError) as error:
-            raise ConfigError(
-                f"{path}: these weights do not fit {self.config_path}, or the file is damaged "
-                f"({str(error).splitlines()[0]})"
-            ) from None
+        model = build_transformer(config, dtype=dtype)
+        load_weights(model, path)
         return model
 
 
-@contextlib.contextmanager
-def naming(path):
-    """Puts a file's name before the message of a ConfigError."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-
-
-def read_yaml(path):
-    """A YAML file's mapping; an empty file is an empty mapping.
+def load_weights(model: "Transformer", path: pathlib.Path) -> None:
+    """Loads weights into a model.
 
     Raises:
-        ConfigError: the file is not to be read, or not YAML, or not a mapping.
+        ConfigError: The file is damaged, or does not fit the model.
     """
     try:
-        values = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{line}: not YAML ({getattr(error, 'problem', None) or error})") from None
-    values = {} if values is None else values
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: must hold a mapping; received {type(values).__name__}")
-    return values
+        model.load_weights(path)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"{path}: these weights do not fit the model in config.yaml, or the file is damaged "
+            f"({str(error).splitlines()[0]})"
+        ) from None

@@ -1,15 +1,22 @@
-"""Shapes of which a graph computes no more than it must."""
+"""Reshaping without computing sizes that the backend can infer."""
+
+from collections.abc import Sequence
+from typing import Any
 
 from keras import ops
 
 
-def reshape(tensor, shape):
-    """`ops.reshape`, where one size that is known only when the graph runs is left to be inferred.
+def reshape_inferring(tensor: Any, shape: Sequence[Any]) -> Any:
+    """Reshapes like `keras.ops.reshape`, but lets the backend infer one size if it is only known at run time.
 
-    To compute it would take a graph up to four small operations more.
+    Computing that size would add up to four small operations to a graph.
 
     Args:
-        shape: ints, and scalar tensors as `ops.shape` gives them.
+        tensor: Tensor.
+        shape: Sequence of ints and of scalar tensors as `keras.ops.shape` returns them.
+
+    Returns:
+        Tensor of the shape.
     """
     unknown = [i for i, size in enumerate(shape) if not isinstance(size, int)]
     if len(unknown) == 1:

@@ -8,7 +8,7 @@ from keras_transformer.config import DecodingConfig, TokenizerConfig, Transforme
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.training.recipe import TrainingConfig
+from keras_transformer.config import TrainingConfig
 from keras_transformer.training.vocabulary import train_tokenizer
 
 SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}

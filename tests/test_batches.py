@@ -12,7 +12,7 @@ from keras_transformer.training import token_ids
 from keras_transformer.training.batches import padding_share, steps_per_epoch, training_dataset, validation_dataset
 from keras_transformer.training.buckets import Bucket, make_buckets
 from keras_transformer.training.corpus import SentencePairs
-from keras_transformer.training.token_ids import encode, length_counts
+from keras_transformer.training.encoded_pairs import encode, length_counts
 
 START, END = 2, 3
 

@@ -655,7 +655,7 @@ if keras.backend.backend() == "tensorflow":
 
     @tf.function(input_signature=graph_search.input_signature)
     def graph_search_that_drops(tables, max_lengths, max_length):
-        return both_searches(tables, max_lengths, max_length, drop_done=True)
+        return both_searches(tables, max_lengths, max_length, drop_finished=True)
 
     def both_searches(tables, max_lengths, max_length, **options):
         tables = tf.ensure_shape(tables, (None, NUM_ROWS, 7))
@@ -687,14 +687,14 @@ if keras.backend.backend() == "tensorflow":
         # Each costs as many steps as it needs alone, and what waits until an eighth is done.
         tables = random_tables(67, 32, 5)
 
-        def num_rows(rows, drop_done):
+        def num_rows(rows, drop_finished):
             counts = []
 
             def counting_step(token_ids, parents, position, state):
                 counts.append(len(token_ids))
                 return step(token_ids, parents, position, state)
 
-            options = dict(max_length=40, start_id=START, end_id=END, drop_done=drop_done)
+            options = dict(max_length=40, start_id=START, end_id=END, drop_finished=drop_finished)
             state = initial_state(tables[rows], beam_size)
             max_lengths = [40] * len(tables[rows])
             if beam_size == 1:
@@ -703,10 +703,10 @@ if keras.backend.backend() == "tensorflow":
                 beam_search(counting_step, state, max_lengths, beam_size=beam_size, **options)
             return counts
 
-        alone = [len(num_rows(slice(i, i + 1), drop_done=False)) for i in range(32)]
+        alone = [len(num_rows(slice(i, i + 1), drop_finished=False)) for i in range(32)]
         needed = [sum(steps > position for steps in alone) for position in range(max(alone))]
-        assert num_rows(slice(None), drop_done=False) == [32] * max(alone)
-        dropping = num_rows(slice(None), drop_done=True)
+        assert num_rows(slice(None), drop_finished=False) == [32] * max(alone)
+        dropping = num_rows(slice(None), drop_finished=True)
         assert all(n <= have and 7 * have < 8 * n for n, have in zip(needed, dropping, strict=True))
         assert dropping[-1] < 8
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 from keras_transformer.training.embedded_corpus import generate
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.subword_dropout import SubwordDropout
-from keras_transformer.training.token_ids import encode
-from keras_transformer.config import ConfigError
+from keras_transformer.training.encoded_pairs import encode
+from keras_transformer.rules import ConfigError
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.vocabulary import train_tokenizer
 

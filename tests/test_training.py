@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translator
-from keras_transformer.config import ConfigError
+from keras_transformer.rules import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.training import trainer
 from keras_transformer.training.average import average_checkpoints

@@ -1,13 +1,15 @@
 """Adam (section 5.3 of the paper) in one operation for each variable."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 
 class Adam(keras.optimizers.Adam):
-    """Keras' `Adam` by TensorFlow's own kernel: the same numbers, read and written once instead of ten times."""
+    """Keras' `Adam` by TensorFlow's own kernel: the same numbers, in one pass over the data instead of ten."""
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         index = self._get_variable_index(variable)
         steps = tf.cast(self.iterations.value + 1, variable.dtype)
         tf.raw_ops.ResourceApplyAdam(

@@ -10,71 +10,76 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from keras_transformer.rules import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
 class SentencePairs:
     """A parallel text: the i-th sentence of `target` translates the i-th of `source`.
 
-    Attributes:
-        source: sentences of the source language, a list or what is read anew each time it is gone through.
-        target: their translations, equally many.
-        name: what messages call this text.
+    Args:
+        source: collection of str. A list, or `Sentences` that are read again in each iteration.
+        target: collection of str, as many.
+        name: str. What messages call this text.
     """
 
     source: Collection[str]
     target: Collection[str]
     name: str
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.source)
 
 
-class Sentences:
-    """Sentences that are not held in memory, but read anew each time they are gone through.
+class Sentences(Collection[str]):
+    """Sentences that are not held in memory, but read again in each iteration.
 
     Args:
-        read: a function that returns an iterator over them. They are counted, and so read once, at the start.
+        read: Callable. Returns an iterator over the sentences. It is called once at the start, to count them.
     """
 
-    def __init__(self, read: Callable[[], Iterator[str]]):
+    def __init__(self, read: Callable[[], Iterator[str]]) -> None:
         self._read = read
         self._number = sum(1 for _ in read())
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return self._read()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._number
 
+    def __contains__(self, sentence: object) -> bool:
+        return any(sentence == other for other in self)
 
-def read_lines(path: str | os.PathLike) -> Collection[str]:
+
+def read_lines(path: str | os.PathLike[str]) -> Collection[str]:
     r"""Reads a text file, gzip-compressed where its name ends in `.gz`.
 
-    A line ends at "\n" and nowhere else, so that no Unicode separator inside a sentence shifts all
-    later lines against the other language. A "\r" before it and a byte order mark are dropped.
+    A line ends at "\n" and nowhere else, so that no Unicode separator inside a sentence shifts all later lines against
+    the other language. A "\r" before it and a byte order mark are dropped.
 
     Args:
-        path: a file in UTF-8.
+        path: str or path of a file in UTF-8.
 
     Returns:
-        The lines, without their ends, to be gone through any number of times. Those of a file on disk are not held in
-        memory; a pipe can be read only once, so its lines are.
+        The lines without their ends, for any number of iterations. The lines of a file on disk are not held in
+        memory; those of a pipe are, because it can be read only once.
 
     Raises:
-        ValueError: the file cannot be read, or a line, named by its number, is not UTF-8.
+        ConfigError: The file cannot be read, or a line, which the message gives by its number, is not UTF-8.
 
     Example:
-
-    >>> list(read_lines("train.en"))
-    ['A dog runs .', 'Two women sit on a bench .']
+        >>> list(read_lines("train.en"))
+        ['A dog runs .', 'Two women sit on a bench .']
     """
     if os.path.isfile(path):
         return Sentences(functools.partial(_lines, path))
     return list(_lines(path))
 
 
-def _lines(path):
+def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
     number = 0
     opener = gzip.open if os.fspath(path).endswith(".gz") else open
     try:
@@ -84,126 +89,120 @@ def _lines(path):
             for number, line in enumerate(file, start=1):
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise ConfigError(
             f"{path}: line {number} is not valid UTF-8: {error.reason} "
             f"0x{error.object[error.start]:02x} at byte {error.start + 1} of the line"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def read_pairs(source_path: str | os.PathLike, target_path: str | os.PathLike) -> SentencePairs:
-    """Reads two text files, whose lines with the same number translate each other.
+def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]) -> SentencePairs:
+    """Reads two text files of which lines with the same number are translations of each other.
 
     Args:
-        source_path: the sentences, one a line, as `read_lines` takes them.
-        target_path: their translations. May be the same file.
-
-    Returns:
-        The pairs.
+        source_path: str or path of the sentences, one per line, as `read_lines` reads them.
+        target_path: str or path of their translations.
 
     Raises:
-        ValueError: a file cannot be read or is empty, or the numbers of lines differ.
+        ConfigError: A file cannot be read or is empty, or the numbers of lines differ.
     """
     source, target = read_lines(source_path), read_lines(target_path)
     for path, lines in ((source_path, source), (target_path, target)):
         if not len(lines):
-            raise ValueError(f"{path}: the file is empty")
+            raise ConfigError(f"{path}: the file is empty")
     if len(source) != len(target):
-        raise ValueError(
+        raise ConfigError(
             "source and target must have the same number of lines: "
             f"{source_path} has {len(source)}, {target_path} has {len(target)}"
         )
     return SentencePairs(source, target, f"{source_path}, {target_path}")
 
 
-def load_tfds(name: str, split: str, data_dir: str | os.PathLike | None = None) -> SentencePairs:
-    """Loads sentence pairs from tensorflow-datasets.
+def load_tfds(name: str, split: str, data_dir: str | os.PathLike[str] | None = None) -> SentencePairs:
+    """Loads sentence pairs from tensorflow-datasets, in the dataset's own order.
 
-    The dataset's information says which language is the source. What is already prepared on disk
-    needs no network; anything else is downloaded first.
+    The dataset's information says which language is the source. A dataset that is already prepared on disk needs no
+    network; any other is downloaded first.
 
     Args:
-        name: a dataset of text pairs, as in "ted_hrlr_translate/pt_to_en".
-        split: "train", "validation", "train[:10%]" …
-        data_dir: where datasets are kept. `None` leaves it to tensorflow-datasets
-            (`TFDS_DATA_DIR`, or else `~/tensorflow_datasets`).
-
-    Returns:
-        The pairs, in the dataset's own order.
+        name: str. A dataset of text pairs, such as "ted_hrlr_translate/pt_to_en".
+        split: str. "train", "validation", "train[:10%]", ...
+        data_dir: str or path of the directory for datasets. Defaults to that of tensorflow-datasets (`TFDS_DATA_DIR`,
+            or else `~/tensorflow_datasets`).
 
     Raises:
-        ValueError: there is no such dataset, configuration or split; it does not hold pairs of
-            texts; or it is not on disk and could not be downloaded.
+        ConfigError: There is no such dataset, configuration or split; it does not hold pairs of texts; or it is not
+            on disk and could not be downloaded.
     """
     builder = _builder(name, data_dir)
     texts = [key for key, feature in builder.info.features.items() if _is_text(feature)]
     languages = builder.info.supervised_keys
     if not (languages and len(languages) == 2 and all(key in texts for key in languages)):
-        raise ValueError(
+        raise ConfigError(
             f"{name} is not a dataset of text pairs: its supervised pair is {languages}, "
             f"its texts are {', '.join(texts) or 'none'}"
         )
     _prepare(builder, name)
     try:
         dataset = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
-    except Exception as error:  # the parser of splits raises what it likes
-        raise ValueError(
+    except Exception as error:  # the parser of splits raises any type
+        raise ConfigError(
             f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} "
             f"({_one_line(error)})"
         ) from error
 
     pairs = SentencePairs(*(Sentences(functools.partial(_texts, dataset, side)) for side in (0, 1)), f"{name}, {split}")
     if not len(pairs):
-        raise ValueError(f"{name}: the split {split!r} is empty")
+        raise ConfigError(f"{name}: the split {split!r} is empty")
     return pairs
 
 
-def _texts(dataset, side):
+def _texts(dataset: Any, side: int) -> Iterator[str]:
     for texts in dataset.map(lambda *pair: pair[side]).batch(1024).as_numpy_iterator():
         yield from (text.decode("utf-8") for text in texts)
 
 
-def _builder(name, data_dir):
+def _builder(name: str, data_dir: str | os.PathLike[str] | None) -> Any:
     import tensorflow_datasets as tfds
 
     try:
         return tfds.builder(name, data_dir=data_dir)
-    except Exception as error:  # the code of a dataset is foreign and raises what it likes
+    except Exception as error:  # a dataset's own code may raise any type
         dataset = name.partition("/")[0].partition(":")[0]
         known = tfds.list_builders(with_community_datasets=False)
         if dataset not in known:
             nearest = difflib.get_close_matches(dataset, known, cutoff=0.5)
             exists = f"the nearest names are {', '.join(nearest)}" if nearest else "nor one like it"
-            raise ValueError(f"there is no dataset {dataset!r}: {exists}") from error
+            raise ConfigError(f"there is no dataset {dataset!r}: {exists}") from error
         configs = ", ".join(tfds.builder_cls(dataset).builder_configs) or "none"
-        raise ValueError(
+        raise ConfigError(
             f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} "
             f"({_one_line(error)})"
         ) from error
 
 
-def _is_text(feature):
+def _is_text(feature: Any) -> bool:
     import tensorflow_datasets as tfds
 
     return isinstance(feature, tfds.features.Text)
 
 
-def _prepare(builder, name):
+def _prepare(builder: Any, name: str) -> None:
     from tensorflow_datasets.core.download import downloader
 
-    # Ten retries with doubling pauses keep a machine without a network waiting for 205 s.
+    # Ten retries with doubling pauses would make a machine without a network wait for 205 s.
     downloader.MAX_RETRIES = 4
     try:
-        # It reports on standard output, which belongs to the results of a command.
+        # It prints progress on standard output, which is for the results of a command.
         with contextlib.redirect_stdout(sys.stderr):
             builder.download_and_prepare()
-    except Exception as error:  # the code of a dataset is foreign and raises what it likes
-        raise ValueError(
+    except Exception as error:  # a dataset's own code may raise any type
+        raise ConfigError(
             f"{name} is not on disk in {builder.data_dir} and could not be downloaded: "
             f"{_one_line(error)}"
         ) from error
 
 
-def _one_line(error):
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())

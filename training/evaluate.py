@@ -1,26 +1,58 @@
 """BLEU and chrF of a translator, by sacreBLEU."""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import sacrebleu
 
+from .corpus import SentencePairs
 
-def evaluate(translator, pairs, tokenize="13a"):
-    """Translates the sources and scores them against the targets, in mixed case.
+
+class Score(NamedTuple):
+    """A corpus score.
+
+    Attributes:
+        score: float.
+        text: str. The score with its parts, as sacreBLEU prints it.
+        signature: str. How it was computed.
+    """
+
+    score: float
+    text: str
+    signature: str
+
+
+class Evaluation(NamedTuple):
+    """Scores of translations.
+
+    Attributes:
+        bleu: Score.
+        chrf: Score.
+        translations: list of str.
+    """
+
+    bleu: Score
+    chrf: Score
+    translations: list[str]
+
+
+def evaluate(
+    translate: Callable[[list[str]], list[str]], pairs: SentencePairs, tokenize: str = "13a"
+) -> Evaluation:
+    """Translates the sources and compares the translations with the targets, in mixed case.
 
     Args:
-        translator: a `Translator`, or any function from a list of texts to a list of texts.
-        pairs: `SentencePairs`.
-        tokenize: sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already.
-
-    Returns:
-        A dict: `bleu` and `chrf`, each `{"score", "text", "signature"}`, and `translations`.
+        translate: Translator, or any function from a list of texts to a list of texts.
+        pairs: SentencePairs.
+        tokenize: str. sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already. Defaults to
+            "13a".
     """
-    translations = translator(list(pairs.source))
-    result = {"translations": translations}
-    for name, metric in (("bleu", sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")), ("chrf", sacrebleu.metrics.CHRF())):
-        score = metric.corpus_score(translations, [list(pairs.target)])
-        result[name] = {
-            "score": score.score,
-            "text": str(score),
-            "signature": str(metric.get_signature()),
-        }
-    return result
+    translations = translate(list(pairs.source))
+    references = [list(pairs.target)]
+
+    def score(metric: Any) -> Score:
+        result = metric.corpus_score(translations, references)
+        return Score(result.score, str(result), str(metric.get_signature()))
+
+    bleu = sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")
+    return Evaluation(score(bleu), score(sacrebleu.metrics.CHRF()), translations)

@@ -1,149 +1,204 @@
-"""Training: `fit` under `tf.distribute.MirroredStrategy`, one device or many, from the first step or a later one."""
+"""Training: `fit` under `tf.distribute.MirroredStrategy`, on one device or several, from the first step or a later one."""
 
 import contextlib
 import dataclasses
 import itertools
+import os
 import pathlib
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import keras
+import tensorflow as tf
 
-from keras_transformer.config import ConfigError
+from keras_transformer.config import Config
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.schedules import WarmupInverseSqrt
-from keras_transformer.tokenizers import load_tokenizer
+from keras_transformer.rules import ConfigError
+from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, load_tokenizer
 
 from .adam import Adam
 from .average import average_checkpoints
-from .batches import padding_share, steps_per_epoch, training_dataset, validation_dataset
-from .buckets import make_buckets
-from .checkpoints import SaveCheckpoints, is_out_of_patience, restore_training_state
-from .devices import parts_at_once
+from .batch_plan import BatchPlan, plan_batches
+from .batches import training_dataset, validation_dataset
+from .checkpoints import Progress, SaveCheckpoints, is_out_of_patience, restore_training_state
+from .corpus import SentencePairs
+from .encoded_pairs import EncodedPairs, encode
+from .learning_rate import learning_rate
 from .subword_dropout import SubwordDropout
-from .token_ids import encode
-from .token_mean import TokenMeanTraining
+from .training_model import TrainingModel
 from .validation import Validation
 from .vocabulary import train_tokenizer
 
 
-def train(recipe, train_pairs, valid_pairs, model_dir, strategy):
-    """Trains a translator, or goes on where an earlier run with the same recipe stopped.
+class Text(NamedTuple):
+    """What the text becomes before training: a tokenizer, and the plans of the batches."""
+
+    tokenizer: Tokenizer
+    train: BatchPlan
+    valid: BatchPlan
+
+
+def train(
+    config: Config,
+    train_pairs: SentencePairs,
+    valid_pairs: SentencePairs,
+    model_dir: str | os.PathLike[str] | ModelDir,
+    strategy: tf.distribute.Strategy,
+    parallel_parts: int = 1,
+) -> None:
+    """Trains a translator, or resumes a training that was stopped.
+
+    Initial weights and dropout follow from Keras' global seed: call `keras.utils.set_random_seed` before, and before
+    any tokenizer is loaded, because TensorFlow then loses the SentencePiece models that it holds.
 
     Args:
-        recipe: a `Recipe`.
-        train_pairs, valid_pairs: `SentencePairs`.
-        model_dir: path of the model directory; made if it does not stand.
-        strategy: of `mirrored_strategy`.
+        config: Config, from `load_recipe`.
+        train_pairs: SentencePairs to train on.
+        valid_pairs: SentencePairs to validate on.
+        model_dir: str, path or ModelDir; the directory is made if it does not exist.
+        strategy: from `mirrored_strategy`.
+        parallel_parts: int. Into how many parts all devices together divide a batch, to compute them side by side:
+            what `divide_cores` returns. Defaults to 1.
 
     Raises:
-        ConfigError: the directory holds a model of another configuration, or a value does not fit the text.
+        ConfigError: The directory holds a model with another configuration, or a value does not fit the text.
     """
     model_dir = ModelDir(model_dir)
-    with _folder_for_token_ids(model_dir) as folder:
-        _train(recipe, train_pairs, valid_pairs, model_dir, strategy, folder)
+    parts_per_device = max(parallel_parts // strategy.num_replicas_in_sync, 1)
+    _require_same_configuration(model_dir, config)
+    # Before the text is read: what is wrong with the model is noticed at once.
+    model = _build_model(config, strategy, parts_per_device)
+    with _directory_for_token_ids(model_dir) as directory:
+        text = _prepare_text(config, train_pairs, valid_pairs, model_dir, strategy, directory)
+        if text.tokenizer.vocab_size != config.model.target_vocab_size:
+            config = config.with_vocab_size(text.tokenizer.vocab_size)
+            model = _build_model(config, strategy, parts_per_device)
+        with strategy.scope():
+            progress = restore_training_state(model_dir, model)
+        # Nothing is written before everything that was given has been read.
+        text.tokenizer.save(model_dir.path / text.tokenizer.filename)
+        model_dir.write_config(config)
+        _report(model, text, strategy)
+        _fit(model, config, text, valid_pairs, model_dir, progress, strategy)
+    _average(config, model_dir)
+
+
+def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
+    """Checks that what a resumed training cannot change is as it was."""
+    if not model_dir.config_path.is_file():
+        return
+    old = model_dir.read_config()
+    # The vocabulary may have turned out smaller than what was asked for.
+    new = config.with_vocab_size(old.model.target_vocab_size)
+    for section, names in (
+        ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
+        ("model", [field.name for field in dataclasses.fields(old.model)]),
+        # Checkpoints are compared with earlier ones, and the log has a column for it.
+        ("training", ["validate_by"]),
+    ):
+        for name in names:
+            before, now = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
+            if before != now:
+                raise ConfigError(
+                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; received "
+                    f"{section}.{name}={now!r}. Resume with the old value, or train into another --model-dir"
+                )
+
+
+def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_device: int) -> TrainingModel:
+    with strategy.scope():
+        policy = "mixed_bfloat16" if config.training.precision == "bfloat16" else "float32"
+        transformer = build_transformer(config.model, dtype=policy)
+        model = TrainingModel(transformer, config.training, parts_per_device)
+        schedule = learning_rate(config.model.d_model, config.training)
+        # Section 5.3 of the paper.
+        optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+        model.compile(optimizer=optimizer)
+        optimizer.build(model.trainable_variables)
+    return model
 
 
 @contextlib.contextmanager
-def _folder_for_token_ids(model_dir):
-    """A folder in the model directory while training runs: a system's own for temporary files may lie in memory."""
+def _directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
+    """A directory in the model directory while training runs: the system's own temporary files may be in memory."""
     prefix = ".token-ids-"
     model_dir.path.mkdir(parents=True, exist_ok=True)
     for left_by_a_killed_run in model_dir.path.glob(f"{prefix}*"):
         shutil.rmtree(left_by_a_killed_run)
     try:
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=model_dir.path) as folder:
-            yield pathlib.Path(folder)
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=model_dir.path) as directory:
+            yield pathlib.Path(directory)
     finally:
-        # Where training did not begin, nothing is left behind.
+        # A training that did not begin leaves nothing behind.
         if not any(model_dir.path.iterdir()):
             model_dir.path.rmdir()
 
 
-def _train(recipe, train_pairs, valid_pairs, model_dir, strategy, folder):
-    training = recipe.training
-    keras.utils.set_random_seed(training.seed)
-
-    tokenizer = _tokenizer(recipe.tokenizer, train_pairs, model_dir)
-    config = dataclasses.replace(
-        recipe.model,
-        source_vocab_size=tokenizer.vocab_size,
-        target_vocab_size=tokenizer.vocab_size,
-    )
+def _prepare_text(
+    config: Config,
+    train_pairs: SentencePairs,
+    valid_pairs: SentencePairs,
+    model_dir: ModelDir,
+    strategy: tf.distribute.Strategy,
+    directory: pathlib.Path,
+) -> Text:
+    training, max_length = config.training, config.model.max_length
     if model_dir.config_path.is_file():
-        _require_same(model_dir, config, recipe.tokenizer, training)
-    encoded = _encode_for_training(train_pairs, tokenizer, config.max_length, training, _made(folder / "train"))
-    encoded_valid = encode(valid_pairs, tokenizer, config.max_length, _made(folder / "valid"))
-    _report_pairs("train", encoded)
-    _report_pairs("valid", encoded_valid)
-
-    batching = dict(tokens_per_batch=training.tokens_per_batch, num_buckets=training.num_buckets)
-    steps = steps_per_epoch(encoded, **batching)
-    num_shapes = len(make_buckets(encoded.length_counts, **batching))
-    padding = padding_share(encoded, **batching)
-    batching["num_replicas"] = strategy.num_replicas_in_sync
-    with strategy.scope():
-        policy = "mixed_bfloat16" if training.precision == "bfloat16" else "float32"
-        transformer = build_transformer(config, dtype=policy)
-        model = TokenMeanTraining(
-            transformer,
-            training.label_smoothing,
-            training.clip_norm,
-            training.consistency,
-            training.accumulate_steps,
-            parts_at_once(strategy),
-        )
-        schedule = learning_rate(config.d_model, training)
-        optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
-        model.compile(optimizer=optimizer)
-        optimizer.build(model.trainable_variables)
-        progress = restore_training_state(model_dir, model)
-    # Nothing is written before all that was given has been read, and the model stands.
-    tokenizer.save(model_dir.path / tokenizer.filename)
-    model_dir.write_config(config, recipe.tokenizer, recipe.decoding, recipe.training)
-    _say(
-        f"{transformer.count_params():,} parameters, {strategy.num_replicas_in_sync} device(s), "
-        f"{steps:,} steps an epoch in {num_shapes} shapes, {padding:.0%} padding"
-    )
-    if progress.step >= training.steps or is_out_of_patience(progress, training):
-        _say(f"training ended already, after step {progress.step:,}")
+        tokenizer = load_tokenizer(model_dir.path)
     else:
-        if progress.step:
-            _say(f"going on after step {progress.step:,}")
-        validation = Validation(
-            valid_pairs, tokenizer, recipe.decoding, with_bleu=training.validate_by == "bleu"
-        )
-        batching["start_id"] = tokenizer.start_id
-        _fit(model, encoded, encoded_valid, batching, validation, training, model_dir, progress)
-        num_programs = model.num_traces // strategy.num_replicas_in_sync
-        _say(f"{num_programs} training program(s) for {num_shapes} shapes")
-    for name in ("last", "best"):
-        if number := getattr(training, f"average_{name}"):
-            paths = average_checkpoints(model_dir, **{name: number})
-            _say(f"averaged the {name} {len(paths)} checkpoints into {model_dir.average_path}")
+        _say(f"learning a vocabulary of {config.tokenizer.vocab_size:,} tokens")
+        sentences = itertools.chain(train_pairs.source, train_pairs.target)
+        tokenizer = train_tokenizer(sentences, config.tokenizer.kind, config.tokenizer.vocab_size)
+    segment, times = tokenizer, 1
+    if training.subword_dropout and isinstance(tokenizer, SentencePieceTokenizer):
+        segment = SubwordDropout(tokenizer, training.subword_dropout, training.seed)
+        times = training.subword_samples
+    train_ids = encode(train_pairs, segment, max_length, directory / "train", times)
+    valid_ids = encode(valid_pairs, tokenizer, max_length, directory / "valid")
+    _report_pairs("train", train_ids)
+    _report_pairs("valid", valid_ids)
+    sizes = dict(
+        tokens_per_batch=training.tokens_per_batch,
+        num_buckets=training.num_buckets,
+        num_replicas=strategy.num_replicas_in_sync,
+    )
+    return Text(tokenizer, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
 
 
-def _fit(model, encoded, encoded_valid, batching, validation, training, model_dir, progress):
-    if not progress.step:
+def _fit(
+    model: TrainingModel,
+    config: Config,
+    text: Text,
+    valid_pairs: SentencePairs,
+    model_dir: ModelDir,
+    progress: Progress,
+    strategy: tf.distribute.Strategy,
+) -> None:
+    training = config.training
+    if progress.step >= training.steps or is_out_of_patience(progress, training):
+        _say(f"training has already ended, after step {progress.step:,}")
+        return
+    if progress.step:
+        _say(f"resuming after step {progress.step:,}")
+    else:
         model_dir.log_path.unlink(missing_ok=True)
     callbacks = [
-        validation,
+        Validation(valid_pairs, text.tokenizer, config.decoding, with_bleu=training.validate_by == "bleu"),
         keras.callbacks.CSVLogger(str(model_dir.log_path), append=True),
         keras.callbacks.TensorBoard(str(model_dir.tensorboard_path), write_graph=False),
         SaveCheckpoints(model_dir, training, progress),
     ]
-    validation_batches = validation_dataset(encoded_valid, **batching)
+    start_id = text.tokenizer.start_id
+    validation_batches = validation_dataset(text.valid, start_id=start_id)
     # Keras prints its progress on standard output.
     with contextlib.redirect_stdout(sys.stderr):
-        for steps, initial_epoch, epochs in intervals(
-            progress.step, training.steps, training.validate_every
-        ):
+        for steps, initial_epoch, epochs in intervals(progress.step, training.steps, training.validate_every):
             model.fit(
-                training_dataset(
-                    encoded, seed=training.seed, first_step=progress.step, **batching
-                ),
+                training_dataset(text.train, seed=training.seed, start_id=start_id, first_step=progress.step),
                 steps_per_epoch=steps,
                 initial_epoch=initial_epoch,
                 epochs=epochs,
@@ -153,15 +208,14 @@ def _fit(model, encoded, encoded_valid, batching, validation, training, model_di
                 verbose=1 if sys.stderr.isatty() else 2,
             )
             if is_out_of_patience(progress, training):
-                _say(
-                    f"ended after step {progress.step:,}: "
-                    f"{training.patience} validations without a better one"
-                )
+                _say(f"stopped after step {progress.step:,}: {training.patience} validations without a new best")
                 break
+    num_programs = model.num_traces // strategy.num_replicas_in_sync
+    _say(f"{num_programs} training program(s) for {len(text.train.buckets)} shapes")
 
 
-def intervals(step, steps, interval):
-    """How `fit` is called for the updates from `step` to `steps`, with a validation at every multiple of `interval`.
+def intervals(step: int, steps: int, interval: int) -> list[tuple[int, int, int]]:
+    """Plans the calls of `fit` for the updates from `step` to `steps`, with a validation at each multiple of `interval`.
 
     What lies between two validations is one of Keras' epochs.
 
@@ -184,68 +238,30 @@ def intervals(step, steps, interval):
     return calls
 
 
-def _tokenizer(config, train_pairs, model_dir):
-    if model_dir.config_path.is_file():
-        return load_tokenizer(model_dir.path)
-    _say(f"learning a vocabulary of {config.vocab_size:,} tokens")
-    return train_tokenizer(
-        itertools.chain(train_pairs.source, train_pairs.target), config.kind, config.vocab_size
+def _average(config: Config, model_dir: ModelDir) -> None:
+    for name in ("last", "best"):
+        if number := getattr(config.training, f"average_{name}"):
+            paths = average_checkpoints(model_dir, **{name: number})
+            _say(f"averaged the {name} {len(paths)} checkpoints into {model_dir.average_path}")
+
+
+def _report(model: TrainingModel, text: Text, strategy: tf.distribute.Strategy) -> None:
+    plan = text.train
+    _say(
+        f"{model.transformer.count_params():,} parameters, {strategy.num_replicas_in_sync} device(s), "
+        f"{plan.num_steps:,} steps per epoch in {len(plan.buckets)} shapes, {plan.padding_share:.0%} padding"
     )
 
 
-def _encode_for_training(pairs, tokenizer, max_length, training, folder):
-    if not training.subword_dropout:
-        return encode(pairs, tokenizer, max_length, folder)
-    sampler = SubwordDropout(tokenizer, training.subword_dropout, training.seed)
-    return encode(pairs, sampler, max_length, folder, times=training.subword_samples)
-
-
-def _made(folder):
-    folder.mkdir()
-    return folder
-
-
-def learning_rate(d_model, training):
-    """The schedule of a `TrainingConfig`."""
-    warmup_steps = training.warmup_steps
-    highest = (d_model * warmup_steps) ** -0.5
-    peak = training.peak_learning_rate or highest
-    if training.decay == "cosine":
-        return keras.optimizers.schedules.CosineDecay(
-            initial_learning_rate=0.0,
-            decay_steps=max(training.steps - warmup_steps, 1),
-            warmup_target=peak,
-            warmup_steps=warmup_steps,
-        )
-    return WarmupInverseSqrt(d_model, warmup_steps, scale=peak / highest)
-
-
-def _require_same(model_dir, model, tokenizer, training):
-    old_model, old_tokenizer, _, old_training = model_dir.read_config()
-    for section, old, new, names in (
-        ("tokenizer", dataclasses.asdict(old_tokenizer), tokenizer, dataclasses.asdict(tokenizer)),
-        ("model", dataclasses.asdict(old_model), model, dataclasses.asdict(model)),
-        # Checkpoints are compared with earlier ones, and the log has columns for it.
-        ("training", old_training, training, ["validate_by"]),
-    ):
-        for name in names:
-            before, now = old.get(name), getattr(new, name)
-            if before != now:
-                raise ConfigError(
-                    f"{model_dir} holds a model with {section}.{name}={before}; received {now}. "
-                    "Train into another --model-dir, or with the old value"
-                )
-
-
-def _report_pairs(name, encoded):
+def _report_pairs(name: str, pairs: EncodedPairs) -> None:
     left_out = [
         f"{count:,} {reason}"
-        for count, reason in ((encoded.num_empty, "empty"), (encoded.num_too_long, "too long"))
+        for count, reason in ((pairs.num_empty, "empty"), (pairs.num_too_long, "too long"))
         if count
     ]
-    note = f" (left out: {', '.join(left_out)})" if left_out else ""
-    _say(f"{name}: {len(encoded):,} sentence pairs{note}")
+    remark = f" (left out: {', '.join(left_out)})" if left_out else ""
+    _say(f"{name}: {len(pairs):,} sentence pairs{remark}")
 
 
-def _say(message):
+def _say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)

@@ -1,39 +1,43 @@
 """What is measured on the validation text beside the loss."""
 
 import dataclasses
+from typing import Any
 
 import keras
 
+from keras_transformer.config import DecodingConfig
+from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.translator import Translator
 
+from .corpus import SentencePairs
 from .evaluate import evaluate
 
 
 class Validation(keras.callbacks.Callback):
-    """Adds to each validation's log the updates done as `step`, and BLEU as `val_bleu` if asked for.
-
-    BLEU is that of greedy translations, which need no beam's time.
+    """Adds to each validation's log the number of updates as `step`, and, if asked for, BLEU as `val_bleu`.
 
     Args:
-        pairs: `SentencePairs`, the validation text.
-        tokenizer: the model's.
-        decoding: a `DecodingConfig`, whose beam is not used.
-        with_bleu: whether the text is translated.
+        pairs: SentencePairs, the validation text.
+        tokenizer: Tokenizer.
+        decoding: DecodingConfig. Search is greedy, whatever its beam size: ranking checkpoints needs no beam.
+        with_bleu: bool. Whether to translate the text.
     """
 
-    def __init__(self, pairs, tokenizer, decoding, with_bleu):
+    def __init__(
+        self, pairs: SentencePairs, tokenizer: Tokenizer, decoding: DecodingConfig, with_bleu: bool
+    ) -> None:
         super().__init__()
         self.pairs = pairs
         self.tokenizer = tokenizer
         self.decoding = dataclasses.replace(decoding, beam_size=1)
         self.with_bleu = with_bleu
 
-    def set_model(self, model):
+    def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         if self.with_bleu:
             self.translator = Translator(model.transformer, self.tokenizer, self.decoding)
 
-    def on_epoch_end(self, epoch, logs):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         logs["step"] = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         if self.with_bleu:
-            logs["val_bleu"] = evaluate(self.translator, self.pairs)["bleu"]["score"]
+            logs["val_bleu"] = evaluate(self.translator, self.pairs).bleu.score

@@ -1,4 +1,4 @@
-"""Trains subword vocabularies."""
+"""Learns subword vocabularies from text."""
 
 import collections
 import io
@@ -11,6 +11,8 @@ import sentencepiece
 from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
 
+from keras_transformer.config import TokenizerKind
+from keras_transformer.rules import ConfigError, Size, checked
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 
@@ -19,47 +21,39 @@ MAX_LINES = 2_000_000
 MAX_LINE_BYTES = 65_536
 
 
-def train_tokenizer(lines: Iterable[str], kind: str, vocab_size: int) -> Tokenizer:
+@checked
+def train_tokenizer(lines: Iterable[str], kind: TokenizerKind, vocab_size: Size) -> Tokenizer:
     """Learns a subword vocabulary from text.
 
-    The same lines in the same order give the same tokenizer. Of more than two million lines, a
-    random two million are learned from; SentencePiece leaves out lines of more than 65,536 bytes.
+    The same lines in the same order give the same tokenizer. From more than two million lines, a random sample of
+    two million is used; SentencePiece skips lines of more than 65,536 bytes.
 
     Args:
-        lines: sentences, without line ends; of both languages for a vocabulary that they share.
+        lines: sentences without line ends, of both languages for a vocabulary that they share.
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
-        vocab_size: number of ids, special ones included. WordPiece chooses pieces by a threshold on
-            their frequency, and stops within 5% below `vocab_size` or as near as a threshold comes.
-
-    Returns:
-        The tokenizer.
+        vocab_size: int. Number of ids, including the special ones. WordPiece chooses pieces by a threshold on their
+            frequency, and stops within 5% below `vocab_size` or as near as a threshold comes.
 
     Raises:
-        ValueError: if `kind` is unknown, if there is no text, or if `vocab_size` is less than the
-            text's alphabet takes or more than the text supports; the message gives the limit.
+        ValueError: An argument breaks its rule, there is no text, or `vocab_size` is below what the alphabet of the
+            text takes or above what the text supports; the message gives the limit.
 
     Example:
-        lines = ["the dog runs", "the cat runs"]
-        tokenizer = train_tokenizer(lines, "bpe", vocab_size=275)
+        >>> train_tokenizer(["the dog runs", "the cat runs"], "bpe", vocab_size=275).vocab_size
+        275
     """
-    kinds = ("bpe", "unigram", "wordpiece")
-    if kind not in kinds:
-        raise ValueError(f"tokenizer.kind must be one of {', '.join(kinds)}, got {kind!r}")
-    if vocab_size < 1:
-        raise ValueError(f"tokenizer.vocab_size must be positive, got {vocab_size}")
     sample = sample_lines((line for line in lines if line.strip()), MAX_LINES)
     if not sample:
-        raise ValueError("the training text must have a line that is not empty, got none")
+        raise ConfigError("the training text must have a line that is not empty")
     if kind == "wordpiece":
         return _train_wordpiece(sample, vocab_size)
     return _train_sentencepiece(sample, kind, vocab_size)
 
 
 def sample_lines(lines: Iterable[str], size: int) -> list[str]:
-    """Returns `size` of the lines, each with the same probability; all if there are no more.
+    """Returns `size` of the lines, each with the same probability, or all if there are no more.
 
-    It reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R). The
-    seed is fixed.
+    Reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R). The seed is fixed.
     """
     lines = iter(lines)
     sample = list(itertools.islice(lines, size))
@@ -86,7 +80,7 @@ def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int) -> Senten
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             add_dummy_prefix=False,
-            # Longer lines are left out: unigram's time grows with the square of a line's length.
+            # Longer lines are skipped: the time of unigram grows with the square of a line's length.
             max_sentence_length=MAX_LINE_BYTES,
             pad_id=SentencePieceTokenizer.pad_id,
             unk_id=SentencePieceTokenizer.unk_id,
@@ -98,7 +92,7 @@ def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int) -> Senten
         too_small = re.search(r"smaller than required_chars\. -?\d+ vs (\d+)", str(error))
         if too_small:
             raise _too_small(vocab_size, int(too_small[1])) from None
-        raise ValueError(f"the training text gives no vocabulary: {str(error).strip()}") from None
+        raise ConfigError(f"no vocabulary can be learned from the training text: {str(error).strip()}") from None
     tokenizer = SentencePieceTokenizer(model.getvalue())
     if tokenizer.vocab_size < vocab_size:
         raise _too_large(vocab_size, tokenizer.vocab_size)
@@ -106,14 +100,14 @@ def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int) -> Senten
 
 
 def _train_wordpiece(lines: list[str], vocab_size: int) -> WordPieceTokenizer:
-    # It splits words as the FastBertTokenizer of WordPieceTokenizer does.
+    # Splits words as the FastBertTokenizer of WordPieceTokenizer does.
     split = BasicTokenizer(lower_case=False)
-    counts = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     for start in range(0, len(lines), 10_000):
         words = split.tokenize(lines[start : start + 10_000]).flat_values.numpy()
         counts.update(word.decode() for word in words)
     if not counts:
-        raise ValueError("the training text must have a word, got none")
+        raise ConfigError("the training text must have a word")
 
     special = list(WordPieceTokenizer.special_pieces)
     max_characters = 1000
@@ -122,7 +116,7 @@ def _train_wordpiece(lines: list[str], vocab_size: int) -> WordPieceTokenizer:
     if vocab_size < len(special) + 2 * num_characters:
         raise _too_small(vocab_size, len(special) + 2 * num_characters)
 
-    def learn(threshold):
+    def learn(threshold: int) -> list[str]:
         return wordpiece.learn(
             counts,
             vocab_size,
@@ -132,9 +126,9 @@ def _train_wordpiece(lines: list[str], vocab_size: int) -> WordPieceTokenizer:
             max_unique_chars=max_characters,
         )
 
-    # Look for the lowest threshold in (low, high] whose vocabulary fits. 5% less than asked for
-    # will do, for each trial takes seconds. A word as frequent as the threshold is a piece, so that
-    # a threshold which vocab_size words reach is too low.
+    # Look for the lowest threshold in (low, high] whose vocabulary fits; 5% too small is good enough, since each trial
+    # takes seconds. A word as frequent as the threshold is a piece, so that a threshold which vocab_size words reach
+    # is too low.
     low = counts.most_common(vocab_size)[-1][1] if len(counts) >= vocab_size else 0
     high = low + 1
     while len(vocabulary := learn(high)) > vocab_size:
@@ -151,15 +145,15 @@ def _train_wordpiece(lines: list[str], vocab_size: int) -> WordPieceTokenizer:
     return WordPieceTokenizer(vocabulary)
 
 
-def _too_small(vocab_size: int, smallest: int) -> ValueError:
-    return ValueError(
-        f"tokenizer.vocab_size must be at least {smallest}, for the alphabet of this text,"
-        f" got {vocab_size}"
+def _too_small(vocab_size: int, smallest: int) -> ConfigError:
+    return ConfigError(
+        f"tokenizer.vocab_size must be at least {smallest} for the alphabet of this text; "
+        f"received tokenizer.vocab_size={vocab_size}"
     )
 
 
-def _too_large(vocab_size: int, largest: int) -> ValueError:
-    return ValueError(
-        f"tokenizer.vocab_size must be at most {largest}, for there is no more in this text,"
-        f" got {vocab_size}"
+def _too_large(vocab_size: int, largest: int) -> ConfigError:
+    return ConfigError(
+        f"tokenizer.vocab_size must be at most {largest}, which is all that this text supports; "
+        f"received tokenizer.vocab_size={vocab_size}"
     )

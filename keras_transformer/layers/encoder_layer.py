@@ -1,5 +1,7 @@
 """One layer of the encoder (section 3.1 of the paper)."""
 
+from typing import Any
+
 import keras
 
 from ..masks import implicit_mask
@@ -8,33 +10,24 @@ from .transformer_layer import TransformerLayer
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class EncoderLayer(TransformerLayer):
-    """Self-attention and a feed-forward network, each with its residual connection (section 3.1).
+    """Self-attention and a feed-forward network, each with a residual connection (section 3.1).
 
-    d_model is read from the input.
+    d_model is read from the inputs.
 
     Args:
-        num_heads: h, number of attention heads.
-        d_ff: width inside the feed-forward network.
-        key_dim: d_k; `d_model // num_heads` if None.
-        value_dim: d_v; `key_dim` if None.
-        dropout: rate of dropout on each sublayer's output.
-        attention_dropout: rate of dropout on the attention weights; the paper has none.
-        activation_dropout: rate of dropout inside the feed-forward network; the paper has none.
-        activation: name of the feed-forward network's activation.
-        norm_first: False normalises after the residual sum, as in the paper; True before each sublayer.
-        neighborhood: r of restricted self-attention (section 4), odd: positions that each attends to; None for all.
-        epsilon: added to the variance in layer normalisation.
+        {arguments}
 
     Call arguments:
         inputs: (batch, length, d_model).
-        mask: bool (batch, length), True = a real token; Keras' implicit mask is taken where it is not given.
-        attention_mask: bool, broadcast to (batch, length, length), True = attend; not with a neighborhood.
+        mask: bool (batch, length), True = a real token. Defaults to the implicit Keras mask of the inputs.
+        attention_mask: bool, True = attend, of a shape that `MultiHeadAttention` takes; not with a neighborhood.
+        training: bool. Whether to apply dropout.
 
     Returns:
-        The shape of the inputs, with their mask.
+        (batch, length, d_model), with the inputs' implicit mask.
 
     Raises:
-        ValueError: a size is not positive, or `num_heads` does not divide d_model where `key_dim` is None.
+        ValueError: An argument breaks its rule, or `num_heads` does not divide d_model and `key_dim` is None.
 
     Example:
         >>> layer = EncoderLayer(num_heads=8, d_ff=2048)
@@ -42,21 +35,23 @@ class EncoderLayer(TransformerLayer):
         (2, 5, 512)
     """
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         self.attention, self.attention_residual = self._build_attention(
             "attention", input_shape, input_shape, self.neighborhood
         )
         self.feed_forward, self.feed_forward_residual = self._build_feed_forward(input_shape)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def call(self, inputs, mask=None, attention_mask=None, training=None):
+    def call(
+        self, inputs: Any, mask: Any = None, attention_mask: Any = None, training: bool | None = None
+    ) -> Any:
         mask = implicit_mask(inputs) if mask is None else mask
-        hidden = self.attention_residual.enter(inputs)
+        hidden = self.attention_residual.sublayer_input(inputs)
         hidden = self.attention(
             hidden, hidden, value_mask=mask, attention_mask=attention_mask, training=training
         )
         inputs = self.attention_residual(inputs, hidden, training=training)
-        hidden = self.feed_forward(self.feed_forward_residual.enter(inputs), training=training)
+        hidden = self.feed_forward(self.feed_forward_residual.sublayer_input(inputs), training=training)
         return self.feed_forward_residual(inputs, hidden, training=training)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape

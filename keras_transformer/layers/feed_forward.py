@@ -1,46 +1,48 @@
 """The position-wise feed-forward network (section 3.3 of the paper)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from ..shapes import reshape
+from ..rules import Rate, Size, checked
+from ..shapes import reshape_inferring
 from .dropout import Dropout
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class FeedForward(keras.layers.Layer):
-    """`activation(x W1 + b1) W2 + b2` at every position alike (section 3.3, equation 2).
+    """`activation(x W1 + b1) W2 + b2`, the same at every position (section 3.3, equation 2).
 
     Args:
-        d_ff: width between the two products.
-        activation: name of a Keras activation; the paper's is ReLU.
-        dropout: rate of dropout on the activations; the paper has none here.
+        d_ff: int. Width between the two products.
+        activation: str or callable. The paper's is ReLU. Defaults to "relu".
+        dropout: float. Rate of dropout on the activations; the paper has none here. Defaults to 0.
 
     Call arguments:
-        inputs: (…, d_model).
-        training: whether anything is dropped.
+        inputs: (..., d_model).
+        training: bool. Whether to apply dropout.
 
     Returns:
-        The shape of the inputs.
+        (..., d_model).
 
     Raises:
-        ValueError: `d_ff` is not positive.
+        ValueError: An argument breaks its rule.
 
     Example:
         >>> FeedForward(d_ff=2048)(keras.random.normal((2, 5, 512))).shape
         (2, 5, 512)
     """
 
-    def __init__(self, d_ff, activation="relu", dropout=0.0, **kwargs):
+    @checked
+    def __init__(self, d_ff: Size, activation: Any = "relu", dropout: Rate = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if d_ff < 1:
-            raise ValueError(f"d_ff must be positive; received d_ff={d_ff}")
         self.d_ff = d_ff
         self.activation = keras.activations.get(activation)
         self.dropout = dropout
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         self.hidden_dense = keras.layers.Dense(
             self.d_ff, activation=self.activation, dtype=self.dtype_policy, name="hidden"
         )
@@ -49,16 +51,16 @@ class FeedForward(keras.layers.Layer):
         self.hidden_dense.build(input_shape)
         self.output_dense.build((*input_shape[:-1], self.d_ff))
 
-    def call(self, inputs, training=None):
-        # As rows of a matrix, where TensorFlow joins product, bias and activation into one operation.
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        # In two dimensions TensorFlow fuses product, bias and activation into one operation.
         rows = ops.reshape(inputs, (-1, ops.shape(inputs)[-1]))
         outputs = self.output_dense(self.hidden_dropout(self.hidden_dense(rows), training=training))
-        return reshape(outputs, ops.shape(inputs))
+        return reshape_inferring(outputs, ops.shape(inputs))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "d_ff": self.d_ff,

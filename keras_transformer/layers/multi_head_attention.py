@@ -1,58 +1,67 @@
-"""Multi-head attention (section 3.2 of the paper), whole sequences at once or step by step."""
+"""Multi-head attention (section 3.2 of the paper), for whole sequences or step by step."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
 from ..masks import causal_mask, combine, neighborhood_mask
-from ..shapes import reshape
-from .blocks import block_sizes, cut
+from ..rules import OddSize, Rate, Size, checked
+from ..shapes import reshape_inferring
+from .dot_product_attention import attention_weights
 from .dropout import Dropout
-
-# Added to masked scores in float32, where its exponential is exactly 0.
-_MASKED = -1e9
+from .key_value_cache import Cache, KeyValues, empty_cache
+from .neighborhood import block_sizes, blocks_with_neighbors
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class MultiHeadAttention(keras.layers.Layer):
-    """Scaled dot-product attention in several heads (sections 3.2.1 and 3.2.2).
+    """Multi-head attention (sections 3.2.1 and 3.2.2).
 
-    `softmax(Q Kᵀ / sqrt(key_dim)) V` for each head; the heads' outputs are concatenated and projected to the
-    width of the query. Softmax runs in float32 whatever the policy. A position that may attend to nothing
-    receives zeros before the output projection, so what is masked never matters.
+    Computes `softmax(Q Kᵀ / sqrt(key_dim)) V` in each head, concatenates the heads' outputs and projects them to
+    the width of the query. Softmax runs in float32 under every dtype policy. A position that may attend to nothing
+    gets zeros before the output projection, so that masked content never matters.
+
+    For decoding step by step there are `init_cache`, `project_key_value` and `attend`:
+
+        cache = attention.init_cache(batch_size)
+        cache = cache.write(attention.project_key_value(new_positions), position)
+        outputs = attention.attend(new_positions, cache, mask)
 
     Args:
-        num_heads: h, number of heads.
-        key_dim: d_k, width of each head's queries and keys.
-        value_dim: d_v, width of each head's values; `key_dim` if None.
-        dropout: rate at which attention weights are dropped; the paper has none here.
-        use_bias: whether the four projections add a bias; the paper's do not.
-        kernel_initializer: initializer of the projections' kernels.
-        neighborhood: r of restricted self-attention (section 4): a position attends to the r positions centred on
-            itself, so r is odd, in time and memory that grow with r * length; None attends to all.
+        num_heads: int. h, the number of heads.
+        key_dim: int. d_k, the width of each head's queries and keys.
+        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        dropout: float. Rate at which attention weights are dropped; the paper has none. Defaults to 0.
+        use_bias: bool. Whether the four projections add a bias; those of the paper do not. Defaults to False.
+        kernel_initializer: str or `keras.initializers.Initializer`. Defaults to "glorot_uniform".
+        neighborhood: int or None. r of restricted self-attention (section 4): a position attends to the r positions
+            centred on itself (r is odd), in time and memory proportional to r * length. Defaults to None:
+            attend to all positions.
 
     Call arguments:
         query: (batch, target length, d_model).
         value: (batch, source length, any width).
-        key: as `value`, which stands in for it if None.
-        query_mask, value_mask, key_mask: bool (batch, length), True = a real token; Keras' implicit masks are
-            taken where they are not given. The query's implicit mask is passed on with the output.
-        attention_mask: bool, broadcast to (batch, target length, source length), True = attend.
-        use_causal_mask: whether a position sees only itself and what is before it.
-        return_attention_scores: whether to return the attention weights too, as Keras does.
+        key: (batch, source length, any width). Defaults to `value`.
+        query_mask: bool (batch, target length), True = a real token. It does not change the output; an implicit
+            Keras mask of the query is passed on with it.
+        value_mask: bool (batch, source length). Defaults to the implicit Keras mask of `value`.
+        key_mask: bool (batch, source length). Defaults to the implicit Keras mask of `key`.
+        attention_mask: bool, True = attend, of shape (target length, source length), (batch, target length, source
+            length) or (batch, num_heads, target length, source length); any of these sizes may be 1.
+        use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults to False.
+        return_attention_scores: bool. Whether to return the attention weights too. Defaults to False.
+        training: bool. Whether to apply dropout.
 
-    With a neighborhood, query and value are of one length, and neither `attention_mask` nor
-    `return_attention_scores`, of length * length elements both, is taken.
+    With a neighborhood, query and value must have the same length, and neither `attention_mask` nor
+    `return_attention_scores`, both of length * length elements, may be given.
 
     Returns:
-        (batch, target length, d_model), and the weights (batch, num_heads, target length, source length) if
-        asked for.
-
-    Step by step, `call` is taken apart: `init_cache` makes an empty cache of keys and values, `write_cache` puts
-    new positions into it, `attend` attends to it. `project_key_value` alone makes the keys and values that
-    cross-attention needs once for a source.
+        (batch, target length, d_model), and, if asked for, the weights (batch, num_heads, target length, source
+        length).
 
     Raises:
-        ValueError: a number of heads or a width is not positive, a neighborhood not odd, or an input does not fit.
+        ValueError: An argument breaks its rule, or an input does not fit.
 
     Example:
         >>> attention = MultiHeadAttention(num_heads=8, key_dim=64)
@@ -60,23 +69,19 @@ class MultiHeadAttention(keras.layers.Layer):
         (2, 5, 512)
     """
 
+    @checked
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        value_dim=None,
-        dropout=0.0,
-        use_bias=False,
-        kernel_initializer="glorot_uniform",
-        neighborhood=None,
-        **kwargs,
-    ):
+        num_heads: Size,
+        key_dim: Size,
+        value_dim: Size | None = None,
+        dropout: Rate = 0.0,
+        use_bias: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        neighborhood: OddSize | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        for name, size in (("num_heads", num_heads), ("key_dim", key_dim), ("value_dim", value_dim)):
-            if size is not None and size < 1:
-                raise ValueError(f"{name} must be positive; received {name}={size}")
-        if neighborhood is not None and (neighborhood < 1 or neighborhood % 2 == 0):
-            raise ValueError(f"neighborhood must be positive and odd; received neighborhood={neighborhood}")
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim
@@ -87,28 +92,28 @@ class MultiHeadAttention(keras.layers.Layer):
         self.supports_masking = True
 
     @property
-    def _value_dim(self):
+    def _value_dim(self) -> int:
         return self.value_dim or self.key_dim
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
         d_model = query_shape[-1]
         if len(query_shape) != 3 or d_model is None:
-            raise ValueError(f"query must be (batch, length, d_model); received shape {query_shape}")
-        self.query_dense = self._projection(self.num_heads * self.key_dim, "query")
-        self.key_dense = self._projection(self.num_heads * self.key_dim, "key")
-        self.value_dense = self._projection(self.num_heads * self._value_dim, "value")
-        self.output_dense = self._projection(d_model, "output")
+            raise ValueError(f"query must be (batch, length, d_model); received query of shape {query_shape}")
+        self.query_dense = self._make_projection(self.num_heads * self.key_dim, "query")
+        self.key_dense = self._make_projection(self.num_heads * self.key_dim, "key")
+        self.value_dense = self._make_projection(self.num_heads * self._value_dim, "value")
+        self.output_dense = self._make_projection(d_model, "output")
         self.attention_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
         self.query_dense.build(query_shape)
         self.key_dense.build(key_shape or value_shape)
         self.value_dense.build(value_shape)
         self.output_dense.build((*query_shape[:-1], self.num_heads * self._value_dim))
 
-    def _projection(self, units, name):
+    def _make_projection(self, units: int, name: str) -> keras.layers.Dense:
         return keras.layers.Dense(
             units,
             use_bias=self.use_bias,
-            # A layer keeps to its own instance: two projections must not draw the same numbers.
+            # An instance draws the same numbers each time: every projection needs its own.
             kernel_initializer=self.kernel_initializer.clone()
             if hasattr(self.kernel_initializer, "clone")
             else self.kernel_initializer,
@@ -118,130 +123,92 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-        training=None,
-    ):
-        self._check_neighborhood(query, value, attention_mask, return_attention_scores)
+        query: Any,
+        value: Any,
+        key: Any = None,
+        query_mask: Any = None,
+        value_mask: Any = None,
+        key_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         if self.neighborhood is not None:
-            mask = combine(value_mask, key_mask)
-            return self._attend_to_neighborhoods(query, value, key, mask, use_causal_mask, training)
+            self._check_restricted(query, value, attention_mask, return_attention_scores)
+            return self._attend_to_neighborhood(
+                query, value, key, combine(value_mask, key_mask), use_causal_mask, training
+            )
+        queries, keys, values = self._project_all(query, value, key)
         mask = combine(
-            attention_mask,
-            None if value_mask is None else ops.expand_dims(value_mask, 1),
-            None if key_mask is None else ops.expand_dims(key_mask, 1),
-            causal_mask(ops.shape(query)[1]) if use_causal_mask else None,
+            None if attention_mask is None else _per_head(attention_mask),
+            None if value_mask is None else value_mask[:, None, None, :],
+            None if key_mask is None else key_mask[:, None, None, :],
+            _causal_mask(query, value) if use_causal_mask else None,
         )
-        if key is None and value is query:
-            queries, keys, values = self._project(
-                query, self.query_dense, self.key_dense, self.value_dense
-            )
-        else:
-            (queries,) = self._project(query, self.query_dense)
-            keys, values = self.project_key_value(value, key)
         weights = self._weights(queries, keys, mask)
-        output = self._weighted_values(weights, values, training)
-        return (output, weights) if return_attention_scores else output
+        outputs = self._outputs(weights, values, training)
+        return (outputs, weights) if return_attention_scores else outputs
 
-    def _check_neighborhood(self, query, value, attention_mask, return_attention_scores):
-        if self.neighborhood is None:
-            return
-        for name, given in (
-            ("attention_mask", attention_mask is not None),
-            ("return_attention_scores", return_attention_scores),
-        ):
-            if given:
-                raise ValueError(
-                    f"{name} must not be given to restricted self-attention; "
-                    f"received it with neighborhood={self.neighborhood}"
-                )
-        lengths = query.shape[1], value.shape[1]
-        if None not in lengths and lengths[0] != lengths[1]:
-            raise ValueError(
-                "query and value must be of one length in restricted self-attention; "
-                f"received lengths {lengths[0]} and {lengths[1]}"
-            )
+    def project_key_value(self, value: Any, key: Any = None) -> KeyValues:
+        """Projects what is attended to.
 
-    def _attend_to_neighborhoods(self, query, value, key, mask, use_causal_mask, training):
-        # Blocks take the place of the batch: each attends to itself and the blocks beside it.
-        batch, length, d_model = ops.shape(query)
-        num_blocks, block_length = block_sizes(length, self.neighborhood)
+        Args:
+            value: (batch, source length, any width).
+            key: (batch, source length, any width). Defaults to `value`.
 
-        def windows(sequence):
-            after = 0 if use_causal_mask else 1
-            return cut(sequence, num_blocks, block_length, before=1, after=after)
-
-        (queries,) = self._project(cut(query, num_blocks, block_length), self.query_dense)
-        keys = windows(self.key_dense(value if key is None else key))
-        values = windows(self.value_dense(value))
-        lengths = ops.shape(keys)[:2]
-        (keys,), (values,) = self._split_heads(keys, *lengths), self._split_heads(values, *lengths)
-        # What is beyond the ends is masked.
-        mask = combine(ops.ones((batch, length), dtype="bool"), mask)
-        mask = ops.swapaxes(windows(ops.expand_dims(mask, -1)), 1, 2)
-        positions = ops.arange(ops.shape(mask)[2]) - block_length
-        own_positions = ops.arange(block_length)
-        near = neighborhood_mask(own_positions, positions, self.neighborhood, use_causal_mask)
-        weights = self._weights(queries, keys, combine(mask, near))
-        output = self._weighted_values(weights, values, training)
-        return ops.reshape(output, (batch, num_blocks * block_length, d_model))[:, :length]
-
-    def project_key_value(self, value, key=None):
-        """Keys (batch, num_heads, length, key_dim) and values (…, value_dim) of what is attended to."""
+        Returns:
+            `KeyValues`: keys (batch, num_heads, source length, key_dim) and values (batch, num_heads, source
+            length, value_dim).
+        """
         if key is None:
-            return self._project(value, self.key_dense, self.value_dense)
-        return *self._project(key, self.key_dense), *self._project(value, self.value_dense)
+            return KeyValues(*self._project(value, self.key_dense, self.value_dense))
+        return KeyValues(*self._project(key, self.key_dense), *self._project(value, self.value_dense))
 
-    def attend(self, query, cache, mask=None):
+    def attend(self, query: Any, key_values: KeyValues | Cache, mask: Any = None) -> Any:
         """Attends to keys and values that were projected before.
 
         Args:
             query: (batch, target length, d_model).
-            cache: keys and values, as `project_key_value` or `write_cache` returned them.
-            mask: bool, broadcast to (batch, target length, source length), True = attend. It alone restricts,
-                `neighborhood` does not: the layer cannot know which position an entry of a cache has.
+            key_values: from `project_key_value`, or a cache.
+            mask: bool, broadcasts to (batch, target length, source length), True = attend. `neighborhood` does not
+                restrict this call, since the layer cannot know the position of a cache's entry.
 
         Returns:
             (batch, target length, d_model).
         """
         (queries,) = self._project(query, self.query_dense)
-        keys, values = cache
-        return self._weighted_values(self._weights(queries, keys, mask), values)
+        weights = self._weights(queries, key_values.keys, None if mask is None else _per_head(mask))
+        return self._outputs(weights, key_values.values)
 
-    def init_cache(self, batch_size, max_length):
-        """Empty keys and values for `max_length` positions; the layer must be built."""
-        shape = (batch_size, self.num_heads, max_length)
-        keys = ops.zeros((*shape, self.key_dim), dtype=self.compute_dtype)
-        values = ops.zeros((*shape, self._value_dim), dtype=self.compute_dtype)
-        return keys, values
+    def init_cache(self, batch_size: Any, max_length: Any = None) -> Cache:
+        """Returns an empty cache: a `FixedCache` of `max_length` entries, or a `GrowingCache` if that is None.
 
-    def write_cache(self, cache, value, position=None):
-        """The cache with the keys and values of `value` (batch, n, width) at `position` and after it.
-
-        Without a position they come after its end, and the cache gets longer.
+        Raises:
+            ValueError: The layer is not built yet.
         """
-        # For few positions one product is no faster than two: it would copy both kernels into one.
-        new = *self._project(value, self.key_dense), *self._project(value, self.value_dense)
-        if position is None:
-            return tuple(ops.concatenate(entries, axis=2) for entries in zip(cache, new))
-        return tuple(_write(*entries, position) for entries in zip(cache, new))
+        if not self.built:
+            raise ValueError(f"{self.name} must be built before init_cache; call it or its build method first")
+        return empty_cache(
+            batch_size, self.num_heads, self.key_dim, self._value_dim, max_length, self.compute_dtype
+        )
 
-    def _project(self, inputs, *projections):
-        """What each of several projections makes of the same inputs: (batch, num_heads, length, width) of each."""
+    def _project_all(self, query: Any, value: Any, key: Any) -> tuple[Any, Any, Any]:
+        if key is None and value is query:
+            queries, keys, values = self._project(query, self.query_dense, self.key_dense, self.value_dense)
+            return queries, keys, values
+        (queries,) = self._project(query, self.query_dense)
+        return queries, *self.project_key_value(value, key)
+
+    def _project(self, inputs: Any, *projections: keras.layers.Dense) -> list[Any]:
+        """Applies each of several projections to the same inputs: (batch, num_heads, length, width) of each."""
         batch, length, width = ops.shape(inputs)
-        # Rows of a matrix: a product of more dimensions costs TensorFlow a dozen small operations more.
+        # In two dimensions: TensorFlow adds a dozen small operations to a product of more.
         rows = ops.reshape(inputs, (-1, width))
         widths = {projection.units for projection in projections}
         if len(widths) > 1 or any(projection.quantization_mode for projection in projections):
             return [self._split_heads(projection(rows), batch, length)[0] for projection in projections]
-        # One product for all of them. A step is no call of this layer, so Keras does not cast for it.
+        # One product for all of them. Keras casts for a layer's call only, and a decoding step is none.
         kernels = ops.concatenate([dense.kernel for dense in projections], axis=-1)
         projected = ops.matmul(rows, ops.cast(kernels, rows.dtype))
         if self.use_bias:
@@ -249,55 +216,87 @@ class MultiHeadAttention(keras.layers.Layer):
             projected = ops.add(projected, ops.cast(biases, rows.dtype))
         return self._split_heads(projected, batch, length, len(projections))
 
-    def _split_heads(self, projected, batch, length, count=1):
+    def _split_heads(self, projected: Any, batch: Any, length: Any, count: int = 1) -> list[Any]:
+        # (batch * length, count * num_heads * width) -> count times (batch, num_heads, length, width)
         width = projected.shape[-1] // (count * self.num_heads)
-        heads = reshape(projected, (batch, length, count, self.num_heads, width))
+        heads = reshape_inferring(projected, (batch, length, count, self.num_heads, width))
         return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)))
 
-    def _weights(self, queries, keys, mask):
-        queries = ops.multiply(queries, self.key_dim**-0.5)
-        scores = ops.cast(ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2))), "float32")
-        if mask is None:
-            weights = ops.softmax(scores)
-        else:
-            # For all heads alike, with or without a batch dimension.
-            mask = ops.expand_dims(mask, -3)
-            weights = ops.softmax(scores + ops.where(mask, 0.0, _MASKED))
-            # Where all is masked softmax is uniform; zeros instead.
-            weights = weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), "float32")
-        return ops.cast(weights, self.compute_dtype)
+    def _weights(self, queries: Any, keys: Any, mask: Any) -> Any:
+        return ops.cast(attention_weights(queries, keys, mask), self.compute_dtype)
 
-    def _weighted_values(self, weights, values, training=None):
+    def _outputs(self, weights: Any, values: Any, training: bool | None = None) -> Any:
+        # weights: (batch, num_heads, target length, source length)
         weights = self.attention_dropout(weights, training=training)
-        heads = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
+        heads = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))  # (batch, target, num_heads, value_dim)
         batch, length, _, _ = ops.shape(heads)
-        output = self.output_dense(ops.reshape(heads, (-1, self.num_heads * self._value_dim)))
-        return reshape(output, (batch, length, self.output_dense.units))
+        rows = ops.reshape(heads, (-1, self.num_heads * self._value_dim))
+        return reshape_inferring(self.output_dense(rows), (batch, length, self.output_dense.units))
 
-    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+    def _attend_to_neighborhood(
+        self, query: Any, value: Any, key: Any, mask: Any, use_causal_mask: bool, training: bool | None
+    ) -> Any:
+        # Blocks take the place of the batch: each attends to itself and to the blocks beside it.
+        batch, length, d_model = ops.shape(query)
+        num_blocks, block_length = block_sizes(length, self.neighborhood)
+
+        def windows(sequence: Any) -> Any:  # (batch, length, width) -> (batch * blocks, window length, width)
+            after = 0 if use_causal_mask else 1
+            return blocks_with_neighbors(sequence, num_blocks, block_length, before=1, after=after)
+
+        (queries,) = self._project(blocks_with_neighbors(query, num_blocks, block_length), self.query_dense)
+        key_windows = windows(self.key_dense(value if key is None else key))
+        value_windows = windows(self.value_dense(value))
+        sizes = ops.shape(key_windows)[:2]
+        (keys,), (values,) = self._split_heads(key_windows, *sizes), self._split_heads(value_windows, *sizes)
+        # What lies beyond the ends is masked.
+        mask = combine(ops.ones((batch, length), dtype="bool"), mask)
+        mask = ops.swapaxes(windows(ops.expand_dims(mask, -1)), 1, 2)  # (batch * blocks, 1, window length)
+        key_positions = ops.arange(ops.shape(mask)[2]) - block_length
+        near = neighborhood_mask(ops.arange(block_length), key_positions, self.neighborhood, use_causal_mask)
+        weights = self._weights(queries, keys, _per_head(combine(mask, near)))
+        outputs = self._outputs(weights, values, training)  # (batch * blocks, block length, d_model)
+        return ops.reshape(outputs, (batch, num_blocks * block_length, d_model))[:, :length]
+
+    def _check_restricted(self, query: Any, value: Any, attention_mask: Any, return_attention_scores: bool) -> None:
+        for name, given in (
+            ("attention_mask", attention_mask is not None),
+            ("return_attention_scores", return_attention_scores),
+        ):
+            if given:
+                raise ValueError(f"{name} must not be given to attention with neighborhood={self.neighborhood}")
+        lengths = query.shape[1], value.shape[1]
+        if None not in lengths and lengths[0] != lengths[1]:
+            raise ValueError(
+                f"query and value must have the same length if neighborhood={self.neighborhood}; "
+                f"received lengths {lengths[0]} and {lengths[1]}"
+            )
+
+    def compute_output_shape(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> Any:
         return query_shape
 
     def compute_output_spec(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-        training=None,
-    ):
-        self._check_neighborhood(query, value, attention_mask, return_attention_scores)
-        output = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
+        query: Any,
+        value: Any,
+        key: Any = None,
+        query_mask: Any = None,
+        value_mask: Any = None,
+        key_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        if self.neighborhood is not None:
+            self._check_restricted(query, value, attention_mask, return_attention_scores)
+        outputs = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
-            return output
+            return outputs
         weights_shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
-        return output, keras.KerasTensor(weights_shape, dtype=self.compute_dtype)
+        return outputs, keras.KerasTensor(weights_shape, dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -310,15 +309,10 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
 
-def _write(cache, new, position):
-    # One scatter into the cache seen as rows; nothing else of it is touched or copied.
-    batch, heads, length, width = ops.shape(cache)
-    count = ops.shape(new)[2]
-    first_rows = ops.arange(batch * heads, dtype="int32") * length + ops.cast(position, "int32")
-    rows = first_rows[:, None] + ops.arange(count, dtype="int32")[None, :]
-    written = ops.scatter_update(
-        ops.reshape(cache, (batch * heads * length, width)),
-        ops.reshape(rows, (batch * heads * count, 1)),
-        ops.reshape(new, (batch * heads * count, width)),
-    )
-    return ops.reshape(written, (batch, heads, length, width))
+def _causal_mask(query: Any, value: Any) -> Any:
+    return causal_mask(ops.shape(query)[1], None if value is query else ops.shape(value)[1])
+
+
+def _per_head(mask: Any) -> Any:
+    """A mask with an axis for the heads, unless it has one: (..., target length, source length) of rank 3 or 4."""
+    return mask if len(mask.shape) == 4 else ops.expand_dims(mask, -3)

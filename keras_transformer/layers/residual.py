@@ -1,7 +1,10 @@
-"""What surrounds every sublayer: residual connection, dropout and layer normalisation."""
+"""What surrounds every sublayer: residual connection, dropout and layer normalization."""
+
+from typing import Any
 
 import keras
 
+from ..rules import Positive, Rate, checked
 from .dropout import Dropout
 from .layer_normalization import LayerNormalization
 
@@ -10,53 +13,57 @@ from .layer_normalization import LayerNormalization
 class Residual(keras.layers.Layer):
     """`LayerNorm(x + Dropout(sublayer(x)))` (sections 3.1 and 5.4), or `x + Dropout(sublayer(LayerNorm(x)))`.
 
-    A sublayer takes `enter(x)` and its result comes back by a call:
-    `x = residual(x, sublayer(residual.enter(x)))`.
+    Used as `x = residual(x, sublayer(residual.sublayer_input(x)))`.
 
     Args:
-        dropout: rate of dropout on the sublayer's output.
-        norm_first: False normalises the sum, as in the paper; True the sublayer's input.
-        epsilon: added to the variance before its root.
+        dropout: float. Rate of dropout on the sublayer's output. Defaults to 0.
+        norm_first: bool. Whether to normalize the sublayer's input instead of the sum as in the paper. Defaults to
+            False.
+        epsilon: float. Added to the variance in layer normalization. Defaults to 1e-6.
 
     Call arguments:
-        inputs: (…, d_model), what went into the sublayer.
-        sublayer_output: the same shape.
+        inputs: (..., d_model), what the sublayer was applied to.
+        sublayer_output: (..., d_model).
+        training: bool. Whether to apply dropout.
 
     Returns:
-        The shape of the inputs.
+        (..., d_model).
 
     Example:
         >>> residual, dense = Residual(norm_first=True), keras.layers.Dense(8)
         >>> x = keras.random.normal((2, 8))
         >>> residual.build(x.shape)
-        >>> residual(x, dense(residual.enter(x))).shape
+        >>> residual(x, dense(residual.sublayer_input(x))).shape
         (2, 8)
     """
 
-    def __init__(self, dropout=0.0, norm_first=False, epsilon=1e-6, **kwargs):
+    @checked
+    def __init__(
+        self, dropout: Rate = 0.0, norm_first: bool = False, epsilon: Positive = 1e-6, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.dropout = dropout
         self.norm_first = norm_first
         self.epsilon = epsilon
         self.supports_masking = True
 
-    def build(self, inputs_shape, sublayer_output_shape=None):
+    def build(self, inputs_shape: Any, sublayer_output_shape: Any = None) -> None:
         self.norm = LayerNormalization(self.epsilon, dtype=self.dtype_policy, name="norm")
         self.norm.build(inputs_shape)
         self.output_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
 
-    def enter(self, inputs):
-        """What the sublayer takes."""
+    def sublayer_input(self, inputs: Any) -> Any:
+        """Returns what the sublayer is applied to: the inputs, normalized if `norm_first`."""
         return self.norm(inputs) if self.norm_first else inputs
 
-    def call(self, inputs, sublayer_output, training=None):
+    def call(self, inputs: Any, sublayer_output: Any, training: bool | None = None) -> Any:
         total = inputs + self.output_dropout(sublayer_output, training=training)
         return total if self.norm_first else self.norm(total)
 
-    def compute_output_shape(self, inputs_shape, sublayer_output_shape=None):
+    def compute_output_shape(self, inputs_shape: Any, sublayer_output_shape: Any = None) -> Any:
         return inputs_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "dropout": self.dropout,

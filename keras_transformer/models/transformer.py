@@ -1,31 +1,41 @@
-"""The Transformer as a functional Keras model, whole or one step at a time."""
+"""The Transformer as a functional Keras model, applied to whole sequences or one step at a time."""
 
 import dataclasses
+from typing import Any
 
 import keras
 from keras import ops
 
 from ..config import TransformerConfig
-from ..layers import Decoder, Encoder, PositionalEmbedding
-from ..masks import ancestor_mask, padding_mask
-from ..shapes import reshape
+from ..layers import Decoder, Encoder, PositionalEmbedding, TiedProjection
+from ..masks import padding_mask
+from ..rules import require
+from .incremental_decoding import DecoderState, Step, start_decoding
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Transformer(keras.Model):
-    """A functional model from `{"source": …, "target": …}` token ids to float32 logits (Figure 1 of the paper).
+    """A functional model from token ids to logits (Figure 1 of the paper).
 
     Args:
-        config: a `TransformerConfig`, or its fields as a dict.
+        config: TransformerConfig, or its fields as a dict.
+        dtype: Keras dtype policy, or its name. Defaults to the global policy.
 
     Call arguments:
-        source: int (batch, source length), each row ends with the end token; 0 is padding.
-        target: int (batch, target length), the translation shifted right: it begins with the start token.
+        inputs: dict of
+            "source": int (batch, source length). Each row ends with the end token; 0 is padding.
+            "target": int (batch, target length). The translation, shifted right: it begins with the start token.
+        training: bool. Whether to apply dropout.
 
     Returns:
         float32 logits (batch, target length, target_vocab_size).
 
-    For translation the call is taken apart: `init_state` encodes a source, `decode_step` decodes one more token.
+    Attributes:
+        output_projection: the layer from hidden states to logits, whose `kernel` is (d_model, target_vocab_size):
+            a `TiedProjection`, or a `Dense` layer if no embeddings are tied.
+
+    Raises:
+        ValueError: A value of the configuration breaks its rule.
 
     Example:
         >>> config = TransformerConfig.preset("tiny", source_vocab_size=100, target_vocab_size=100)
@@ -34,155 +44,72 @@ class Transformer(keras.Model):
         (2, 5, 100)
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any) -> None:
         if not isinstance(config, TransformerConfig):
             config = TransformerConfig(**config)
         dtype = keras.dtype_policies.get(kwargs.pop("dtype", None) or keras.config.dtype_policy())
-
-        def embedding(vocab_size, name):
-            return PositionalEmbedding(
-                vocab_size,
-                config.d_model,
-                positions=config.positions,
-                max_length=config.max_length if config.positions == "learned" else None,
-                dropout=config.dropout,
-                dtype=dtype,
-                name=name,
-            )
-
-        sizes = dict(
-            num_layers=config.num_layers,
-            num_heads=config.num_heads,
-            d_ff=config.d_ff,
-            key_dim=config.key_dim,
-            value_dim=config.value_dim,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.activation_dropout,
-            activation=config.activation,
-            norm_first=config.norm_first,
-            neighborhood=config.neighborhood,
-            dtype=dtype,
-        )
-        if config.tie_embeddings == "all":
-            source_embedding = target_embedding = embedding(config.target_vocab_size, "embedding")
-        else:
-            source_embedding = embedding(config.source_vocab_size, "source_embedding")
-            target_embedding = embedding(config.target_vocab_size, "target_embedding")
-        encoder = Encoder(**sizes, name="encoder")
-        decoder = Decoder(**sizes, name="decoder")
-        output_dense = None
-        if config.tie_embeddings == "none":
-            output_dense = keras.layers.Dense(
-                config.target_vocab_size, use_bias=False, dtype=dtype, name="logits"
-            )
+        source_embedding, target_embedding = _make_embeddings(config, dtype)
+        arguments = _layer_arguments(config)
+        encoder = Encoder(**arguments, dtype=dtype, name="encoder")
+        decoder = Decoder(**arguments, dtype=dtype, name="decoder")
+        output_projection = _make_output_projection(config, target_embedding, dtype)
 
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        parts = source_embedding, target_embedding, encoder, decoder
-        decoded = _decode(*parts, source, target)
-        if output_dense is None:
-            logits = target_embedding(decoded, reverse=True)
-        else:
-            logits = ops.cast(output_dense(decoded), "float32")
+        hidden = _hidden_states(source_embedding, target_embedding, encoder, decoder, source, target)
+        logits = ops.cast(output_projection(hidden), "float32")
         super().__init__({"source": source, "target": target}, logits, **kwargs)
         self.config = config
         self.source_embedding = source_embedding
         self.target_embedding = target_embedding
         self.encoder = encoder
         self.decoder = decoder
-        self.output_dense = output_dense
+        self.output_projection = output_projection
 
-    def hidden_states(self, inputs, training=None):
-        """What the output projection of a call takes: (batch, target length, d_model)."""
-        parts = self.source_embedding, self.target_embedding, self.encoder, self.decoder
-        return _decode(*parts, inputs["source"], inputs["target"], training)
+    def hidden_states(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        """Returns what the output projection is applied to: (batch, target length, d_model).
 
-    @property
-    def output_table(self):
-        """The output projection, (target_vocab_size, d_model): `hidden_states` times its transpose are the logits."""
-        if self.output_dense is None:
-            return ops.convert_to_tensor(self.target_embedding.token_table)
-        return ops.transpose(self.output_dense.kernel)
-
-    def output_kernel(self):
-        """The output projection as the steps of a search take it: (d_model, target_vocab_size).
-
-        With a table that lies the other way, a product of few rows takes up to half as long again. None where the
-        projection has its own kernel, which lies this way.
+        Args:
+            inputs: as in a call.
+            training: as in a call.
         """
-        if self.output_dense is not None:
-            return None
-        table = ops.cast(self.target_embedding.token_table, self.target_embedding.compute_dtype)
-        return ops.transpose(table)
+        return _hidden_states(
+            self.source_embedding,
+            self.target_embedding,
+            self.encoder,
+            self.decoder,
+            inputs["source"],
+            inputs["target"],
+            training,
+        )
 
-    def init_state(self, source, beam_size, max_length):
-        """Encodes a source and prepares `decode_step`.
+    def encode(self, source: Any) -> tuple[Any, Any]:
+        """Encodes a source.
 
         Args:
             source: int (batch, source length).
-            beam_size: int, hypotheses that live at once; 1 for greedy search.
-            max_length: int or int scalar, for how many tokens there is room; 0 where every step makes its own.
 
         Returns:
-            A nest of tensors.
+            The encoder's output (batch, source length, d_model), and its mask, bool (batch, source length).
         """
-        batch_size = ops.shape(source)[0]
         source_mask = padding_mask(source)
-        encoded = self.encoder(self.source_embedding(source), mask=source_mask)
-        return {
-            "ancestors": ops.zeros((batch_size, beam_size, max_length), dtype="int32"),
-            "caches": self.decoder.init_cache(batch_size, max_length * beam_size),
-            "source_caches": self.decoder.project_source(encoded),
-            "source_mask": source_mask,
-        }
+        return self.encoder(self.source_embedding(source), mask=source_mask), source_mask
 
-    def decode_step(self, token_ids, parents, position, state, grow=False, output_kernel=None):
-        """Decodes one more token of every hypothesis: the step function of `keras_transformer.decoding`.
-
-        Nothing is copied when hypotheses are reordered: a cache keeps the entries of all of them, and each
-        hypothesis attends to its own ancestors.
+    def start_decoding(self, source: Any, beam_size: int = 1, max_length: Any = None) -> tuple[Step, DecoderState]:
+        """Encodes a source and prepares to decode: the protocol of `keras_transformer.decoding`.
 
         Args:
-            token_ids: int (batch, beam_size), each hypothesis' newest token.
-            parents: int (batch, beam_size), which hypothesis of the step before each one continues.
-            position: int scalar, the position of `token_ids`.
-            state: from `init_state` or the step before.
-            grow: whether the state gets room for these tokens, where shapes may change from step to step; it never
-                holds more than there is then.
-            output_kernel: `output_kernel()`, made once for all steps; None makes it for this one.
+            source: int (batch, source length).
+            beam_size: int. Hypotheses per source. Defaults to 1.
+            max_length: int or int scalar. Tokens for which caches have room. Defaults to None: caches grow with
+                every step, which inside a loop only TensorFlow allows, with an unknown batch size.
 
         Returns:
-            float32 logits (batch, beam_size, target_vocab_size) and the state.
+            The step function, and the state for its first call.
         """
-        batch_size, beam_size, max_length = ops.shape(state["ancestors"])
-        rows = ops.arange(batch_size, dtype="int32")[:, None] * beam_size + parents
-        ancestors = ops.reshape(state["ancestors"], (batch_size * beam_size, max_length))
-        ancestors = ops.take(ancestors, rows, axis=0)
-        itself = ops.arange(beam_size, dtype="int32")[None, :, None]
-        if grow:
-            itself = ops.broadcast_to(itself, (batch_size, beam_size, 1))
-            ancestors = ops.concatenate([ancestors, itself], axis=2)
-        else:
-            is_newest = ops.equal(ops.arange(max_length, dtype="int32"), position)
-            ancestors = ops.where(is_newest, itself, ancestors)
-        decoded, caches = self.decoder.step(
-            self.target_embedding(token_ids, positions=ops.reshape(position, (1, 1))),
-            state["caches"],
-            None if grow else position * beam_size,
-            ancestor_mask(ancestors, position, beam_size, self.config.neighborhood),
-            state["source_caches"],
-            state["source_mask"],
-        )
-        if self.output_dense is None:
-            kernel = self.output_kernel() if output_kernel is None else output_kernel
-            logits = ops.matmul(ops.reshape(decoded, (-1, self.config.d_model)), kernel)
-        else:
-            logits = self.output_dense(decoded)
-        logits = reshape(ops.cast(logits, "float32"), (batch_size, beam_size, self.config.target_vocab_size))
-        return logits, {**state, "ancestors": ancestors, "caches": caches}
+        return start_decoding(self, source, beam_size, max_length)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "config": dataclasses.asdict(self.config),
             "name": self.name,
@@ -190,30 +117,76 @@ class Transformer(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Transformer":
         return cls(**config)
 
 
-def _decode(source_embedding, target_embedding, encoder, decoder, source, target, training=None):
+def build_transformer(config: TransformerConfig, dtype: Any = None) -> Transformer:
+    """Builds the model that a configuration describes.
+
+    Args:
+        config: TransformerConfig.
+        dtype: Keras dtype policy, or its name, such as "mixed_bfloat16". Defaults to the global policy.
+
+    Returns:
+        `Transformer`, a functional `keras.Model` from token ids to logits.
+    """
+    return Transformer(config, dtype=dtype)
+
+
+def _layer_arguments(config: TransformerConfig) -> dict[str, Any]:
+    try:
+        keras.activations.get(config.activation)
+    except ValueError:
+        require(False, "model.activation", "the name of a Keras activation", config.activation)
+    fields = {field.name for field in dataclasses.fields(config)}
+    return {name: getattr(config, name) for name in Encoder.hyperparameters if name in fields}
+
+
+def _make_embeddings(config: TransformerConfig, dtype: Any) -> tuple[PositionalEmbedding, PositionalEmbedding]:
+    def embedding(vocab_size: int, name: str) -> PositionalEmbedding:
+        return PositionalEmbedding(
+            vocab_size,
+            config.d_model,
+            positions=config.positions,
+            max_length=config.max_length if config.positions == "learned" else None,
+            dropout=config.dropout,
+            dtype=dtype,
+            name=name,
+        )
+
+    if config.tie_embeddings == "all":
+        shared = embedding(config.target_vocab_size, "embedding")
+        return shared, shared
+    return (
+        embedding(config.source_vocab_size, "source_embedding"),
+        embedding(config.target_vocab_size, "target_embedding"),
+    )
+
+
+def _make_output_projection(
+    config: TransformerConfig, target_embedding: PositionalEmbedding, dtype: Any
+) -> keras.layers.Layer:
+    if config.tie_embeddings == "none":
+        return keras.layers.Dense(config.target_vocab_size, use_bias=False, dtype=dtype, name="logits")
+    return TiedProjection(target_embedding, dtype=dtype, name="logits")
+
+
+def _hidden_states(
+    source_embedding: PositionalEmbedding,
+    target_embedding: PositionalEmbedding,
+    encoder: Encoder,
+    decoder: Decoder,
+    source: Any,  # (batch, source length)
+    target: Any,  # (batch, target length)
+    training: bool | None = None,
+) -> Any:
     source_mask, target_mask = padding_mask(source), padding_mask(target)
     encoded = encoder(source_embedding(source, training=training), mask=source_mask, training=training)
     return decoder(
         target_embedding(target, training=training),
-        encoded,
+        encoded,  # (batch, source length, d_model)
         target_mask=target_mask,
         source_mask=source_mask,
         training=training,
     )
-
-
-def build_transformer(config, dtype=None):
-    """The model of a `TransformerConfig`: a functional `keras.Model` from token ids to logits.
-
-    Args:
-        config: a `TransformerConfig`.
-        dtype: a Keras dtype policy such as "mixed_bfloat16"; the global policy if None.
-
-    Returns:
-        A `Transformer`.
-    """
-    return Transformer(config, dtype=dtype)

@@ -3,27 +3,26 @@
 import os
 import pathlib
 
+from ..rules import ConfigError
 from .sentencepiece import SentencePieceTokenizer
 from .tokenizer import Tokenizer
 from .wordpiece import WordPieceTokenizer
 
 
-def load_tokenizer(directory: str | os.PathLike) -> Tokenizer:
-    """Loads the tokenizer whose file stands in `directory`.
+def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
+    """Loads the tokenizer whose file is in a model directory.
 
     Raises:
-        ValueError: if the directory holds no tokenizer's file, more than one, or a damaged one.
+        ConfigError: The directory has no tokenizer file, more than one, or a damaged one.
     """
     directory = pathlib.Path(directory)
-    classes = (SentencePieceTokenizer, WordPieceTokenizer)
+    classes: tuple[type[Tokenizer], ...] = (SentencePieceTokenizer, WordPieceTokenizer)
     found = [cls for cls in classes if (directory / cls.filename).is_file()]
     if len(found) != 1:
         names = " or ".join(cls.filename for cls in classes)
-        raise ValueError(
-            f"{directory} must hold one tokenizer file, {names}, got {'both' if found else 'none'}"
-        )
+        raise ConfigError(f"{directory} must have one tokenizer file, {names}; it has {'both' if found else 'none'}")
     path = directory / found[0].filename
     try:
         return found[0].load(path)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {error}") from None

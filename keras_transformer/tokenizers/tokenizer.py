@@ -1,6 +1,8 @@
-"""What the tokenizers share: ids, clean UTF-8 in, no special tokens out, one file."""
+"""What the tokenizers share: special ids, valid UTF-8 in, no special tokens out, one file."""
 
 import os
+from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,60 +12,63 @@ from ..files import replacing
 class Tokenizer(tf.Module):
     """Text to subword ids and back, inside the TensorFlow graph.
 
-    A subclass supplies `_tokenize` and `_detokenize` on clean input, `pieces` and `load`. As a
-    `tf.Module` it can be an attribute of what is passed to `tf.saved_model.save`, which then
-    carries the vocabulary along.
+    A subclass implements `_tokenize` and `_detokenize` for valid input, `pieces` and `load`. As a `tf.Module`, it can
+    be an attribute of what is passed to `tf.saved_model.save`, which then saves the vocabulary too.
 
     Attributes:
-        pad_id, unk_id, start_id, end_id: 0, 1, 2, 3 in every tokenizer.
-        vocab_size: number of ids, the four special ones included.
-        filename: name of the tokenizer's file in a model directory.
+        pad_id: int. 0 in every tokenizer, as `unk_id` is 1, `start_id` 2 and `end_id` 3.
+        vocab_size: int. Number of ids, including the four special ones.
+        filename: str. Name of the tokenizer's file in a model directory.
+        file_content: bytes. The content of that file.
     """
 
     pad_id, unk_id, start_id, end_id = 0, 1, 2, 3
     filename: str
 
-    def __init__(self, vocab_size: int, file_content: bytes):
+    def __init__(self, vocab_size: int, file_content: bytes) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.file_content = file_content
 
-    def tokenize(self, texts) -> tf.RaggedTensor:
+    def tokenize(self, texts: Any) -> tf.RaggedTensor:
         """Splits texts into subword ids, without start and end ids.
 
         Args:
-            texts: string tensor of shape (n,). Bytes that are not UTF-8 are read as U+FFFD.
+            texts: string (n,). Bytes that are not UTF-8 are read as U+FFFD.
 
         Returns:
-            int32 RaggedTensor of shape (n, None). An empty text has no ids.
+            RaggedTensor, int32 (n, None). An empty text has no ids.
         """
-        return self._tokenize(
-            tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        )
+        return self._tokenize(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"))
 
-    def detokenize(self, token_ids) -> tf.Tensor:
+    def detokenize(self, token_ids: Any) -> tf.Tensor:
         """Joins subword ids into texts.
 
         Args:
-            token_ids: int32 RaggedTensor of shape (n, None). Special ids, and ids that a model has
-                beyond the vocabulary, produce nothing.
+            token_ids: RaggedTensor, int32 (n, None). Special ids, and ids beyond the vocabulary, are ignored.
 
         Returns:
-            string tensor of shape (n,), always valid UTF-8.
+            string (n,), always valid UTF-8.
         """
         in_vocabulary = (token_ids > self.end_id) & (token_ids < self.vocab_size)
         return self._detokenize(tf.ragged.boolean_mask(token_ids, in_vocabulary))
 
-    def pieces(self, token_ids) -> list[str]:
-        """Returns the subwords of one sentence's ids, as strings to show to a person."""
+    def _tokenize(self, texts: Any) -> tf.RaggedTensor:
         raise NotImplementedError
 
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes the tokenizer to the file `path`, whole or not at all."""
+    def _detokenize(self, token_ids: Any) -> tf.Tensor:
+        raise NotImplementedError
+
+    def pieces(self, token_ids: Iterable[int]) -> list[str]:
+        """Returns the subwords of one sentence's ids, as text to show."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the tokenizer's file, whole or not at all."""
         with replacing(path) as temporary:
             temporary.write_bytes(self.file_content)
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "Tokenizer":
-        """Reads the file that `save` wrote."""
+    def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
+        """Reads a file that `save` wrote."""
         raise NotImplementedError

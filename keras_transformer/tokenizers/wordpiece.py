@@ -2,38 +2,42 @@
 
 import os
 import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow_text import FastBertTokenizer
 
+from ..rules import require
 from .tokenizer import Tokenizer
 
 
 class WordPieceTokenizer(Tokenizer):
-    """BERT's WordPiece, cased: words and punctuation marks, cut into the longest known pieces.
+    """BERT's WordPiece, cased: words and punctuation marks, segmented into the longest known pieces.
 
-    It loses spacing: `detokenize` puts one space between words and marks ("Don ' t stop ."). A word
-    that the vocabulary cannot spell is one unknown id, and gone on the way back.
+    It loses spacing: `detokenize` puts one space between words and marks ("Don ' t stop ."). A word that the vocabulary
+    cannot spell becomes one unknown id, and is missing after `detokenize`.
 
     Args:
-        vocabulary: the pieces in the order of their ids, "[PAD]", "[UNK]", "[START]", "[END]"
-            first; a piece that continues a word begins with "##".
+        vocabulary: list of str. The pieces in the order of their ids, "[PAD]", "[UNK]", "[START]", "[END]" first; a
+            piece that continues a word begins with "##".
 
     Raises:
-        ValueError: if `vocabulary` does not begin with the four special pieces.
+        ConfigError: The vocabulary does not begin with the four special pieces.
 
     Example:
-        tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "dog", "##s"])
-        tokenizer.tokenize(["dogs dog"])  # [[4, 5, 4]]
+        >>> tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "dog", "##s"])
+        >>> tokenizer.tokenize(["dogs dog"])
+        <tf.RaggedTensor [[4, 5, 4]]>
     """
 
     filename = "vocab.txt"
     special_pieces = ("[PAD]", "[UNK]", "[START]", "[END]")
 
-    def __init__(self, vocabulary: list[str]):
+    def __init__(self, vocabulary: Sequence[str]) -> None:
         special = tuple(vocabulary[:4])
-        if special != self.special_pieces:
-            raise ValueError(f"vocabulary must begin with {self.special_pieces}, got {special}")
+        expected = ", ".join(self.special_pieces)
+        require(special == self.special_pieces, "vocabulary", f"a list that begins with {expected}", special)
         file_content = "".join(piece + "\n" for piece in vocabulary).encode()
         super().__init__(len(vocabulary), file_content)
         self.vocabulary = tuple(vocabulary)
@@ -41,17 +45,17 @@ class WordPieceTokenizer(Tokenizer):
             list(vocabulary), token_out_type=tf.int32, support_detokenization=True
         )
 
-    def _tokenize(self, texts):
+    def _tokenize(self, texts: Any) -> tf.RaggedTensor:
         return self._subwords.tokenize(texts)
 
-    def _detokenize(self, token_ids):
+    def _detokenize(self, token_ids: Any) -> tf.Tensor:
         return self._subwords.detokenize(token_ids)
 
-    def pieces(self, token_ids) -> list[str]:
+    def pieces(self, token_ids: Iterable[int]) -> list[str]:
         return [self.vocabulary[token_id] for token_id in token_ids]
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "WordPieceTokenizer":
-        # Not splitlines(): a piece may hold a character that it takes for the end of a line.
+    def load(cls, path: str | os.PathLike[str]) -> "WordPieceTokenizer":
+        # Not splitlines(), which also splits at characters that a piece may contain.
         text = pathlib.Path(path).read_bytes().decode()
         return cls(text.removesuffix("\n").split("\n"))

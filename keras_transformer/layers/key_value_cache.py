@@ -1,0 +1,84 @@
+"""Keys and values of the positions that were decoded before, so that each step computes new positions only."""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+
+class KeyValues(NamedTuple):
+    """What attention reads.
+
+    Attributes:
+        keys: (batch, num_heads, length, key_dim).
+        values: (batch, num_heads, length, value_dim).
+    """
+
+    keys: Any
+    values: Any
+
+
+class GrowingCache(NamedTuple):
+    """A cache that each step makes longer; attention reads no entry that is not written.
+
+    In a loop this needs a backend whose loops may change the shapes of tensors: TensorFlow, with a batch size that
+    is only known at run time.
+    """
+
+    keys: Any
+    values: Any
+
+    def write(self, new: KeyValues, position: Any) -> "GrowingCache":
+        """Returns the cache with `new` at its end, wherever `position` is."""
+        return GrowingCache(
+            ops.concatenate([self.keys, new.keys], axis=2), ops.concatenate([self.values, new.values], axis=2)
+        )
+
+
+class FixedCache(NamedTuple):
+    """A cache with room for a fixed number of entries, for every backend."""
+
+    keys: Any
+    values: Any
+
+    def write(self, new: KeyValues, position: Any) -> "FixedCache":
+        """Returns the cache with `new` at `position` and the positions after it."""
+        return FixedCache(_overwrite(self.keys, new.keys, position), _overwrite(self.values, new.values, position))
+
+
+Cache = GrowingCache | FixedCache
+
+
+def empty_cache(
+    batch_size: Any, num_heads: int, key_dim: int, value_dim: int, max_length: Any = None, dtype: str = "float32"
+) -> Cache:
+    """Makes an empty cache.
+
+    Args:
+        batch_size: int or int scalar.
+        num_heads: int.
+        key_dim: int.
+        value_dim: int.
+        max_length: int or int scalar, the number of entries of a `FixedCache`. Defaults to None: a `GrowingCache`.
+        dtype: str. Defaults to "float32".
+    """
+    # Zero, but unknown wherever the batch size is, so that a loop may change it.
+    length = 0 * batch_size if max_length is None else max_length
+    cache_type = GrowingCache if max_length is None else FixedCache
+    return cache_type(
+        ops.zeros((batch_size, num_heads, length, key_dim), dtype=dtype),
+        ops.zeros((batch_size, num_heads, length, value_dim), dtype=dtype),
+    )
+
+
+def _overwrite(entries: Any, new: Any, position: Any) -> Any:
+    # One scatter into the rows of all sequences and heads: nothing else is touched or copied.
+    batch, num_heads, length, width = ops.shape(entries)
+    count = ops.shape(new)[2]
+    first_rows = ops.arange(batch * num_heads, dtype="int32") * length + ops.cast(position, "int32")
+    rows = first_rows[:, None] + ops.arange(count, dtype="int32")[None, :]  # (batch * num_heads, count)
+    written = ops.scatter_update(
+        ops.reshape(entries, (batch * num_heads * length, width)),
+        ops.reshape(rows, (batch * num_heads * count, 1)),
+        ops.reshape(new, (batch * num_heads * count, width)),
+    )
+    return ops.reshape(written, (batch, num_heads, length, width))

@@ -1,0 +1,67 @@
+"""The output projection that shares its weights with an embedding (section 3.4 of the paper)."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from ..shapes import reshape_inferring
+from .positional_embedding import PositionalEmbedding
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class TiedProjection(keras.layers.Layer):
+    """Logits from hidden states by an embedding's own token table: `h Eᵀ`.
+
+    Like a `keras.layers.Dense` without bias, it has a `kernel` of shape (d_model, vocab_size); it has no weights of
+    its own.
+
+    Args:
+        embedding: PositionalEmbedding. The layer whose token table is used.
+
+    Call arguments:
+        inputs: (..., d_model).
+
+    Returns:
+        (..., vocab_size).
+
+    Raises:
+        ValueError: The embedding is not built when the projection is called.
+
+    Example:
+        >>> embedding = PositionalEmbedding(vocab_size=8000, d_model=512)
+        >>> hidden = embedding(np.array([[5, 7, 2, 0]]))
+        >>> TiedProjection(embedding)(hidden).shape
+        (1, 4, 8000)
+    """
+
+    def __init__(self, embedding: PositionalEmbedding, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.embedding = embedding
+        self.supports_masking = True
+
+    def build(self, input_shape: Any) -> None:
+        if not self.embedding.built:
+            raise ValueError("embedding must be built before the projection is called")
+
+    @property
+    def kernel(self) -> Any:
+        """The transposed token table, (d_model, vocab_size)."""
+        return ops.transpose(self.embedding.token_table)
+
+    def call(self, inputs: Any) -> Any:
+        rows = ops.reshape(ops.cast(inputs, self.compute_dtype), (-1, self.embedding.d_model))
+        logits = ops.matmul(rows, ops.cast(self.kernel, self.compute_dtype))
+        return reshape_inferring(logits, (*ops.shape(inputs)[:-1], self.embedding.vocab_size))
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return (*input_shape[:-1], self.embedding.vocab_size)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "embedding": keras.saving.serialize_keras_object(self.embedding)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "TiedProjection":
+        # Within one saved model Keras gives back the very layer that the rest of the model uses.
+        embedding = keras.saving.deserialize_keras_object(config["embedding"])
+        return cls(**{**config, "embedding": embedding})

@@ -1,0 +1,163 @@
+"""A parallel text as token ids, in files."""
+
+import dataclasses
+import itertools
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .corpus import SentencePairs
+
+# Sentences tokenized at a time; bounds memory.
+_SENTENCES_PER_CALL = 8192
+# Batches are made of one block at a time, which is held in memory.
+_PAIRS_PER_BLOCK = 2**18
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EncodedPairs:
+    """A parallel text as token ids; each sequence ends with the end token.
+
+    The ids are kept in files, in blocks to which pairs were assigned at random, so that a long text needs no more
+    memory than one block. A short text is one block, in its own order.
+
+    Args:
+        directory: path of the files.
+        num_blocks: int.
+        dtype: str. NumPy's name of the type of the ids in the files.
+        length_counts: int64 (n, 4). How many pairs have which lengths; the columns are block, source length, target
+            length and number of pairs.
+        num_empty: int. Pairs left out because a side has no tokens.
+        num_too_long: int. Pairs left out because a side is longer than allowed.
+    """
+
+    directory: pathlib.Path
+    num_blocks: int
+    dtype: str
+    length_counts: np.ndarray
+    num_empty: int
+    num_too_long: int
+
+    def __len__(self) -> int:
+        return int(self.length_counts[:, 3].sum())
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens on both sides together."""
+        _, source_lengths, target_lengths, num_pairs = self.length_counts.T
+        return int(((source_lengths + target_lengths) * num_pairs).sum())
+
+    def token_ids(self, side: str, block: Any) -> Any:
+        """Reads the token ids of a block, all sequences end to end.
+
+        Args:
+            side: "source" or "target".
+            block: int or int scalar tensor.
+
+        Returns:
+            Tensor (number of tokens,) of the dtype.
+        """
+        return tf.io.decode_raw(self._read(side, "ids", block), self.dtype)
+
+    def lengths(self, side: str, block: Any) -> Any:
+        """Reads the number of tokens in each sequence of a block: int32 (number of pairs,)."""
+        return tf.io.decode_raw(self._read(side, "lengths", block), tf.int32)
+
+    def _read(self, side: str, name: str, block: Any) -> Any:
+        path = tf.strings.join([f"{self.directory}/", tf.strings.as_string(block), f".{side}.{name}"])
+        return tf.io.read_file(path)
+
+
+def count_lengths(lengths: np.ndarray, num_pairs: Any = 1) -> np.ndarray:
+    """Counts equal rows.
+
+    Args:
+        lengths: int (n, 3), one row per pair: block, source length, target length.
+        num_pairs: int or int (n,). How many pairs each row stands for. Defaults to 1.
+
+    Returns:
+        int64 (number of different rows, 4), in order.
+
+    Example:
+        >>> count_lengths(np.array([[0, 3, 4], [0, 2, 5], [0, 3, 4]]))
+        array([[0, 2, 5, 1],
+               [0, 3, 4, 2]])
+    """
+    different, places = np.unique(np.asarray(lengths, np.int64), axis=0, return_inverse=True)
+    counts = np.zeros(len(different), np.int64)
+    np.add.at(counts, places.ravel(), num_pairs)
+    return np.column_stack([different, counts])
+
+
+def encode(
+    pairs: SentencePairs, tokenizer: Any, max_length: int, directory: str | os.PathLike[str], times: int = 1
+) -> EncodedPairs:
+    """Tokenizes a parallel text and leaves out pairs of which a side is empty or too long.
+
+    Args:
+        pairs: SentencePairs.
+        tokenizer: has `end_id`, `vocab_size`, and `tokenize` from strings (n,) to ragged int32 (n, None).
+        max_length: int. Tokens of the longest sequence to keep, including its end token.
+        directory: str or path of a new directory for the token ids.
+        times: int. How often to go through the text, for a tokenizer that segments it differently each time.
+            Defaults to 1.
+
+    Raises:
+        ValueError: No pair is left.
+    """
+    directory = pathlib.Path(directory)
+    directory.mkdir()
+    num_blocks = -(-times * len(pairs) // _PAIRS_PER_BLOCK)
+    dtype = "uint16" if tokenizer.vocab_size <= 2**16 else "int32"
+    random = np.random.default_rng(0)
+    length_counts = np.zeros((0, 4), np.int64)
+    num_empty = num_too_long = 0
+    for sources, targets in itertools.chain.from_iterable(_chunks(pairs) for _ in range(times)):
+        sides = {"source": tokenizer.tokenize(tf.constant(sources)), "target": tokenizer.tokenize(tf.constant(targets))}
+        lengths = np.stack([side.row_lengths().numpy() for side in sides.values()])  # (2, chunk)
+        is_empty = lengths.min(axis=0) == 0
+        is_too_long = ~is_empty & (lengths.max(axis=0) + 1 > max_length)
+        kept = np.flatnonzero(~(is_empty | is_too_long))
+        blocks = random.integers(num_blocks, size=len(kept))
+        order = np.argsort(blocks, kind="stable")
+        for side, ragged in sides.items():
+            rows = _with_end(tf.gather(ragged, kept[order]), tokenizer.end_id)
+            _append(directory, side, rows, np.bincount(blocks, minlength=num_blocks), dtype)
+        counts = count_lengths(np.column_stack([blocks, *(lengths[:, kept] + 1)]))
+        counts = np.concatenate([length_counts, counts])
+        length_counts = count_lengths(counts[:, :3], counts[:, 3])
+        num_empty += int(is_empty.sum())
+        num_too_long += int(is_too_long.sum())
+    if not len(length_counts):
+        raise ValueError(
+            f"{pairs.name}: none of the {len(pairs):,} sentence pairs can be used: {num_empty // times:,} are empty "
+            f"on one side, {num_too_long // times:,} are longer than max_length={max_length} tokens"
+        )
+    return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long)
+
+
+def _chunks(pairs: SentencePairs) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    sentences = zip(pairs.source, pairs.target, strict=True)
+    while chunk := list(itertools.islice(sentences, _SENTENCES_PER_CALL)):
+        sources, targets = zip(*chunk)
+        yield sources, targets
+
+
+def _with_end(ragged: Any, end_id: int) -> Any:
+    return tf.concat([ragged, tf.fill([ragged.nrows(), 1], tf.cast(end_id, ragged.dtype))], axis=1)
+
+
+def _append(directory: pathlib.Path, side: str, ragged: Any, rows_per_block: np.ndarray, dtype: str) -> None:
+    """Appends rows, which are in the order of their blocks, to the files of the blocks."""
+    ids = ragged.flat_values.numpy().astype(dtype)
+    lengths = ragged.row_lengths().numpy().astype("int32")
+    row_ends = np.cumsum(rows_per_block)
+    id_ends = np.concatenate([[0], np.cumsum(lengths)])[row_ends]
+    for name, values, ends in (("ids", ids, id_ends), ("lengths", lengths, row_ends)):
+        for block, part in enumerate(np.split(values, ends[:-1])):
+            with open(directory / f"{block}.{side}.{name}", "ab") as file:
+                file.write(part.tobytes())
