@@ -321,7 +321,8 @@ def test_a_beam_of_one_equals_greedy_unless_the_end_was_once_second():
             np.argsort(-next_log_probs(table, followed[1][:i]))[1] for i in range(len(followed[1]))
         ]
         if END in seconds:
-            assert found[0] >= followed[0] - 1e-6
+            # Up to rounding, as in assert_same_sentences.
+            assert found[0] >= followed[0] - 1e-5 * (1 + abs(followed[0]))
         else:
             assert_same_sentences([found], [followed])
             num_equal += 1
