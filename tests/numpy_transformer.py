@@ -8,7 +8,7 @@ from keras import ops
 
 
 def randomize(layer, seed=0):
-    """Random numbers in every weight, so that biases and normalisations matter too."""
+    """Random numbers in every weight, so that biases and normalizations matter too."""
     generator = np.random.default_rng(seed)
     for variable in layer.trainable_variables:
         values = generator.normal(scale=0.4, size=variable.shape)
@@ -27,11 +27,17 @@ def dense(layer, x):
 
 
 def multi_head_attention(layer, query, value, key=None, mask=None):
-    """The output and the weights. Rows attend to what `mask` lets through, or get zeros."""
+    """The output and the weights. Rows attend to what `mask` lets through, or get zeros.
+
+    `mask` broadcasts to (batch, target length, source length), or, with an axis for the heads, to (batch, num_heads,
+    target length, source length).
+    """
     key = value if key is None else key
     key_dim, value_dim = layer.key_dim, layer.value_dim or layer.key_dim
     batch, target_length, source_length = len(query), query.shape[1], value.shape[1]
-    mask = np.broadcast_to(True if mask is None else mask, (batch, target_length, source_length))
+    mask = np.asarray(True if mask is None else mask)
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    mask = np.broadcast_to(mask, (batch, layer.num_heads, target_length, source_length))
     queries, keys = dense(layer.query_dense, query), dense(layer.key_dense, key)
     values = dense(layer.value_dense, value)
     weights = np.zeros((batch, layer.num_heads, target_length, source_length))
@@ -41,7 +47,7 @@ def multi_head_attention(layer, query, value, key=None, mask=None):
             of_key = slice(head * key_dim, (head + 1) * key_dim)
             of_value = slice(head * value_dim, (head + 1) * value_dim)
             for row in range(target_length):
-                attended = np.flatnonzero(mask[b, row])
+                attended = np.flatnonzero(mask[b, head, row])
                 if len(attended) == 0:
                     continue
                 scores = keys[b, attended, of_key] @ queries[b, row, of_key] / math.sqrt(key_dim)
@@ -160,6 +166,6 @@ def transformer(model, source, target):
         target_mask,
         source_mask,
     )
-    if model.output_dense is None:
-        return decoded @ array(model.target_embedding.token_table).T
-    return dense(model.output_dense, decoded)
+    if model.config.tie_embeddings == "none":
+        return dense(model.output_projection, decoded)
+    return decoded @ array(model.target_embedding.token_table).T

@@ -22,6 +22,13 @@ def test_causal_mask_shows_a_position_itself_and_what_is_before_it():
     ]
 
 
+def test_causal_mask_of_unequal_lengths_counts_both_from_the_start():
+    # Position i sees j <= i, as in Keras.
+    more_keys, fewer_keys = causal_mask(2, 4), causal_mask(3, 2)
+    assert ops.convert_to_numpy(more_keys).tolist() == [[[True, False, False, False], [True, True, False, False]]]
+    assert ops.convert_to_numpy(fewer_keys).tolist() == [[[True, False], [True, True], [True, True]]]
+
+
 def test_combine_is_the_conjunction_of_masks_that_broadcast():
     rows, columns = np.array([[[True], [False]]]), np.array([[[1, 1, 0]]])
     combined = ops.convert_to_numpy(combine(rows, None, columns))

@@ -7,6 +7,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import MultiHeadAttention
+from keras_transformer.layers.key_value_cache import FixedCache, GrowingCache, KeyValues, empty_cache
 from keras_transformer.masks import implicit_mask
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 7, 6
@@ -107,6 +108,77 @@ def test_an_attention_mask_broadcasts_over_what_it_lacks(shape):
     np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
 
 
+HEADS = 3
+MASK_PER_HEAD = np.random.default_rng(5).random((BATCH, HEADS, TARGET, SOURCE)) < 0.6
+# Each row of the causal mask sees position 0, so that no row is empty, in which Keras' layer differs from ours.
+MASK_PER_HEAD[..., 0] = True
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+def test_an_attention_mask_may_differ_between_heads(with_key):
+    key = KEY if with_key else None
+    layer = attention_of(QUERY, VALUE, key, value_dim=5)
+    causal = np.tril(np.ones((TARGET, SOURCE), bool))
+    for mask in (
+        MASK_PER_HEAD,
+        MASK_PER_HEAD[:, :1],  # (batch, 1, target, source)
+        MASK_PER_HEAD[:1],
+        MASK_PER_HEAD[:, :, :1],
+    ):
+        for arguments, combined in (
+            ({}, mask),
+            ({"value_mask": VALUE_MASK}, mask & VALUE_MASK[:, None, None, :]),
+            ({"use_causal_mask": True}, mask & causal),
+            (
+                {"value_mask": VALUE_MASK, "key_mask": KEY_MASK, "use_causal_mask": True},
+                mask & (VALUE_MASK & KEY_MASK)[:, None, None, :] & causal,
+            ),
+        ):
+            output, weights = layer(
+                QUERY, VALUE, key, attention_mask=mask, return_attention_scores=True, **arguments
+            )
+            expected, expected_weights = reference.multi_head_attention(layer, QUERY, VALUE, key, combined)
+            np.testing.assert_allclose(numpy(weights), expected_weights, atol=TOLERANCE)
+            np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("use_causal_mask", [False, True])
+def test_equals_keras_own_layer_with_the_same_weights(use_bias, use_causal_mask):
+    layer = attention_of(QUERY, VALUE, KEY, value_dim=5, use_bias=use_bias)
+    keras_layer = keras.layers.MultiHeadAttention(HEADS, key_dim=4, value_dim=5, use_bias=use_bias)
+    keras_layer.build(QUERY.shape, VALUE.shape, KEY.shape)
+    # The order of Keras' weights. Its kernels and biases have an axis for the heads; ours have them side by side.
+    projections = (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense)
+    ours = [weight for projection in projections for weight in projection.get_weights()]
+    keras_layer.set_weights(
+        [weight.reshape(variable.shape) for weight, variable in zip(ours, keras_layer.weights, strict=True)]
+    )
+    for mask in (None, MASK_PER_HEAD[:, 0], MASK_PER_HEAD, MASK_PER_HEAD[:, :1]):
+        arguments = dict(attention_mask=mask, use_causal_mask=use_causal_mask, return_attention_scores=True)
+        expected, expected_weights = keras_layer(QUERY, VALUE, KEY, **arguments)
+        output, weights = layer(QUERY, VALUE, KEY, **arguments)
+        np.testing.assert_allclose(numpy(weights), numpy(expected_weights), atol=TOLERANCE)
+        np.testing.assert_allclose(numpy(output), numpy(expected), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("lengths", [(TARGET, SOURCE), (SOURCE, TARGET), (TARGET, 1), (1, SOURCE)])
+def test_causal_attention_of_unequal_lengths_sees_what_is_not_later(lengths):
+    # As in Keras, both sequences are counted from their start: position i of the query sees j <= i of the value.
+    query, value = (random(BATCH, length, D_MODEL, seed=seed) for seed, length in enumerate(lengths))
+    layer = attention_of(query, value)
+    causal = np.array([[j <= i for j in range(lengths[1])] for i in range(lengths[0])])
+    expected, expected_weights = reference.multi_head_attention(layer, query, value, mask=causal)
+    output, weights = layer(query, value, use_causal_mask=True, return_attention_scores=True)
+    np.testing.assert_allclose(numpy(weights), expected_weights, atol=TOLERANCE)
+    np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+    # Nor does the value's end matter to the first positions.
+    changed = value.copy()
+    changed[:, 1:] += 100.0
+    first = numpy(layer(query, changed, use_causal_mask=True))[:, 0]
+    np.testing.assert_array_equal(first, numpy(output)[:, 0])
+
+
 def test_a_row_that_masks_everything_is_zero_before_the_output_projection():
     layer = attention_of(QUERY, VALUE, use_bias=True)
     mask = ATTENTION_MASK.copy()
@@ -145,7 +217,7 @@ TOKEN_IDS = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 0]])
 
 
 @pytest.mark.parametrize("with_attention_mask", [False, True])
-def test_implicit_masks_are_honoured_and_passed_on(with_attention_mask):
+def test_implicit_masks_are_honored_and_passed_on(with_attention_mask):
     embedding = keras.layers.Embedding(9, D_MODEL, mask_zero=True)
     embedded = embedding(TOKEN_IDS)
     bare = numpy(embedded)
@@ -158,7 +230,7 @@ def test_implicit_masks_are_honoured_and_passed_on(with_attention_mask):
     output = layer(embedded, embedded, **arguments)
     np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
     np.testing.assert_array_equal(numpy(implicit_mask(output)), TOKEN_IDS != 0)
-    # The query's mask is passed on, the value's honoured, where the two differ.
+    # The query's mask is passed on, the value's honored, where the two differ.
     query = ops.convert_to_tensor(bare)
     output, _ = layer(query, embedded, return_attention_scores=True, **arguments)
     np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
@@ -176,20 +248,21 @@ def test_a_mask_that_is_given_takes_the_place_of_the_implicit_one():
     assert np.all(np.any(np.abs(numpy(layer(embedded, embedded)) - without) > 1e-3, axis=-1))
 
 
-def test_every_argument_may_be_symbolic():
+@pytest.mark.parametrize("per_head", [False, True])
+def test_every_argument_may_be_symbolic(per_head):
     floats = [keras.Input((None, width)) for width in (D_MODEL, 4, 3)]
     masks = [keras.Input((None,), dtype="bool") for _ in range(3)]
-    inputs = [*floats, *masks, keras.Input((None, None), dtype="bool")]
+    inputs = [*floats, *masks, keras.Input((HEADS, None, None) if per_head else (None, None), dtype="bool")]
     layer = MultiHeadAttention(3, 4)
     outputs = layer(*inputs, return_attention_scores=True)
     assert [output.shape for output in outputs] == [(None, None, D_MODEL), (None, 3, None, None)]
     model = keras.Model(inputs, outputs)
     reference.randomize(layer)
     query_mask = np.ones((BATCH, TARGET), bool)
-    output, weights = model(
-        [QUERY, VALUE, KEY, query_mask, VALUE_MASK, KEY_MASK, ATTENTION_MASK]
-    )
-    mask = ATTENTION_MASK & VALUE_MASK[:, None, :] & KEY_MASK[:, None, :]
+    attention_mask = MASK_PER_HEAD if per_head else ATTENTION_MASK[:, None]
+    given = attention_mask if per_head else ATTENTION_MASK
+    output, weights = model([QUERY, VALUE, KEY, query_mask, VALUE_MASK, KEY_MASK, given])
+    mask = attention_mask & (VALUE_MASK & KEY_MASK)[:, None, None, :]
     expected, expected_weights = reference.multi_head_attention(layer, QUERY, VALUE, KEY, mask)
     np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
     np.testing.assert_allclose(numpy(weights), expected_weights, atol=TOLERANCE)
@@ -200,10 +273,13 @@ def test_attention_from_a_cache_that_grows_equals_one_call(positions_at_once):
     query = random(BATCH, 6, D_MODEL, seed=4)
     layer = attention_of(query, query, value_dim=3, use_bias=True)
     whole = numpy(layer(query, query, use_causal_mask=True))
-    cache = layer.init_cache(BATCH, max_length=0)
+    cache = layer.init_cache(BATCH)
+    assert type(cache) is GrowingCache
+    assert [tuple(tensor.shape) for tensor in cache] == [(BATCH, 3, 0, 4), (BATCH, 3, 0, 3)]
     for end in range(positions_at_once, 7, positions_at_once):
         rows = slice(end - positions_at_once, end)
-        cache = layer.write_cache(cache, query[:, rows])
+        # It grows at its end, whatever the position.
+        cache = cache.write(layer.project_key_value(query[:, rows]), position=0)
         assert [tensor.shape[2] for tensor in cache] == [end, end]
         mask = np.tril(np.ones((6, 6), bool))[rows, :end]
         output = layer.attend(ops.convert_to_tensor(query[:, rows]), cache, mask)
@@ -217,18 +293,44 @@ def test_attention_from_a_cache_equals_one_call(positions_at_once):
     layer = attention_of(query, query, value_dim=3, use_bias=True)
     whole = numpy(layer(query, query, use_causal_mask=True))
     cache = layer.init_cache(BATCH, max_length=length + 2)
+    assert type(cache) is FixedCache
     causal = np.tril(np.ones((length, length + 2), bool))
     for start in range(0, length, positions_at_once):
         rows = slice(start, start + positions_at_once)
-        cache = layer.write_cache(cache, query[:, rows], start)
+        cache = cache.write(layer.project_key_value(query[:, rows]), start)
+        assert [tuple(tensor.shape) for tensor in cache] == [(BATCH, 3, length + 2, 4), (BATCH, 3, length + 2, 3)]
         output = layer.attend(ops.convert_to_tensor(query[:, rows]), cache, causal[rows])
         np.testing.assert_allclose(numpy(output), whole[:, rows], atol=TOLERANCE)
 
 
+def test_a_fixed_cache_changes_where_it_is_written_alone():
+    # Not at the end, and twice: the other entries stay as they were.
+    cache = empty_cache(2, num_heads=1, key_dim=2, value_dim=1, max_length=5)
+    first = KeyValues(np.full((2, 1, 3, 2), 7.0, "float32"), np.full((2, 1, 3, 1), 8.0, "float32"))
+    second = KeyValues(
+        np.arange(4.0, dtype="float32").reshape(2, 1, 1, 2), np.array([5.0, 6.0], "float32").reshape(2, 1, 1, 1)
+    )
+    cache = cache.write(first, 1).write(second, 2)
+    assert numpy(cache.keys).tolist() == [
+        [[[0, 0], [7, 7], [0, 1], [7, 7], [0, 0]]],
+        [[[0, 0], [7, 7], [2, 3], [7, 7], [0, 0]]],
+    ]
+    assert numpy(cache.values).tolist() == [[[[0], [8], [5], [8], [0]]], [[[0], [8], [6], [8], [0]]]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("max_length", [None, 4])
+def test_a_cache_has_the_precision_of_the_computation(dtype, max_length):
+    layer = MultiHeadAttention(1, 2, dtype=dtype)
+    layer.build(QUERY.shape, QUERY.shape)
+    cache = layer.init_cache(BATCH, max_length)
+    assert {keras.backend.standardize_dtype(tensor.dtype) for tensor in cache} == {dtype}
+
+
 def test_keys_and_values_projected_before_give_what_a_call_gives():
     layer = attention_of(QUERY, VALUE, KEY, value_dim=3)
-    cache = layer.project_key_value(ops.convert_to_tensor(VALUE), ops.convert_to_tensor(KEY))
-    output = layer.attend(ops.convert_to_tensor(QUERY), cache, VALUE_MASK[:, None, :])
+    key_values = layer.project_key_value(ops.convert_to_tensor(VALUE), ops.convert_to_tensor(KEY))
+    output = layer.attend(ops.convert_to_tensor(QUERY), key_values, VALUE_MASK[:, None, :])
     whole = layer(QUERY, VALUE, KEY, value_mask=VALUE_MASK)
     np.testing.assert_allclose(numpy(output), numpy(whole), atol=TOLERANCE)
 
@@ -263,6 +365,16 @@ def test_a_size_that_is_not_positive_is_refused(arguments, message):
     with pytest.raises(ValueError) as error:
         MultiHeadAttention(**arguments)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("max_length", [None, 4])
+def test_a_layer_that_is_not_built_makes_no_cache(max_length):
+    layer = MultiHeadAttention(1, 1, name="attention")
+    with pytest.raises(ValueError) as error:
+        layer.init_cache(2, max_length)
+    assert str(error.value) == "attention must be built before init_cache; call it or its build method first"
+    layer.build(QUERY.shape, QUERY.shape)
+    assert len(layer.init_cache(2, max_length)) == 2
 
 
 def test_a_query_of_another_rank_is_refused():

@@ -1,0 +1,193 @@
+"""TiedProjection: logits from the token table of an embedding, which stays one table everywhere."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import numpy_transformer as reference
+import pytest
+from keras import ops
+
+from keras_transformer import PositionalEmbedding, TiedProjection
+from keras_transformer.masks import implicit_mask
+
+TOKEN_IDS = np.array([[5, 3, 8, 0], [1, 0, 2, 9]])
+HIDDEN = np.random.default_rng(0).normal(size=(2, 3, 6)).astype("float32")
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def tied(*args, dtype=None, projection_dtype=None, **kwargs):
+    """An embedding with random weights, and its projection."""
+    embedding = PositionalEmbedding(*args, dtype=dtype, **kwargs)
+    embedding.build((None, None))
+    return reference.randomize(embedding), TiedProjection(embedding, dtype=projection_dtype or dtype)
+
+
+def test_logits_by_hand():
+    # (1, 2) . (3, 4) = 11, (1, 2) . (0, -1) = -2, (1, 2) . (5, 0) = 5.
+    embedding, projection = tied(3, 2)
+    embedding.token_table.assign([[3.0, 4.0], [0.0, -1.0], [5.0, 0.0]])
+    assert numpy(projection(np.array([[[1.0, 2.0]]], "float32"))).tolist() == [[[11.0, -2.0, 5.0]]]
+    assert numpy(projection.kernel).tolist() == [[3.0, 0.0, 5.0], [4.0, -1.0, 0.0]]
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_equals_numpy_and_has_no_weights_of_its_own(positions):
+    embedding, projection = tied(10, 6, positions=positions, max_length=4)
+    expected = HIDDEN @ reference.array(embedding.token_table).T
+    np.testing.assert_allclose(numpy(projection(HIDDEN)), expected, atol=1e-5)
+    np.testing.assert_array_equal(numpy(projection.kernel), numpy(embedding.token_table).T)
+    assert [id(weight) for weight in projection.weights] == [id(weight) for weight in embedding.weights]
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_the_kernel_follows_the_table(policy):
+    # Both, whatever was computed before: nothing is remembered.
+    embedding, projection = tied(10, 6, dtype=policy)
+    before = numpy(ops.cast(projection(HIDDEN), "float32"))
+    embedding.token_table.assign(embedding.token_table * 2.0)
+    np.testing.assert_array_equal(numpy(ops.cast(projection(HIDDEN), "float32")), 2 * before)
+    np.testing.assert_array_equal(numpy(projection.kernel), numpy(embedding.token_table).T)
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 6), (2, 3, 6), (2, 3, 4, 6)])
+def test_any_number_of_axes_may_stand_before_the_last(shape):
+    embedding, projection = tied(10, 6)
+    hidden = np.random.default_rng(1).normal(size=shape).astype("float32")
+    logits = projection(hidden)
+    assert tuple(logits.shape) == (*shape[:-1], 10)
+    expected = hidden @ reference.array(embedding.token_table).T
+    np.testing.assert_allclose(numpy(logits), expected, atol=1e-5)
+    assert implicit_mask(logits) is None
+
+
+def test_rows_without_a_length_give_rows_of_logits_without_a_mask():
+    embedding, projection = tied(10, 6)
+    rows = keras.Input((6,))
+    model = keras.Model(rows, projection(rows))
+    assert model.output_shape == (None, 10)
+    hidden = HIDDEN.reshape(6, 6)
+    expected = hidden @ reference.array(embedding.token_table).T
+    logits = model(hidden)
+    np.testing.assert_allclose(numpy(logits), expected, atol=1e-5)
+    assert implicit_mask(logits) is None
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16"])
+def test_logits_have_the_precision_of_the_computation(policy):
+    embedding, projection = tied(10, 6, dtype=policy)
+    logits = projection(embedding(TOKEN_IDS))
+    assert keras.backend.standardize_dtype(logits.dtype) == projection.compute_dtype
+    symbolic = projection(embedding(keras.Input((None,), dtype="int32")))
+    assert (symbolic.shape, symbolic.dtype) == ((None, None, 10), projection.compute_dtype)
+    # Its own policy counts, not that of the embedding.
+    logits = TiedProjection(embedding, dtype="float32")(embedding(TOKEN_IDS))
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16"])
+def test_bfloat16_logits_are_close_to_float32_ones(policy):
+    d_model = 64
+    embedding, projection = tied(50, d_model, dtype=policy)
+    # A table that bfloat16 holds exactly, so that the two policies have the same one.
+    table = numpy(ops.cast(ops.cast(embedding.token_table, "bfloat16"), "float32"))
+    embedding.token_table.assign(table)
+    hidden = np.random.default_rng(2).normal(size=(4, 7, d_model)).astype("float32")
+    exact = hidden @ table.T
+    rounded = numpy(ops.cast(projection(hidden), "float32"))
+    assert np.any(rounded != exact)
+    # bfloat16 keeps 8 binary digits, and rounding changes a number by at most 2^-9 of it: first each hidden state, and
+    # with it one product of every sum, then each logit.
+    bounds = 2**-9 * (np.abs(hidden) @ np.abs(table).T + np.abs(rounded)) + 1e-5
+    assert np.all(np.abs(rounded - exact) <= bounds)
+    assert np.sqrt(np.mean((rounded - exact) ** 2)) < 0.01 * np.sqrt(np.mean(exact**2))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_hidden_states_may_have_any_precision(policy):
+    embedding, projection = tied(10, 6, dtype=policy)
+    hidden = ops.cast(np.eye(6)[None], "bfloat16")
+    expected = ops.cast(ops.cast(embedding.token_table, projection.compute_dtype), "float32")
+    for dtype in ("float32", "bfloat16"):
+        logits = ops.cast(projection(ops.cast(hidden, dtype)), "float32")
+        np.testing.assert_array_equal(numpy(logits)[0], numpy(expected).T)
+
+
+def test_the_mask_reaches_the_logits():
+    embedding, projection = tied(10, 6)
+    logits = projection(embedding(TOKEN_IDS))
+    np.testing.assert_array_equal(numpy(implicit_mask(logits)), TOKEN_IDS != 0)
+
+
+def test_gradients_of_both_uses_meet_in_the_one_table():
+    embedding, projection = tied(3, 2)
+    token_ids = keras.Input((None,), dtype="int32")
+    model = keras.Model(token_ids, projection(embedding(token_ids)))
+    assert len(model.trainable_variables) == 1
+    model.compile(keras.optimizers.SGD(0.1), loss=lambda labels, logits: ops.mean(logits))
+    before = numpy(embedding.token_table).copy()
+    model.train_on_batch(np.array([[1]]), np.array([[0]]))
+    # The loss is the mean of three logits, h . row r with h = sqrt(2) * row 1 + (0, 1).
+    # Its gradient is h / 3 for each row (output); for row 1 also sqrt(2) / 3 * sum of rows (input).
+    hidden = np.sqrt(2) * before[1] + [0.0, 1.0]
+    gradient = np.tile(hidden / 3, (3, 1))
+    gradient[1] += np.sqrt(2) / 3 * before.sum(axis=0)
+    np.testing.assert_allclose(numpy(embedding.token_table), before - 0.1 * gradient, atol=1e-6)
+
+
+def test_the_embedding_must_be_built_before_the_call():
+    projection = TiedProjection(PositionalEmbedding(10, 6))
+    with pytest.raises(ValueError, match="embedding must be built before the projection is called"):
+        projection(HIDDEN)
+
+
+LOAD = """
+import sys
+import keras
+import keras_transformer
+import numpy as np
+
+model = keras.saving.load_model(sys.argv[1])
+embedding, projection = model.get_layer("tokens"), model.get_layer("logits")
+assert projection.embedding is embedding
+assert len(model.trainable_variables) == 1, model.trainable_variables
+token_ids = np.load(sys.argv[2])
+np.savez(sys.argv[3], loaded=keras.ops.convert_to_numpy(model(token_ids)))
+
+# A step of training changes input and output alike.
+model.compile(keras.optimizers.SGD(0.5), "mse")
+model.fit(token_ids, np.ones((*token_ids.shape, 10)), verbose=0)
+table = keras.ops.convert_to_numpy(embedding.token_table)
+np.testing.assert_array_equal(keras.ops.convert_to_numpy(projection.kernel), table.T)
+hidden = keras.ops.convert_to_numpy(embedding(token_ids))
+np.testing.assert_allclose(keras.ops.convert_to_numpy(model(token_ids)), hidden @ table.T, rtol=1e-5, atol=1e-5)
+"""
+
+
+def test_a_loaded_model_still_shares_the_table(tmp_path):
+    token_ids = keras.Input((None,), dtype="int32")
+    embedding = PositionalEmbedding(10, 6, name="tokens")
+    hidden = embedding(token_ids)
+    model = keras.Model(token_ids, TiedProjection(embedding, name="logits")(hidden))
+    reference.randomize(embedding)
+    paths = [tmp_path / name for name in ("model.keras", "token_ids.npy", "outputs.npz")]
+    model.save(paths[0])
+    np.save(paths[1], TOKEN_IDS)
+    run = subprocess.run([sys.executable, "-c", LOAD, *map(str, paths)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    np.testing.assert_array_equal(np.load(paths[2])["loaded"], numpy(model(TOKEN_IDS)))
+    # In this process too.
+    loaded = keras.saving.load_model(paths[0])
+    assert loaded.get_layer("logits").embedding is loaded.get_layer("tokens")
+
+
+def test_a_projection_alone_goes_round_with_an_embedding_of_its_own():
+    embedding, projection = tied(10, 6, positions="learned", max_length=4, dtype="mixed_bfloat16")
+    copy = TiedProjection.from_config(projection.get_config())
+    assert copy.get_config() == projection.get_config()
+    assert type(copy.embedding) is PositionalEmbedding and copy.embedding is not embedding
+    assert copy.embedding.get_config() == embedding.get_config()
