@@ -30,7 +30,7 @@ SENTENCES = [
     list(np.random.default_rng(length).integers(4, len(VOCABULARY), length)) for length in range(1, 19)
 ]
 MODELS = {
-    # With weights of the common size all its translations would be one.
+    # Less sharp, it would have the same translation for every source.
     "post-norm, sinusoids, all tied": dict(sharpness=1.5),
     "post-norm, learned positions, target tied": dict(
         positions="learned", tie_embeddings="target", activation="swish", num_heads=3, key_dim=8
@@ -42,8 +42,8 @@ MODELS = {
 }
 
 
-# Of the log probability of one token, for every two float32 computations. Such numbers are rounded in their seventh
-# digit, and what the layers make of that is seen in float64: see the test of rounding.
+# How far one token's log probability may be from that in float64, or from the other engine's. A test shows that these
+# models make no more than a quarter of it of roundings to float32.
 TOLERANCE = 4e-5
 
 
@@ -108,7 +108,7 @@ def test_every_token_of_a_given_translation_has_the_same_log_probability(engines
 
 
 def test_the_models_magnify_no_rounding_beyond_the_tolerance(engines, monkeypatch):
-    # A model of random weights may make a thousand times as much of it, and then no two engines agree.
+    # A model of random weights can make a roundoff ten thousand times as large: then no two computations agree.
     model, _ = engines
     forward = functools.partial(reference.transformer, model)
     exact = np.concatenate(log_probs(forward, SENTENCES, SENTENCES[::-1]))
@@ -155,7 +155,7 @@ def their_search(engine, beam_size, max_length):
 
 
 def assert_same_sums(theirs, ours, translations):
-    """Each of the sums of log probabilities may be off by the tolerance of each of its tokens."""
+    """Sums of log probabilities, each of which may be off by its tokens' tolerances."""
     tolerances = TOLERANCE * np.array([len(translation) for translation in translations])
     assert np.all(np.abs(np.subtract(theirs, ours)) <= tolerances), (theirs, ours)
 
