@@ -1,9 +1,10 @@
-# `make demo`, `make test` and `make bench` work from a fresh clone: each makes .venv and installs what it needs.
+# `make demo`, `make test`, `make lint` and `make bench` work from a fresh clone: each makes .venv and installs what it
+# needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench clean
+.PHONY: demo test lint format bench clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -11,8 +12,21 @@ demo: $(VENV)/installed
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-# A quick look; docs/architecture.md says how to measure. DATA is a directory of text, without it the embedded corpus;
-# MODEL one of a trained model, without it no decoding.
+# The directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
+lint: $(VENV)/installed-lint
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	rm -rf build/lint && mkdir -p build/lint
+	cp -r keras_transformer build/lint && cp -r training export build/lint/keras_transformer
+	cd build/lint && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --no-logo --config $(CURDIR)/pyproject.toml
+
+format: $(VENV)/installed-lint
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# A quick look; docs/performance.md says how to measure. DATA is a directory of text, by default generated; MODEL is the
+# directory of a trained model, without which decoding is left out.
 bench: $(VENV)/installed-benchmarks
 	$(BIN)/python -m benchmarks.training $(DATA:%=--data %) --pairs 3000 --repeats 1 --json bench/training.json
 	$(if $(MODEL),$(BIN)/python -m benchmarks.decoding --model-dir $(MODEL) $(DATA:%=--data %) --sentences 64 --repeats 1 --json bench/decoding.json)
@@ -25,12 +39,8 @@ $(VENV)/installed: setup.cfg pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(VENV)/installed-test: $(VENV)/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
-	touch $@
-
-$(VENV)/installed-benchmarks: $(VENV)/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
+$(VENV)/installed-%: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	touch $@
 
 clean:

@@ -35,9 +35,7 @@ class Servable(tf.Module):
         self.translate = translate
 
 
-def export_servable(
-    translator: Translator, output: str | os.PathLike[str], version: int | None = None
-) -> pathlib.Path:
+def export_servable(translator: Translator, output: str | os.PathLike[str], version: int | None = None) -> pathlib.Path:
     """Writes `output/<version>/`, a SavedModel from `text` (string, (batch,)) to `text` and `score`.
 
     The directory appears when it is complete and has translated some texts as the translator does. It also holds the

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import wrapt
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "Decoder": "layers",

@@ -63,9 +63,7 @@ def plot_attention(translator: Translator, text: str, path: str | os.PathLike[st
     path = pathlib.Path(path)
     require(path.suffix in _SUFFIXES, "output", f"a file ending in {', '.join(_SUFFIXES)}", str(path))
     weights, source, target, translation = source_attention(translator, text)
-    figure = Figure(
-        figsize=(0.28 * len(source) * len(weights) + 2, 0.28 * len(target) + 1.5), layout="constrained"
-    )
+    figure = Figure(figsize=(0.28 * len(source) * len(weights) + 2, 0.28 * len(target) + 1.5), layout="constrained")
     panels = figure.subplots(1, len(weights), sharey=True, squeeze=False)[0]
     for head, (panel, head_weights) in enumerate(zip(panels, weights, strict=True), start=1):
         panel.imshow(head_weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")

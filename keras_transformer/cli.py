@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .config import DecodingConfig, Precision
-from .model_dir import ModelDir
 from .rules import ConfigError, require
 
 if TYPE_CHECKING:
@@ -64,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_evaluate_options(command("evaluate", _evaluate, "Print BLEU and chrF of the translations of a file."))
     _add_score_options(command("score", _score, "Print the log probability of each given translation."))
     _add_average_options(command("average", _average, "Average checkpoints, to translate with the average."))
-    _add_export_options(command("export", _export, "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model."))
+    _add_export_options(
+        command("export", _export, "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model.")
+    )
     _add_plot_options(command("plot-attention", _plot_attention, "Draw which source tokens a translation attends to."))
     return parser
 
@@ -144,9 +145,7 @@ def _add_plot_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_decoding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--beam-size", type=int, metavar="N", help="hypotheses kept at each step; 1 is greedy search")
-    parser.add_argument(
-        "--length-penalty", type=float, metavar="ALPHA", help="the higher, the longer the translations"
-    )
+    parser.add_argument("--length-penalty", type=float, metavar="ALPHA", help="the higher, the longer the translations")
 
 
 def _add_precision(parser: argparse.ArgumentParser) -> None:
@@ -192,17 +191,19 @@ def _translate(options: argparse.Namespace) -> None:
     n_best = 1 if options.n_best is None else options.n_best
     beam_size = translator.decoding.beam_size
     require(1 <= n_best <= beam_size, "--n-best", f"from 1 to the beam size {beam_size}", n_best)
-    number = 0
+    num_lines = 0
     for lines in _blocks(sys.stdin.buffer):
-        _warn_of_truncation(translator, lines, first=number + 1)
-        for number, found in enumerate(translator.n_best(lines, n_best), start=number + 1):
+        first = num_lines + 1
+        _warn_of_truncation(translator, lines, first)
+        for number, found in enumerate(translator.n_best(lines, n_best), start=first):
             for text, score in found:
                 # Always one line each.
                 text = text.replace("\n", " ")
                 line = text if options.n_best is None else f"{number}\t{score:.4f}\t{text}"
                 sys.stdout.buffer.write(f"{line}\n".encode())
         sys.stdout.buffer.flush()
-        _say(f"{number:,} lines")
+        num_lines += len(lines)
+        _say(f"{num_lines:,} lines")
 
 
 def _warn_of_truncation(translator: "Translator", lines: list[bytes], first: int) -> None:
@@ -290,6 +291,8 @@ def _plot_attention(options: argparse.Namespace) -> None:
 
 
 def _load_translator(options: argparse.Namespace) -> "Translator":
+    from keras_transformer.model_dir import ModelDir
+
     model_dir = ModelDir(options.model_dir)
     config = model_dir.read_config()
     decoding = _with_options(config.decoding, options)

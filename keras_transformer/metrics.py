@@ -18,9 +18,7 @@ class _TokenMean(keras.metrics.Mean):
         weights = ops.cast(padding_mask(y_true), "float32")
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, "float32")
-            weights = weights * (
-                sample_weight[:, None] if len(sample_weight.shape) == 1 else sample_weight
-            )
+            weights = weights * (sample_weight[:, None] if len(sample_weight.shape) == 1 else sample_weight)
         # Flat: Keras would take the mean of each sentence first, and a token of a long batch would count less than
         # one of a short batch.
         values = ops.reshape(self.token_values(y_true, y_pred), (-1,))

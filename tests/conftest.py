@@ -4,11 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.config import DecodingConfig, TokenizerConfig, TransformerConfig
+from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.config import TrainingConfig
 from keras_transformer.training.vocabulary import train_tokenizer
 
 SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}
@@ -75,9 +74,7 @@ def make_model_dir(path, kind, vocab_size, epochs):
     path.mkdir()
     tokenizer.save(path / tokenizer.filename)
     model_dir = ModelDir(path)
-    model_dir.write_config(
-        config, TokenizerConfig(kind, tokenizer.vocab_size), DecodingConfig(), TrainingConfig()
-    )
+    model_dir.write_config(Config(config, TokenizerConfig(kind, tokenizer.vocab_size)))
     model.save_weights(model_dir.best_path)
     return path
 

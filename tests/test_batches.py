@@ -1,20 +1,23 @@
 """Token ids of a corpus, and batches of them in a few fixed shapes."""
 
 import collections
+import hashlib
 import itertools
+import json
 import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.training import token_ids
-from keras_transformer.training.batches import padding_share, steps_per_epoch, training_dataset, validation_dataset
-from keras_transformer.training.buckets import Bucket, make_buckets
+from keras_transformer.training import encoded_pairs
+from keras_transformer.training.batch_plan import Bucket, choose_buckets, plan_batches
+from keras_transformer.training.batches import training_dataset, validation_dataset
 from keras_transformer.training.corpus import SentencePairs
-from keras_transformer.training.encoded_pairs import encode, length_counts
+from keras_transformer.training.encoded_pairs import count_lengths, encode
 
 START, END = 2, 3
+FIRST_VERSION = "a8f30f4f7d19e2eb625f93286cd52c301821f9ef4b27cb325346f687e6d10d24"
 
 
 class NumberTokenizer:
@@ -36,10 +39,8 @@ def encoded(tmp_path):
     folders = (tmp_path / str(number) for number in itertools.count())
 
     def encoded(source, target, max_length=100, vocab_size=2**16, times=1):
-        folder = next(folders)
-        folder.mkdir()
         pairs = SentencePairs(source, target, "invented")
-        return encode(pairs, NumberTokenizer(vocab_size), max_length, folder, times)
+        return encode(pairs, NumberTokenizer(vocab_size), max_length, next(folders), times)
 
     return encoded
 
@@ -48,7 +49,7 @@ def encoded(tmp_path):
 def random_pairs(encoded, monkeypatch, request):
     """Pairs of random lengths in which every token is the number of its pair, plus 10."""
 
-    monkeypatch.setattr(token_ids, "_PAIRS_PER_BLOCK", request.param)
+    monkeypatch.setattr(encoded_pairs, "_PAIRS_PER_BLOCK", request.param)
 
     def random_pairs(rng, num_pairs, longest=30):
         def side():
@@ -64,7 +65,7 @@ def rows_of(pairs, side):
     rows = []
     for number in range(pairs.num_blocks):
         ends = np.cumsum(pairs.lengths(side, number))
-        rows += [part.tolist() for part in np.split(pairs.ids(side, number).numpy(), ends[:-1]) if len(part)]
+        rows += [part.tolist() for part in np.split(pairs.token_ids(side, number).numpy(), ends[:-1]) if len(part)]
     return rows
 
 
@@ -84,7 +85,7 @@ def test_both_sides_are_stored_with_an_end_token(encoded):
     assert len(pairs) == 3 and pairs.num_tokens == 6 + 3 + 4 + 3
     assert rows_of(pairs, "source") == [[5, 6, 3], [7, 3], [8, 9, 10, 3]]
     assert rows_of(pairs, "target") == [[11, 3], [12, 13, 3], [14, 3]]
-    assert pairs.length_counts.tolist() == [[2, 3, 1], [3, 2, 1], [4, 2, 1]]
+    assert pairs.length_counts.tolist() == [[0, 2, 3, 1], [0, 3, 2, 1], [0, 4, 2, 1]]
     assert (pairs.num_blocks, pairs.num_empty, pairs.num_too_long) == (1, 0, 0)
 
 
@@ -101,7 +102,7 @@ def test_ids_are_stored_in_two_bytes_where_all_of_a_vocabulary_fit(encoded):
     assert rows_of(encoded(["65535"], ["5"], vocab_size=65536), "source") == [[65535, 3]]
     assert rows_of(encoded(["65536"], ["5"], vocab_size=65537), "source") == [[65536, 3]]
     narrow, wide = (
-        encoded(["5"], ["6"], vocab_size=size).ids("source", 0).dtype for size in (65536, 65537)
+        encoded(["5"], ["6"], vocab_size=size).token_ids("source", 0).dtype for size in (65536, 65537)
     )
     assert (narrow, wide) == (tf.uint16, tf.int32)
 
@@ -110,7 +111,7 @@ def test_tokenizing_in_chunks_changes_nothing(encoded, monkeypatch):
     source = ["5 6", "700", "", "8 9 10", "4"]
     target = ["11", "12 13", "14", "", "15"]
     whole = encoded(source, target)
-    monkeypatch.setattr(token_ids, "_SENTENCES_PER_CALL", 2)
+    monkeypatch.setattr(encoded_pairs, "_SENTENCES_PER_CALL", 2)
     chunked = encoded(source, target)
     for side in ("source", "target"):
         assert rows_of(chunked, side) == rows_of(whole, side)
@@ -119,13 +120,13 @@ def test_tokenizing_in_chunks_changes_nothing(encoded, monkeypatch):
 
 
 def test_the_pairs_of_a_long_text_fall_into_blocks_at_random(encoded, monkeypatch):
-    monkeypatch.setattr(token_ids, "_PAIRS_PER_BLOCK", 100)
-    monkeypatch.setattr(token_ids, "_SENTENCES_PER_CALL", 64)
+    monkeypatch.setattr(encoded_pairs, "_PAIRS_PER_BLOCK", 100)
+    monkeypatch.setattr(encoded_pairs, "_SENTENCES_PER_CALL", 64)
     numbers = range(10, 1010)
     pairs = encoded([str(number) for number in numbers], [str(2000 + number) for number in numbers])
     assert pairs.num_blocks == 10 and len(pairs) == 1000
     blocks = [
-        [pairs.ids(side, block).numpy()[::2].astype(int) for side in ("source", "target")]
+        [pairs.token_ids(side, block).numpy()[::2].astype(int) for side in ("source", "target")]
         for block in range(pairs.num_blocks)
     ]
     for source, target in blocks:
@@ -147,9 +148,33 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(encoded):
     with pytest.raises(ValueError) as raised:
         encoded(["", "5 6 7"], ["5", "6"], max_length=3)
     assert str(raised.value) == (
-        "no sentence pair is left of the 2 in invented: 1 are empty on one side, "
-        "1 longer than max_length=3 tokens"
+        "invented: none of the 2 sentence pairs can be used: 1 are empty on one side, "
+        "1 are longer than max_length=3 tokens"
     )
+
+
+def test_lengths_are_counted_for_each_block(encoded, monkeypatch):
+    monkeypatch.setattr(encoded_pairs, "_PAIRS_PER_BLOCK", 20)
+    monkeypatch.setattr(encoded_pairs, "_SENTENCES_PER_CALL", 16)
+    rng = np.random.default_rng(1)
+    source, target = ([" ".join(["7"] * n) for n in rng.integers(1, 6, 90)] for _ in range(2))
+    pairs = encoded(source, target)
+    expected = []
+    for block in range(pairs.num_blocks):
+        lengths = zip(pairs.lengths("source", block).numpy(), pairs.lengths("target", block).numpy())
+        expected += [[block, *key, count] for key, count in sorted(collections.Counter(lengths).items())]
+    assert pairs.num_blocks == 5 and pairs.length_counts.tolist() == expected
+
+
+def test_equal_lengths_are_counted_with_their_numbers_of_pairs():
+    lengths = np.array([[0, 3, 4], [1, 3, 4], [0, 2, 5], [0, 3, 4]])
+    assert count_lengths(lengths).tolist() == [[0, 2, 5, 1], [0, 3, 4, 2], [1, 3, 4, 1]]
+    assert count_lengths(lengths, [5, 6, 7, 8]).tolist() == [[0, 2, 5, 7], [0, 3, 4, 13], [1, 3, 4, 6]]
+
+
+def buckets_of(source_lengths, target_lengths, tokens_per_batch, num_buckets=8):
+    ones = np.ones(len(source_lengths), int)
+    return choose_buckets(np.array(source_lengths), np.array(target_lengths), ones, tokens_per_batch, num_buckets)
 
 
 def test_buckets_worked_out_by_hand():
@@ -157,23 +182,23 @@ def test_buckets_worked_out_by_hand():
     # Cut after 3: one batch of 3 x (3 + 3) and one of 1 x (9 + 8): 18 + 17 = 35.
     # Cut after 2: one batch of 4 x (2 + 2), three of 1 x 17: 67.
     lengths = ([2, 2, 3, 9], [3, 2, 2, 8])
-    assert make_buckets(length_counts(*lengths), tokens_per_batch=9, num_buckets=1) == [Bucket(9, 8, 1, 4)]
-    assert make_buckets(length_counts(*lengths), tokens_per_batch=9, num_buckets=2) == [
-        Bucket(3, 3, 3, 1),
-        Bucket(9, 8, 1, 1),
+    assert buckets_of(*lengths, tokens_per_batch=9, num_buckets=1) == [Bucket(9, 8, 1)]
+    assert buckets_of(*lengths, tokens_per_batch=9, num_buckets=2) == [
+        Bucket(3, 3, 3),
+        Bucket(9, 8, 1),
     ]
     # A third cut, 2 | 3 | 9, would cost 4 * (2 + 2) + 3 * (3 + 3) + 17 = 51, so it is not made.
-    assert len(make_buckets(length_counts(*lengths), tokens_per_batch=9, num_buckets=3)) == 2
+    assert len(buckets_of(*lengths, tokens_per_batch=9, num_buckets=3)) == 2
 
 
 def test_pairs_are_spread_evenly_over_the_batches_of_a_bucket():
     nine = np.full(9, 4)
-    assert make_buckets(length_counts(nine, nine), tokens_per_batch=32) == [Bucket(4, 4, 5, 2)]
-    assert make_buckets(length_counts(nine, nine), tokens_per_batch=400) == [Bucket(4, 4, 9, 1)]
+    assert buckets_of(nine, nine, tokens_per_batch=32) == [Bucket(4, 4, 5)]
+    assert buckets_of(nine, nine, tokens_per_batch=400) == [Bucket(4, 4, 9)]
 
 
 def test_a_batch_has_one_row_however_long_it_is():
-    assert make_buckets(length_counts([50], [60]), tokens_per_batch=40) == [Bucket(50, 60, 1, 1)]
+    assert buckets_of([50], [60], tokens_per_batch=40) == [Bucket(50, 60, 1)]
 
 
 def least_cost_by_trying_all_cuts(source, target, tokens_per_batch, num_buckets):
@@ -192,12 +217,15 @@ def least_cost_by_trying_all_cuts(source, target, tokens_per_batch, num_buckets)
     return least
 
 
-def full_cost(buckets, tokens_per_batch):
-    cost = 0
-    for bucket in buckets:
-        longest = max(bucket.source_length, bucket.target_length)
+def full_cost(buckets, source, target, tokens_per_batch):
+    """What the buckets cost if every batch is full: the least rows that hold all pairs of a bucket."""
+    longer, cost = np.maximum(source, target), 0
+    for previous, bucket in itertools.pairwise([Bucket(0, 0, 0), *buckets]):
+        longest, shorter = (max(b.source_length, b.target_length) for b in (bucket, previous))
         rows = max(tokens_per_batch // longest, 1)
-        cost += bucket.num_batches * rows * (bucket.source_length + bucket.target_length)
+        num_batches = math.ceil(((shorter < longer) & (longer <= longest)).sum() / rows)
+        assert bucket.batch_size == math.ceil(((shorter < longer) & (longer <= longest)).sum() / num_batches)
+        cost += num_batches * rows * (bucket.source_length + bucket.target_length)
     return cost
 
 
@@ -207,9 +235,9 @@ def test_no_choice_of_buckets_costs_less(seed):
     source = rng.integers(1, 10, rng.integers(1, 80))
     target = rng.integers(1, 10, len(source))
     for tokens_per_batch, num_buckets in itertools.product((5, 30, 200), (1, 2, 4)):
-        buckets = make_buckets(length_counts(source, target), tokens_per_batch, num_buckets)
+        buckets = buckets_of(source, target, tokens_per_batch, num_buckets)
         assert len(buckets) <= num_buckets
-        assert full_cost(buckets, tokens_per_batch) == least_cost_by_trying_all_cuts(
+        assert full_cost(buckets, source, target, tokens_per_batch) == least_cost_by_trying_all_cuts(
             source, target, tokens_per_batch, num_buckets
         )
 
@@ -217,25 +245,25 @@ def test_no_choice_of_buckets_costs_less(seed):
 @pytest.mark.parametrize("tokens_per_batch", [31, 100, 777])
 def test_batches_hold_no_more_than_tokens_per_batch(tokens_per_batch, random_pairs):
     pairs = random_pairs(np.random.default_rng(0), 300)
-    for bucket in make_buckets(pairs.length_counts, tokens_per_batch, 8):
+    for bucket in plan_batches(pairs, tokens_per_batch=tokens_per_batch, num_buckets=8).buckets:
         longest = max(bucket.source_length, bucket.target_length)
         assert bucket.batch_size * longest <= tokens_per_batch or bucket.batch_size == 1
 
 
 def test_the_share_of_padding_is_that_of_the_batches(random_pairs):
     pairs = random_pairs(np.random.default_rng(1), 200)
+    plan = plan_batches(pairs, tokens_per_batch=200, num_buckets=4)
     positions = zeros = 0
-    dataset = validation_dataset(pairs, tokens_per_batch=200, num_buckets=4, start_id=START)
-    for inputs, labels in dataset.as_numpy_iterator():
+    for inputs, labels in validation_dataset(plan, start_id=START).as_numpy_iterator():
         positions += inputs["source"].size + labels.size
         zeros += (inputs["source"] == 0).sum() + (labels == 0).sum()
-    assert 0 < zeros and padding_share(pairs, tokens_per_batch=200, num_buckets=4) == pytest.approx(zeros / positions)
+    assert 0 < zeros and plan.padding_share == pytest.approx(zeros / positions)
 
 
 def test_a_batch_worked_out_by_hand(encoded):
     pairs = encoded(["5 6", "7", "8"], ["11", "12 13", "14 15"])
     # Longer sides 3, 3, 3. Room for two rows, so there are two batches, the second with one pair.
-    dataset = validation_dataset(pairs, tokens_per_batch=6, start_id=START)
+    dataset = validation_dataset(plan_batches(pairs, tokens_per_batch=6), start_id=START)
     assert as_lists(dataset.as_numpy_iterator()) == [
         ([[5, 6, 3], [7, 3, 0]], [[2, 11, 0], [2, 12, 13]], [[11, 3, 0], [12, 13, 3]]),
         ([[8, 3, 0], [0, 0, 0]], [[2, 14, 15], [0, 0, 0]], [[14, 15, 3], [0, 0, 0]]),
@@ -243,14 +271,19 @@ def test_a_batch_worked_out_by_hand(encoded):
 
 
 def test_all_elements_are_int32(encoded):
-    pairs = encoded(["5 6"], ["11"])
-    for dataset in (
-        validation_dataset(pairs, tokens_per_batch=6, start_id=START),
-        training_dataset(pairs, tokens_per_batch=6, start_id=START, seed=0),
-    ):
+    plan = plan_batches(encoded(["5 6"], ["11"]), tokens_per_batch=6)
+    for dataset in (validation_dataset(plan, start_id=START), training_dataset(plan, start_id=START, seed=0)):
         inputs, labels = first(dataset, 1)[0]
         assert sorted(inputs) == ["source", "target"]
         assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype(np.int32)}
+
+
+def num_pairs_in(bucket, buckets, pairs):
+    longest = [max(b.source_length, b.target_length) for b in buckets]
+    low = ([0] + longest)[buckets.index(bucket)]
+    counts = pairs.length_counts
+    longer = counts[:, 1:3].max(axis=1)
+    return counts[(low < longer) & (longer <= longest[buckets.index(bucket)]), 3].sum()
 
 
 @pytest.mark.parametrize(
@@ -267,12 +300,12 @@ def test_all_elements_are_int32(encoded):
 def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets, num_replicas, random_pairs):
     pairs = random_pairs(np.random.default_rng(num_pairs), num_pairs)
     settings = dict(tokens_per_batch=tokens_per_batch, num_buckets=num_buckets)
-    buckets = make_buckets(pairs.length_counts, **settings)
-    steps = steps_per_epoch(pairs, **settings)
-    settings["num_replicas"] = num_replicas
+    plan = plan_batches(pairs, **settings, num_replicas=num_replicas)
+    steps = plan_batches(pairs, **settings).num_steps
+    assert plan.num_steps == steps
     expected = sorted(zip(rows_of(pairs, "source"), rows_of(pairs, "target")))
 
-    elements = first(training_dataset(pairs, **settings, seed=5, start_id=START), 2 * steps)
+    elements = first(training_dataset(plan, seed=5, start_id=START), 2 * steps)
     for epoch in (elements[:steps], elements[steps:]):
         found, shapes = [], collections.Counter()
         for inputs, labels in epoch:
@@ -289,8 +322,8 @@ def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets
                 bucket.source_length,
                 bucket.target_length,
                 math.ceil(bucket.batch_size / num_replicas) * num_replicas,
-            ): bucket.num_batches
-            for bucket in buckets
+            ): math.ceil(num_pairs_in(bucket, plan.buckets, pairs) / bucket.batch_size)
+            for bucket in plan.buckets
         }
         assert set(shapes) == set(expected_shapes)
         # Each block may end in a batch that is not full.
@@ -300,11 +333,11 @@ def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets
 
 def test_the_pairs_of_a_batch_do_not_depend_on_the_number_of_replicas(random_pairs):
     pairs = random_pairs(np.random.default_rng(10), 80)
-    settings = dict(tokens_per_batch=70, num_buckets=3, seed=2, start_id=START)
-    alone = first(training_dataset(pairs, **settings), 20)
-    for inputs_and_labels, (inputs, labels) in zip(
-        alone, first(training_dataset(pairs, **settings, num_replicas=4), 20)
-    ):
+    alone, together = (
+        first(training_dataset(plan, seed=2, start_id=START), 20)
+        for plan in (plan_batches(pairs, tokens_per_batch=70, num_buckets=3, num_replicas=n) for n in (1, 4))
+    )
+    for inputs_and_labels, (inputs, labels) in zip(alone, together, strict=True):
         rows = len(inputs_and_labels[1])
         assert len(labels) == math.ceil(rows / 4) * 4
         np.testing.assert_array_equal(labels[:rows], inputs_and_labels[1])
@@ -314,11 +347,9 @@ def test_the_pairs_of_a_batch_do_not_depend_on_the_number_of_replicas(random_pai
 
 def test_empty_rows_are_the_last_of_a_batch_and_hold_no_token(random_pairs):
     pairs = random_pairs(np.random.default_rng(3), 101)
-    settings = dict(tokens_per_batch=120, num_buckets=3)
-    steps = steps_per_epoch(pairs, **settings)
-    settings["num_replicas"] = 4
+    plan = plan_batches(pairs, tokens_per_batch=120, num_buckets=3, num_replicas=4)
     num_empty = 0
-    for inputs, labels in first(training_dataset(pairs, **settings, seed=0, start_id=START), steps):
+    for inputs, labels in first(training_dataset(plan, seed=0, start_id=START), plan.num_steps):
         has_pair = (labels != 0).any(axis=1)
         num_pairs = has_pair.sum()
         assert num_pairs > 0 and has_pair[:num_pairs].all()
@@ -329,12 +360,11 @@ def test_empty_rows_are_the_last_of_a_batch_and_hold_no_token(random_pairs):
 
 def test_the_order_depends_on_the_seed_and_the_epoch(random_pairs):
     pairs = random_pairs(np.random.default_rng(4), 150)
-    steps = steps_per_epoch(pairs, tokens_per_batch=100)
+    plan = plan_batches(pairs, tokens_per_batch=100)
 
     def two_epochs(seed):
-        dataset = training_dataset(pairs, tokens_per_batch=100, seed=seed, start_id=START)
-        elements = as_lists(first(dataset, 2 * steps))
-        return elements[:steps], elements[steps:]
+        elements = as_lists(first(training_dataset(plan, seed=seed, start_id=START), 2 * plan.num_steps))
+        return elements[: plan.num_steps], elements[plan.num_steps :]
 
     assert two_epochs(1) == two_epochs(1)
     orders = [*two_epochs(1), *two_epochs(2)]
@@ -346,34 +376,33 @@ def test_the_order_depends_on_the_seed_and_the_epoch(random_pairs):
 
 def test_a_dataset_that_starts_later_gives_the_same_batches(random_pairs):
     pairs = random_pairs(np.random.default_rng(5), 60)
-    settings = dict(tokens_per_batch=100, num_buckets=3, seed=7, start_id=START)
-    steps = steps_per_epoch(pairs, tokens_per_batch=100, num_buckets=3)
-    straight = as_lists(first(training_dataset(pairs, **settings), 4 * steps))
+    plan = plan_batches(pairs, tokens_per_batch=100, num_buckets=3)
+    steps = plan.num_steps
+    straight = as_lists(first(training_dataset(plan, seed=7, start_id=START), 4 * steps))
     for first_step in (1, steps - 1, steps, steps + 1, 2 * steps + 3, 3 * steps):
-        resumed = training_dataset(pairs, **settings, first_step=first_step)
+        resumed = training_dataset(plan, seed=7, start_id=START, first_step=first_step)
         assert as_lists(first(resumed, 4 * steps - first_step)) == straight[first_step:]
 
 
 def test_a_training_dataset_gives_the_same_batches_each_time_it_is_iterated(random_pairs):
     pairs = random_pairs(np.random.default_rng(6), 60)
-    dataset = training_dataset(pairs, tokens_per_batch=100, seed=7, start_id=START, first_step=5)
+    dataset = training_dataset(plan_batches(pairs, tokens_per_batch=100), seed=7, start_id=START, first_step=5)
     assert as_lists(first(dataset, 9)) == as_lists(first(dataset, 9))
 
 
 def test_training_is_endless_and_validation_of_known_length(random_pairs):
     pairs = random_pairs(np.random.default_rng(8), 90)
-    settings = dict(tokens_per_batch=100, num_buckets=4, num_replicas=2)
-    training = training_dataset(pairs, **settings, seed=0, start_id=START)
+    plan = plan_batches(pairs, tokens_per_batch=100, num_buckets=4, num_replicas=2)
+    training = training_dataset(plan, seed=0, start_id=START)
     assert training.cardinality() == tf.data.INFINITE_CARDINALITY
-    validation = validation_dataset(pairs, **settings, start_id=START)
-    steps = steps_per_epoch(pairs, tokens_per_batch=100, num_buckets=4)
-    assert validation.cardinality() == steps
+    validation = validation_dataset(plan, start_id=START)
+    assert validation.cardinality() == plan.num_steps
     assert len(list(validation)) == validation.cardinality()
 
 
 def test_validation_holds_every_pair_once_in_a_fixed_order(random_pairs):
     pairs = random_pairs(np.random.default_rng(9), 120)
-    dataset = validation_dataset(pairs, tokens_per_batch=100, num_buckets=4, start_id=START)
+    dataset = validation_dataset(plan_batches(pairs, tokens_per_batch=100, num_buckets=4), start_id=START)
     elements = list(dataset.as_numpy_iterator())
     assert as_lists(elements) == as_lists(dataset.as_numpy_iterator())
     found = [row[row != 0].tolist() for _, labels in elements for row in labels if row.any()]
@@ -384,17 +413,33 @@ def test_validation_holds_every_pair_once_in_a_fixed_order(random_pairs):
 
 
 @pytest.mark.parametrize(
-    "setting, value, least",
+    "setting, value, rule",
     [
-        ("tokens_per_batch", 0, 1),
-        ("num_buckets", 0, 1),
-        ("num_replicas", -2, 1),
-        ("seed", -1, 0),
-        ("first_step", -1, 0),
+        ("tokens_per_batch", 0, "positive"),
+        ("num_buckets", 0, "positive"),
+        ("num_replicas", -2, "positive"),
+        ("seed", -1, "at least 0"),
+        ("first_step", -1, "at least 0"),
     ],
 )
-def test_a_number_out_of_its_range_is_an_error_that_names_it(setting, value, least, encoded):
-    settings = dict(tokens_per_batch=10, seed=0, start_id=START) | {setting: value}
+def test_a_number_out_of_its_range_is_an_error_that_names_it(setting, value, rule, encoded):
+    pairs, settings = encoded(["5"], ["6"]), {"tokens_per_batch": 10}
     with pytest.raises(ValueError) as raised:
-        training_dataset(encoded(["5"], ["6"]), **settings)
-    assert str(raised.value) == f"{setting} must be at least {least}, received {value}"
+        if setting in ("seed", "first_step"):
+            training_dataset(plan_batches(pairs, **settings), **{"seed": 0, "start_id": START, setting: value})
+        else:
+            plan_batches(pairs, **{**settings, setting: value})
+    assert str(raised.value) == f"{setting} must be {rule}; received {setting}={value}"
+
+
+# The batches that version 0.1 made of the same pairs, so that a training which it began is resumed with them.
+def test_batches_are_those_of_the_first_version(encoded, monkeypatch):
+    monkeypatch.setattr(encoded_pairs, "_PAIRS_PER_BLOCK", 37)
+    rng = np.random.default_rng(0)
+    sides = [
+        [" ".join([str(pair + 10)] * n) for pair, n in enumerate(np.minimum(rng.geometric(0.15, 120), 29))]
+        for _ in range(2)
+    ]
+    plan = plan_batches(encoded(*sides), tokens_per_batch=150, num_buckets=4, num_replicas=2)
+    batches = as_lists(first(training_dataset(plan, seed=3, start_id=START, first_step=5), 40))
+    assert hashlib.sha256(json.dumps(batches).encode()).hexdigest() == FIRST_VERSION

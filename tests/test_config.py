@@ -6,12 +6,15 @@ import pytest
 
 from keras_transformer import TransformerConfig
 from keras_transformer.config import (
-    ConfigError,
+    Config,
     DecodingConfig,
     TokenizerConfig,
+    TrainingConfig,
     check_keys,
     from_dict,
 )
+from keras_transformer.config_file import read_config, write_config
+from keras_transformer.rules import ConfigError
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
 
@@ -44,7 +47,7 @@ def test_a_preset_may_be_changed():
 
 def test_an_unknown_preset_is_refused():
     assert message_of(TransformerConfig.preset, "huge", **VOCABULARIES) == (
-        "model.preset must be one of tiny, base, big; received 'huge'"
+        "model.preset must be one of tiny, base, big; received model.preset='huge'"
     )
 
 
@@ -77,68 +80,67 @@ def test_keys_at_the_top_are_named_without_a_section():
     message = message_of(check_keys, {"modle": {}}, ["model", "training"])
     assert message == "unknown configuration key 'modle'; did you mean 'model'?"
     message = message_of(check_keys, [1], ["model"])
-    assert message == "the configuration must be a mapping; received [1]"
+    assert message == "the configuration must be a mapping; received the configuration=[1]"
     message = message_of(check_keys, None, ["beam_size"], "decoding")
-    assert message == "decoding must be a mapping; received None"
+    assert message == "decoding must be a mapping; received decoding=None"
 
 
 def test_a_missing_key_is_named():
     message = message_of(from_dict, TransformerConfig, {"source_vocab_size": 9}, "model")
-    assert message == "model.target_vocab_size is required and was not given"
+    assert message == "model.target_vocab_size is required"
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"d_model": "512"}, "model.d_model must be of type int; received '512'"),
-        ({"num_layers": 2.0}, "model.num_layers must be of type int; received 2.0"),
-        ({"num_heads": True}, "model.num_heads must be of type int; received True"),
-        ({"key_dim": "8"}, "model.key_dim must be of type int or null; received '8'"),
-        ({"dropout": None}, "model.dropout must be of type float; received None"),
-        ({"norm_first": 1}, "model.norm_first must be of type bool; received 1"),
-        ({"activation": 3}, "model.activation must be of type str; received 3"),
-        ({"source_vocab_size": 0}, "model.source_vocab_size must be positive; received 0"),
-        ({"num_layers": 0}, "model.num_layers must be positive; received 0"),
-        ({"d_ff": -1}, "model.d_ff must be positive; received -1"),
-        ({"num_heads": 0}, "model.num_heads must be positive; received 0"),
-        ({"key_dim": 0}, "model.key_dim must be positive; received 0"),
-        ({"value_dim": -3}, "model.value_dim must be positive; received -3"),
-        ({"neighborhood": 0}, "model.neighborhood must be positive and odd; received 0"),
-        ({"neighborhood": 4}, "model.neighborhood must be positive and odd; received 4"),
-        ({"neighborhood": -3}, "model.neighborhood must be positive and odd; received -3"),
-        ({"neighborhood": 5.0}, "model.neighborhood must be of type int or null; received 5.0"),
-        ({"max_length": 1}, "model.max_length must be at least 2; received 1"),
-        ({"d_model": 9, "num_heads": 3}, "model.d_model must be even; received 9"),
+        ({"d_model": "512"}, "model.d_model must be of type int; received model.d_model='512'"),
+        ({"num_layers": 2.0}, "model.num_layers must be of type int; received model.num_layers=2.0"),
+        ({"num_heads": True}, "model.num_heads must be of type int; received model.num_heads=True"),
+        ({"key_dim": "8"}, "model.key_dim must be of type int or null; received model.key_dim='8'"),
+        ({"dropout": None}, "model.dropout must be of type float; received model.dropout=None"),
+        ({"norm_first": 1}, "model.norm_first must be of type bool; received model.norm_first=1"),
+        ({"activation": 3}, "model.activation must be of type str; received model.activation=3"),
+        ({"source_vocab_size": 0}, "model.source_vocab_size must be positive; received model.source_vocab_size=0"),
+        ({"num_layers": 0}, "model.num_layers must be positive; received model.num_layers=0"),
+        ({"d_ff": -1}, "model.d_ff must be positive; received model.d_ff=-1"),
+        ({"num_heads": 0}, "model.num_heads must be positive; received model.num_heads=0"),
+        ({"key_dim": 0}, "model.key_dim must be positive; received model.key_dim=0"),
+        ({"value_dim": -3}, "model.value_dim must be positive; received model.value_dim=-3"),
+        ({"neighborhood": 0}, "model.neighborhood must be positive and odd; received model.neighborhood=0"),
+        ({"neighborhood": 4}, "model.neighborhood must be positive and odd; received model.neighborhood=4"),
+        ({"neighborhood": -3}, "model.neighborhood must be positive and odd; received model.neighborhood=-3"),
+        ({"neighborhood": 5.0}, "model.neighborhood must be of type int or null; received model.neighborhood=5.0"),
+        ({"max_length": 1}, "model.max_length must be at least 2; received model.max_length=1"),
+        ({"d_model": 9, "num_heads": 3}, "model.d_model must be positive and even; received model.d_model=9"),
         (
             {"d_model": 10, "num_heads": 3},
-            "model.d_model must be a multiple of num_heads=3 where key_dim is not given; "
-            "received 10",
+            "model.d_model must be a multiple of num_heads=3 unless key_dim is given; received model.d_model=10",
         ),
-        ({"dropout": 1}, "model.dropout must be at least 0 and below 1; received 1.0"),
+        ({"dropout": 1}, "model.dropout must be at least 0 and below 1; received model.dropout=1"),
         (
             {"dropout": float("nan")},
-            "model.dropout must be at least 0 and below 1; received nan",
+            "model.dropout must be at least 0 and below 1; received model.dropout=nan",
         ),
         (
             {"attention_dropout": -0.5},
-            "model.attention_dropout must be at least 0 and below 1; received -0.5",
+            "model.attention_dropout must be at least 0 and below 1; received model.attention_dropout=-0.5",
         ),
         (
             {"positions": "rotary"},
-            "model.positions must be one of sinusoidal, learned; received 'rotary'",
+            "model.positions must be one of sinusoidal, learned; received model.positions='rotary'",
         ),
         (
             {"tie_embeddings": True},
-            "model.tie_embeddings must be of type str; received True",
+            "model.tie_embeddings must be one of none, target, all; received model.tie_embeddings=True",
         ),
         (
             {"tie_embeddings": "source"},
-            "model.tie_embeddings must be one of none, target, all; received 'source'",
+            "model.tie_embeddings must be one of none, target, all; received model.tie_embeddings='source'",
         ),
         (
             {"target_vocab_size": 90},
-            "model.tie_embeddings must be 'target' or 'none' where the vocabularies differ in size "
-            "(100 and 90); received 'all'",
+            "model.tie_embeddings must be 'target' or 'none' if the vocabularies differ in size (100 and 90); "
+            "received model.tie_embeddings='all'",
         ),
     ],
 )
@@ -163,13 +165,13 @@ def test_key_dim_frees_d_model_from_the_heads():
             TokenizerConfig,
             "tokenizer",
             {"kind": "word"},
-            "tokenizer.kind must be one of bpe, unigram, wordpiece; received 'word'",
+            "tokenizer.kind must be one of bpe, unigram, wordpiece; received tokenizer.kind='word'",
         ),
         (
             TokenizerConfig,
             "tokenizer",
             {"vocab_size": 4},
-            "tokenizer.vocab_size must be above 4; received 4",
+            "tokenizer.vocab_size must be at least 5; received tokenizer.vocab_size=4",
         ),
         (
             TokenizerConfig,
@@ -181,21 +183,91 @@ def test_key_dim_frees_d_model_from_the_heads():
             DecodingConfig,
             "decoding",
             {"beam_size": 0},
-            "decoding.beam_size must be positive; received 0",
+            "decoding.beam_size must be positive; received decoding.beam_size=0",
         ),
         (
             DecodingConfig,
             "decoding",
             {"length_penalty": -1},
-            "decoding.length_penalty must be at least 0; received -1.0",
+            "decoding.length_penalty must be at least 0 and finite; received decoding.length_penalty=-1",
+        ),
+        (
+            DecodingConfig,
+            "decoding",
+            {"length_penalty": float("inf")},
+            "decoding.length_penalty must be at least 0 and finite; received decoding.length_penalty=inf",
+        ),
+        (
+            TrainingConfig,
+            "training",
+            {"peak_learning_rate": 0},
+            "training.peak_learning_rate must be positive and finite; received training.peak_learning_rate=0",
+        ),
+        (
+            TrainingConfig,
+            "training",
+            {"decay": "linear"},
+            "training.decay must be one of inverse_sqrt, cosine; received training.decay='linear'",
+        ),
+        (
+            TrainingConfig,
+            "training",
+            {"average_last": 6},
+            "training.average_last must be at most keep_checkpoints=5; received training.average_last=6",
+        ),
+        (
+            TrainingConfig,
+            "training",
+            {"average_best": 2},
+            "training.average_last must be 0 if average_best=2; received training.average_last=5",
         ),
         (
             DecodingConfig,
             "decoding",
             {"max_extra_tokens": -1},
-            "decoding.max_extra_tokens must be at least 0; received -1",
+            "decoding.max_extra_tokens must be at least 0; received decoding.max_extra_tokens=-1",
         ),
     ],
 )
 def test_other_sections_name_theirs(cls, section, values, message):
     assert message_of(from_dict, cls, values, section) == message
+
+
+MODEL = TransformerConfig.preset("tiny", **VOCABULARIES, key_dim=5, neighborhood=9)
+
+
+def test_a_whole_configuration_is_read_as_it_was_written(tmp_path):
+    config = Config(MODEL, TokenizerConfig("unigram", 100), DecodingConfig(2, 1.0), TrainingConfig(clip_norm=0.5))
+    write_config(tmp_path / "config.yaml", config)
+    assert read_config(tmp_path / "config.yaml") == config
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_an_empty_or_missing_section_has_its_defaults(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("model: {source_vocab_size: 9, target_vocab_size: 9}\ntraining:\n")
+    assert read_config(path) == Config(TransformerConfig(source_vocab_size=9, target_vocab_size=9))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: 5", "model must be a mapping; received model=5"),
+        ("[1]", "the file must hold a mapping; received list"),
+        ("modle: {}", "unknown configuration key 'modle'; did you mean 'model'?"),
+        ("decoding: {beam_size: 0}", "model.source_vocab_size is required"),
+    ],
+)
+def test_a_file_with_a_mistake_is_named(tmp_path, text, message):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    assert message_of(read_config, path) == f"{path}: {message}"
+
+
+def test_values_of_different_sections_must_fit_each_other():
+    message = message_of(
+        Config, MODEL, TokenizerConfig("wordpiece", 100), training=TrainingConfig(subword_dropout=0.1)
+    )
+    assert message == (
+        "training.subword_dropout must be 0 if tokenizer.kind=wordpiece; received training.subword_dropout=0.1"
+    )

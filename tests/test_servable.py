@@ -16,10 +16,11 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
 from keras_transformer import translator as translator_module
-from keras_transformer.config import ConfigError, DecodingConfig
+from keras_transformer.config import DecodingConfig
 from keras_transformer.export import servable
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.warmup import REQUESTS
+from keras_transformer.rules import ConfigError
 from keras_transformer.translator import Translator
 
 ORDINARY = [source.encode() for source, _ in sentence_pairs()[::6]]
@@ -79,7 +80,7 @@ translate = SavedModel(sys.argv[1])
     check="assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules",
 )
 
-# Says in its log before which request it stands.
+# Logs the request that it is about to answer.
 WATCHED_PROCESS = """
 import ast, os, sys
 sys.path.insert(0, sys.argv[2] + "/tests")
@@ -315,9 +316,9 @@ def test_versions_go_up_and_none_is_overwritten(translator, saved_model, tmp_pat
     assert [export_servable(translator, tmp_path).name for _ in range(2)] == ["1", "2"]
     assert export_servable(translator, tmp_path, version=10) == tmp_path / "10"
     assert export_servable(translator, tmp_path) == tmp_path / "11"
-    with pytest.raises(ConfigError, match="10: this version stands already"):
+    with pytest.raises(ConfigError, match="10: this version already exists"):
         export_servable(translator, tmp_path, version=10)
-    with pytest.raises(ConfigError, match="version must be positive; received 0"):
+    with pytest.raises(ConfigError, match="version must be positive; received version=0"):
         export_servable(translator, tmp_path, version=0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "10", "11", "2", "9-old"]
 

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from keras_transformer.training.embedded_corpus import generate
+from examples.corpus import generate
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.subword_dropout import SubwordDropout
 from keras_transformer.training.encoded_pairs import encode
@@ -47,14 +47,14 @@ def test_each_call_cuts_anew_and_a_seed_repeats(tokenizer):
 
 def test_only_bpe_has_merges_to_leave_out():
     changes = ["training.subword_dropout=0.1", "tokenizer.kind=unigram"]
-    with pytest.raises(ConfigError, match="subword_dropout must be 0 where tokenizer.kind=unigram; received 0.1"):
+    with pytest.raises(ConfigError, match="subword_dropout must be 0 if tokenizer.kind=unigram; received training.subword_dropout=0.1"):
         load_recipe("demo", changes)
     assert load_recipe("demo", changes[:1]).training.subword_dropout == 0.1
 
 
-def test_a_text_that_is_gone_through_three_times_is_cut_in_three_ways(tokenizer, tmp_path):
+def test_a_text_that_is_read_three_times_is_segmented_in_three_ways(tokenizer, tmp_path):
     pairs = SentencePairs(*map(list, zip(*generate(20, seed=6))), name="x")
-    encoded = encode(pairs, SubwordDropout(tokenizer, 0.2, seed=1), 256, tmp_path, times=3)
+    encoded = encode(pairs, SubwordDropout(tokenizer, 0.2, seed=1), 256, tmp_path / "ids", times=3)
     assert len(encoded) == 60
     sampler = SubwordDropout(tokenizer, 0.2, seed=1)
     # Sources and targets take turns.

@@ -262,21 +262,21 @@ def test_a_loaded_tokenizer_is_the_saved_one(tokenizer, tmp_path):
 
 
 def test_loading_needs_exactly_one_tokenizer_file(tokenizers, tmp_path):
-    rule = "must hold one tokenizer file, tokenizer.model or vocab.txt"
-    with pytest.raises(ValueError, match=f"{rule}, got none"):
+    rule = "must have one tokenizer file, tokenizer.model or vocab.txt"
+    with pytest.raises(ValueError, match=f"{rule}; it has none"):
         load_tokenizer(tmp_path)
     for kind in ("bpe", "wordpiece"):
         tokenizers[kind].save(tmp_path / tokenizers[kind].filename)
-    with pytest.raises(ValueError, match=f"{rule}, got both"):
+    with pytest.raises(ValueError, match=f"{rule}; it has both"):
         load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize(
     "filename, content, message",
     [
-        ("tokenizer.model", b"not a model", "SentencePiece model file's content, got 11 other"),
-        ("tokenizer.model", b"", "SentencePiece model file's content, got 0 other bytes"),
-        ("vocab.txt", b"the\na\n", "vocabulary must begin with"),
+        ("tokenizer.model", b"not a model", "content of a SentencePiece model file; received 11 other"),
+        ("tokenizer.model", b"", "content of a SentencePiece model file; received 0 other bytes"),
+        ("vocab.txt", b"the\na\n", "vocabulary must be a list that begins with"),
         ("vocab.txt", b"[PAD]\n\xff", "invalid start byte"),
     ],
 )
@@ -296,7 +296,7 @@ def test_a_model_with_other_special_ids_is_refused(tmp_path):
         hard_vocab_limit=False,
         minloglevel=2,
     )
-    with pytest.raises(ValueError, match=r"<pad>=0, <unk>=1, .*, got the pieces \['<unk>'"):
+    with pytest.raises(ValueError, match=r"special pieces must be <pad>, <unk>, .*; received special pieces=\['<unk>'"):
         SentencePieceTokenizer((tmp_path / "other.model").read_bytes())
 
 

@@ -2,28 +2,31 @@
 
 import csv
 import dataclasses
+import pathlib
 import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 
 from keras_transformer import Translator
 from keras_transformer.rules import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.training import trainer
 from keras_transformer.training.average import average_checkpoints
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.devices import mirrored_strategy
-from keras_transformer.training.embedded_corpus import generate
+from examples.corpus import generate
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe, recipe_names
-from keras_transformer.training.trainer import intervals, learning_rate, train
+from keras_transformer.training.learning_rate import learning_rate
+from keras_transformer.training.trainer import intervals, train
 
 PAIRS = generate(400, seed=3)
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 TINY = [
     "model.d_model=32",
     "model.d_ff=64",
@@ -61,10 +64,16 @@ def pairs(begin, end):
     return SentencePairs(*map(list, zip(*PAIRS[begin:end])), name=f"{begin} to {end}")
 
 
-def train_here(model_dir, *overrides):
-    recipe = load_recipe("demo", [*TINY, *overrides])
-    train(recipe, pairs(0, 360), pairs(360, 400), model_dir, mirrored_strategy())
+def train_here(model_dir, *overrides, parallel_parts=1):
+    config = load_recipe("demo", [*TINY, *overrides])
+    # As the command does.
+    keras.utils.set_random_seed(config.training.seed)
+    train(config, pairs(0, 360), pairs(360, 400), model_dir, mirrored_strategy(), parallel_parts)
     return ModelDir(model_dir)
+
+
+def load_model(model_dir):
+    return model_dir.load_model(model_dir.read_config().model)
 
 
 def logged(model_dir, column):
@@ -97,7 +106,7 @@ def test_two_devices_train_to_the_losses_of_one(files, tmp_path):
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_that_comes_along_loads_by_its_name(name):
+def test_every_recipe_of_the_package_loads_by_its_name(name):
     recipe = load_recipe(name, ["training.seed=7"])
     assert recipe.training.seed == 7
     assert recipe.model.target_vocab_size == recipe.tokenizer.vocab_size
@@ -122,7 +131,7 @@ def test_intervals_worked_out_by_hand():
     assert intervals(18, 18, 4) == []
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(files, tmp_path):
+def test_a_killed_run_is_resumed_from_its_last_checkpoint(files, tmp_path):
     overrides = ("training.steps=60", "training.validate_every=20", "training.average_last=2")
     arguments = command(files, tmp_path / "model", *overrides)
     model_dir = ModelDir(tmp_path / "model")
@@ -134,14 +143,14 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(files, tmp_path):
     time.sleep(0.05)
     running.send_signal(signal.SIGKILL)
     assert running.wait() == -signal.SIGKILL
-    saved = [path.name for path in model_dir.checkpoints()]
-    assert saved and saved[-1] < "step-00000060"
+    saved = list(model_dir.checkpoints())
+    assert saved and saved[-1] < 60
 
     again = subprocess.run(arguments, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
-    assert "going on after step 20" in again.stderr or "going on after step 40" in again.stderr
+    assert "resuming after step 20" in again.stderr or "resuming after step 40" in again.stderr
     assert "learning a vocabulary" not in again.stderr
-    assert model_dir.checkpoints()[-1].name == "step-00000060.weights.h5"
+    assert list(model_dir.checkpoints())[-1] == 60
     assert not list(model_dir.path.rglob(".writing-*-config.yaml"))
     # The killed run left its token ids behind; this one took them away, and its own.
     assert not list(model_dir.path.glob(".token-ids-*"))
@@ -150,7 +159,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(files, tmp_path):
 
 
 def test_text_that_cannot_be_trained_on_leaves_no_folder(tmp_path):
-    with pytest.raises(ValueError, match="no sentence pair is left of the 360"):
+    with pytest.raises(ValueError, match="none of the 360 sentence pairs can be used"):
         train_here(tmp_path / "model", "model.max_length=2")
     assert not (tmp_path / "model").exists()
 
@@ -160,9 +169,8 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
     straight = train_here(tmp_path / "straight", *overrides, "training.steps=8")
     train_here(tmp_path / "resumed", *overrides, "training.steps=3")
     resumed = train_here(tmp_path / "resumed", *overrides, "training.steps=8")
-    last = [directory.checkpoints()[-1] for directory in (straight, resumed)]
-    assert [path.name for path in last] == ["step-00000008.weights.h5"] * 2
-    model = straight.load_model()
+    last = [directory.checkpoints()[8] for directory in (straight, resumed)]
+    model = load_model(straight)
     weights = []
     for path in last:
         model.load_weights(path)
@@ -181,17 +189,18 @@ def trained(tmp_path_factory):
     )
 
 
-def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(tmp_path, monkeypatch):
+def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(tmp_path):
     overrides = (
         *("training.steps=6", "training.validate_every=1", "training.average_last=0"),
         *("training.clip_norm=0.5", "model.dropout=0.0", "training.consistency=3"),
     )
 
-    def losses(accumulate_steps, parts_at_once):
-        monkeypatch.setattr(trainer, "parts_at_once", lambda strategy: parts_at_once)
-        name = f"{accumulate_steps}-{parts_at_once}"
+    def losses(accumulate_steps, parallel_parts):
         trained = train_here(
-            tmp_path / name, *overrides, f"training.accumulate_steps={accumulate_steps}"
+            tmp_path / f"{accumulate_steps}-{parallel_parts}",
+            *overrides,
+            f"training.accumulate_steps={accumulate_steps}",
+            parallel_parts=parallel_parts,
         )
         return [logged(trained, column) for column in ("loss", "val_loss", "val_perplexity", "val_accuracy")]
 
@@ -201,26 +210,62 @@ def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(tmp_path, monkeypa
         np.testing.assert_allclose(losses(*parts), whole, rtol=1e-5)
 
 
-def test_the_cores_of_a_cpu_are_shared_among_the_parts_of_a_large_batch():
+def run_python(code, *arguments):
+    run = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.split()
+
+
+def test_cores_are_divided_among_the_parts_of_a_batch():
     code = (
-        "import os; os.cpu_count = lambda: 8\n"
-        "from keras_transformer.cores import share_cores\n"
-        "from keras_transformer.training import devices\n"
+        "import os; os.sched_getaffinity = lambda process: set(range(8))\n"
+        "from keras_transformer.cores import divide_cores\n"
         "import tensorflow as tf, sys\n"
-        "share_cores(int(sys.argv[1]))\n"
-        "strategy = devices.mirrored_strategy(2)\n"
-        "print(devices.parts_at_once(strategy), tf.config.threading.get_intra_op_parallelism_threads())"
+        "threading = tf.config.threading\n"
+        "print(divide_cores(int(sys.argv[1])), threading.get_inter_op_parallelism_threads(),"
+        " threading.get_intra_op_parallelism_threads())"
     )
+    assert run_python(code, 4) == ["4", "4", "2"]
+    assert run_python(code, 100) == ["8", "8", "1"]
+    # TensorFlow's own way: all cores for every operation.
+    assert run_python(code, 1) == ["1", "0", "0"]
 
-    def shared(parts):
-        run = subprocess.run([sys.executable, "-c", code, str(parts)], capture_output=True, text=True)
-        return run.stdout.split()
 
-    # Each of two devices cuts its rows in two, and so two of eight cores are for each part.
-    assert shared(4) == ["2", "2"]
-    assert shared(100) == ["4", "1"]
-    # TensorFlow's own way: all of them for every operation.
-    assert shared(1) == ["1", "0"]
+def test_only_the_cores_that_the_process_may_use_count():
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from keras_transformer.cores import divide_cores\n"
+        "print(divide_cores(4))"
+    )
+    assert run_python(code) == ["1"]
+
+
+def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path):
+    code = (
+        "import sys, tensorflow as tf\n"
+        "tf.config.threading.set_inter_op_parallelism_threads(3)\n"
+        "sys.path.insert(0, 'tests')\n"
+        "import test_training\n"
+        "from keras_transformer.training import trainer\n"
+        "parts = []\n"
+        "build = trainer._build_model\n"
+        "trainer._build_model = lambda *arguments: parts.append(arguments[2]) or build(*arguments)\n"
+        "test_training.train_here(sys.argv[1], 'training.steps=1', 'training.average_last=0')\n"
+        "print(parts)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "model"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.stdout.splitlines()[-1] == "[1]", run.stderr
+
+
+def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, tmp_path):
+    translator = Translator.load(tiny_model_dir)
+    before = translator(["Anna sees a tree."])
+    config = load_recipe("demo", [*TINY, "training.steps=1", "training.average_last=0"])
+    train(config, pairs(0, 360), pairs(360, 400), tmp_path / "model", mirrored_strategy())
+    assert translator(["Anna sees a tree."]) == before
+    assert translator.num_tokens(["the dog buys"]) > 1
 
 
 def test_one_program_trains_on_all_shapes_and_is_made_once(tmp_path, capsys):
@@ -259,9 +304,8 @@ def ranked_by_bleu(tmp_path_factory):
 def test_the_best_checkpoints_stay_and_are_averaged(ranked_by_bleu):
     bleu = dict(zip(logged(ranked_by_bleu, "step"), logged(ranked_by_bleu, "val_bleu")))
     best = sorted(bleu, key=bleu.get, reverse=True)[:2]
-    standing = [int(path.name[5:13]) for path in ranked_by_bleu.checkpoints()]
-    assert standing == sorted({*best, max(bleu)})
-    model = ranked_by_bleu.load_model()
+    assert list(ranked_by_bleu.checkpoints()) == sorted({*best, max(bleu)})
+    model = load_model(ranked_by_bleu)
     average = [weight.copy() for weight in model.get_weights()]
     total = [np.zeros_like(weight) for weight in average]
     for step in best:
@@ -272,16 +316,16 @@ def test_the_best_checkpoints_stay_and_are_averaged(ranked_by_bleu):
 
 
 def test_the_logged_bleu_is_that_of_the_greedy_translations(ranked_by_bleu):
-    config, tokenizer_config, decoding, _ = ranked_by_bleu.read_config()
-    translator = Translator.load(ranked_by_bleu.path, dataclasses.replace(decoding, beam_size=1))
-    for path, step in zip(ranked_by_bleu.checkpoints(), (int(p.name[5:13]) for p in ranked_by_bleu.checkpoints())):
+    decoding = dataclasses.replace(ranked_by_bleu.read_config().decoding, beam_size=1)
+    translator = Translator.load(ranked_by_bleu.path, decoding)
+    for step, path in ranked_by_bleu.checkpoints().items():
         translator.model.load_weights(path)
         row = logged(ranked_by_bleu, "step").index(step)
-        expected = evaluate(translator, pairs(360, 400))["bleu"]["score"]
+        expected = evaluate(translator, pairs(360, 400)).bleu.score
         assert logged(ranked_by_bleu, "val_bleu")[row] == pytest.approx(expected)
 
 
-def test_training_ends_after_so_many_validations_without_a_better_one(tmp_path, capsys):
+def test_training_stops_after_patience_validations_without_a_new_best(tmp_path, capsys):
     overrides = (
         *("training.steps=40", "training.validate_every=2", "training.average_last=0"),
         # So high a rate that nothing gets better for long.
@@ -291,10 +335,10 @@ def test_training_ends_after_so_many_validations_without_a_better_one(tmp_path, 
     perplexities = logged(model_dir, "val_perplexity")
     best = int(np.argmin(perplexities))
     assert len(perplexities) == best + 1 + 2 < 20
-    assert "2 validations without a better one" in capsys.readouterr().err
+    assert "2 validations without a new best" in capsys.readouterr().err
     before = model_dir.training_state_path.read_bytes()
     train_here(tmp_path / "model", *overrides)
-    assert "training ended already" in capsys.readouterr().err
+    assert "training has already ended" in capsys.readouterr().err
     assert model_dir.training_state_path.read_bytes() == before
 
 
@@ -316,16 +360,16 @@ def test_the_peak_learning_rate_is_reached_when_the_warmup_ends():
 
 
 def test_the_last_checkpoints_stay(trained):
-    names = [path.name for path in trained.checkpoints()]
-    assert names == [f"step-{step:08d}.weights.h5" for step in (6, 8, 10)]
+    names = {step: path.name for step, path in trained.checkpoints().items()}
+    assert names == {step: f"step-{step:08d}.weights.h5" for step in (6, 8, 10)}
 
 
 def test_the_average_is_the_mean_of_the_last_checkpoints_and_translates(trained):
     assert trained.weights_path() == trained.average_path
-    model = trained.load_model()
+    model = load_model(trained)
     average = [weight.copy() for weight in model.get_weights()]
     total = [np.zeros_like(weight) for weight in average]
-    for path in trained.checkpoints()[-2:]:
+    for path in list(trained.checkpoints().values())[-2:]:
         model.load_weights(path)
         total = [sum_ + weight / 2 for sum_, weight in zip(total, model.get_weights())]
     for mean, weight in zip(total, average):
@@ -336,7 +380,7 @@ def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained)
     perplexities = logged(trained, "val_perplexity")
     best = 2 * (1 + int(np.argmin(perplexities)))
     assert best in (6, 8, 10)  # whose checkpoints still stand
-    model = trained.load_model()
+    model = load_model(trained)
     model.load_weights(trained.checkpoint_path(best))
     expected = [weight.copy() for weight in model.get_weights()]
     model.load_weights(trained.best_path)
@@ -351,38 +395,70 @@ def test_a_finished_run_started_again_only_averages(trained, capsys):
         *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3"),
         "training.average_last=2",
     )
-    assert "training ended already, after step 10" in capsys.readouterr().err
+    assert "training has already ended, after step 10" in capsys.readouterr().err
     assert trained.training_state_path.read_bytes() == before
 
 
 def test_another_model_is_not_trained_into_the_directory(trained):
-    with pytest.raises(ConfigError, match="model.d_model=32; received 64"):
+    with pytest.raises(ConfigError, match="model.d_model must be 32, as in the model that .*; received model.d_model=64"):
         train_here(trained.path, "model.d_model=64")
-    with pytest.raises(ConfigError, match="training.validate_by=perplexity; received bleu"):
+    with pytest.raises(ConfigError, match="training.validate_by must be 'perplexity', as in .*validate_by='bleu'"):
         train_here(trained.path, "training.validate_by=bleu")
 
 
 def test_average_needs_checkpoints_and_a_positive_number(trained, tmp_path):
-    with pytest.raises(ConfigError, match="last must be positive; received 0"):
+    with pytest.raises(ConfigError, match="last must be positive; received last=0"):
         average_checkpoints(trained, last=0)
-    config = trained.read_config()
+    with pytest.raises(ConfigError, match="best must be positive; received best=-1"):
+        average_checkpoints(trained, best=-1)
+    with pytest.raises(ConfigError, match="last must be None if best is given; received last=1"):
+        average_checkpoints(trained, last=1, best=1)
     empty = ModelDir(tmp_path)
-    empty.write_config(*config[:3], load_recipe("demo", TINY).training)
+    empty.write_config(trained.read_config())
     with pytest.raises(ConfigError, match="no checkpoints to average"):
         average_checkpoints(empty, last=1)
+
+
+@pytest.mark.parametrize("as_path", [str, ModelDir])
+def test_average_takes_the_number_of_the_recipe_by_default(trained, tmp_path, as_path):
+    copy = shutil.copytree(trained.path, tmp_path / "copy")
+    averaged = average_checkpoints(as_path(copy))
+    assert [path.name for path in averaged] == ["step-00000008.weights.h5", "step-00000010.weights.h5"]
+
+
+def test_the_best_checkpoints_are_known_without_the_log(trained, tmp_path):
+    scores = dict(zip(logged(trained, "step"), logged(trained, "val_perplexity")))
+    copy = ModelDir(shutil.copytree(trained.path, tmp_path / "copy"))
+    copy.log_path.unlink()
+    (best,) = average_checkpoints(copy, best=1)
+    assert best == copy.checkpoint_path(min((6, 8, 10), key=scores.get))
+
+
+def test_a_damaged_training_state_is_named(trained, tmp_path):
+    whole = trained.training_state_path.read_bytes()
+    for name, content in (("empty", b""), ("half", whole[: len(whole) // 2]), ("text", b"not an archive")):
+        broken = ModelDir(shutil.copytree(trained.path, tmp_path / name))
+        broken.training_state_path.write_bytes(content)
+        for use in (
+            lambda: train_here(broken.path, "training.steps=12"),
+            lambda: average_checkpoints(broken, best=1),
+        ):
+            with pytest.raises(ConfigError, match="training_state.npz: the training state is damaged") as error:
+                use()
+            assert "\n" not in str(error.value)
 
 
 def test_damaged_weights_are_named(trained, tmp_path):
     broken = ModelDir(shutil.copytree(trained.path, tmp_path / "broken"))
     broken.average_path.write_bytes(broken.average_path.read_bytes()[:1000])
     with pytest.raises(ConfigError, match="average.weights.h5"):
-        broken.load_model()
+        load_model(broken)
 
 
-def test_evaluate_gives_sacrebleu_figures_with_signatures():
+def test_evaluate_gives_sacrebleu_scores_with_signatures():
     text = pairs(0, 40)
     perfect = evaluate(lambda sources: list(text.target), text)
-    assert perfect["bleu"]["score"] == pytest.approx(100) and perfect["chrf"]["score"] == pytest.approx(100)
-    assert "case:mixed" in perfect["bleu"]["signature"] and "tok:13a" in perfect["bleu"]["signature"]
+    assert perfect.bleu.score == pytest.approx(100) and perfect.chrf.score == pytest.approx(100)
+    assert "case:mixed" in perfect.bleu.signature and "tok:13a" in perfect.bleu.signature
     lower = evaluate(lambda sources: [target.lower() for target in text.target], text)
-    assert lower["bleu"]["score"] < 90
+    assert lower.bleu.score < 90

@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 
-from keras_transformer.config import ConfigError, DecodingConfig
+from keras_transformer.config import DecodingConfig
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.rules import ConfigError
 from keras_transformer.tokenizers import load_tokenizer
 from keras_transformer.translator import Translator
 
@@ -108,13 +109,13 @@ def test_blank_texts_have_the_empty_translation(translator, greedy):
         assert blank[3][0][0] == "Anna hat einen Baum, sieht!"
 
 
-def test_a_long_source_is_cut_after_max_length_tokens(translator):
+def test_a_long_source_is_truncated_after_max_length_tokens(translator):
     kept = translator.model.config.max_length - 1
-    cut = translator.tokenizer.detokenize(translator.tokenizer.tokenize([LONG])[:, :kept])
-    cut = cut.numpy()[0].decode()
-    assert len(cut) < len(LONG) and translator.num_tokens([cut, LONG])[0] == kept + 1
-    assert translator.n_best([LONG], 1) == translator.n_best([cut], 1)
-    assert translator.score([LONG], ["Anna"]) == translator.score([cut], ["Anna"])
+    truncated = translator.tokenizer.detokenize(translator.tokenizer.tokenize([LONG])[:, :kept])
+    truncated = truncated.numpy()[0].decode()
+    assert len(truncated) < len(LONG) and translator.num_tokens([truncated, LONG])[0] == kept + 1
+    assert translator.n_best([LONG], 1) == translator.n_best([truncated], 1)
+    assert translator.score([LONG], ["Anna"]) == translator.score([truncated], ["Anna"])
 
 
 def test_n_best_are_ranked_by_log_probability_over_the_length_penalty(translator):
@@ -180,24 +181,25 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
     differences = np.abs(np.diff(same)) / np.maximum(np.abs(same).max(axis=1, keepdims=True), 1)
     # A bfloat16 is rounded by up to 2 ** -9; a score is at the end of a few dozen of them.
     assert 0 < differences.max() < 2**-5
-    with pytest.raises(ConfigError, match="precision must be one of float32, bfloat16; received 'half'"):
+    with pytest.raises(ConfigError, match="precision must be one of float32, bfloat16; received precision='half'"):
         Translator.load(tiny_model_dir, precision="half")
 
 
-def test_num_tokens_counts_the_end_token_and_what_will_be_cut(translator):
+def test_num_tokens_counts_the_end_token_and_what_will_be_truncated(translator):
     ids = translator.tokenizer.tokenize(["Anna", "", LONG]).to_list()
     assert translator.num_tokens(["Anna", "", LONG]).tolist() == [len(row) + 1 for row in ids]
 
 
 def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wordpiece_model_dir):
     for text in ("a", b"a"):
-        with pytest.raises(ValueError, match=f"must be a list of strings; .* the string {text!r}"):
+        with pytest.raises(ValueError, match=f"texts must be a list of strings; received texts={text!r}"):
             translator(text)
     for n in (0, 5):
-        with pytest.raises(ValueError, match=f"n must be from 1 to the beam size 4; received {n}"):
+        with pytest.raises(ValueError, match=f"n must be from 1 to the beam size 4; received n={n}"):
             translator.n_best(["a"], n)
-    with pytest.raises(ValueError, match="must be equally many; received 1 and 2"):
+    with pytest.raises(ValueError, match="must have the same length; received 1 sources and 2 targets"):
         translator.score(["a"], ["a", "b"])
-    with pytest.raises(ConfigError, match="must have the model's 320 tokens; received one of"):
-        model = ModelDir(tiny_model_dir).load_model()
+    model_dir = ModelDir(tiny_model_dir)
+    model = model_dir.load_model(model_dir.read_config().model)
+    with pytest.raises(ConfigError, match="tokenizer.vocab_size must be the model's target_vocab_size=320; received"):
         Translator(model, load_tokenizer(wordpiece_model_dir), DecodingConfig())

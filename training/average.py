@@ -33,15 +33,12 @@ def average_checkpoints(
     model_dir = ModelDir(model_dir)
     config = model_dir.read_config()
     require(last is None or best is None, "last", "None if best is given", last)
-    if last is None and best is None:
-        last = config.training.average_last or 5
     for name, number in (("last", last), ("best", best)):
         require(number is None or number > 0, name, "positive", number)
     checkpoints = model_dir.checkpoints()
+    steps = list(checkpoints)[-(last or config.training.average_last or 5) :]
     if best is not None:
         steps = best_steps(read_progress(model_dir), checkpoints, best)
-    else:
-        steps = list(checkpoints)[-last:]
     if not steps:
         raise ConfigError(f"{model_dir}: no checkpoints to average")
     model = build_transformer(config.model, dtype="float32")

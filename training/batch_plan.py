@@ -6,6 +6,7 @@ their shapes and their padding.
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -78,9 +79,7 @@ def plan_batches(
     buckets = choose_buckets(source_length, target_length, num_pairs, tokens_per_batch, num_buckets)
     longest = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
     pairs_in_buckets = np.zeros((pairs.num_blocks, len(buckets)), np.int64)
-    np.add.at(
-        pairs_in_buckets, (block, np.searchsorted(longest, np.maximum(source_length, target_length))), num_pairs
-    )
+    np.add.at(pairs_in_buckets, (block, np.searchsorted(longest, np.maximum(source_length, target_length))), num_pairs)
     batches = [
         np.array(list(_batches_of_block(counts, buckets, num_replicas)), np.int64).reshape(-1, 5)
         for counts in pairs_in_buckets
@@ -182,5 +181,5 @@ def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int
     return ranges[::-1]
 
 
-def _round_up(number, multiple):
+def _round_up(number: Any, multiple: Any) -> Any:
     return -(-number // multiple) * multiple

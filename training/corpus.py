@@ -86,7 +86,8 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
         with opener(path, "rb") as file:
             if file.peek(3)[:3] == codecs.BOM_UTF8:
                 file.read(3)
-            for number, line in enumerate(file, start=1):
+            for line in file:
+                number += 1
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
@@ -148,11 +149,11 @@ def load_tfds(name: str, split: str, data_dir: str | os.PathLike[str] | None = N
         dataset = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
     except Exception as error:  # the parser of splits raises any type
         raise ConfigError(
-            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} "
-            f"({_one_line(error)})"
+            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} ({_one_line(error)})"
         ) from error
 
-    pairs = SentencePairs(*(Sentences(functools.partial(_texts, dataset, side)) for side in (0, 1)), f"{name}, {split}")
+    source, target = (Sentences(functools.partial(_texts, dataset, side)) for side in (0, 1))
+    pairs = SentencePairs(source, target, f"{name}, {split}")
     if not len(pairs):
         raise ConfigError(f"{name}: the split {split!r} is empty")
     return pairs
@@ -177,8 +178,7 @@ def _builder(name: str, data_dir: str | os.PathLike[str] | None) -> Any:
             raise ConfigError(f"there is no dataset {dataset!r}: {exists}") from error
         configs = ", ".join(tfds.builder_cls(dataset).builder_configs) or "none"
         raise ConfigError(
-            f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} "
-            f"({_one_line(error)})"
+            f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} ({_one_line(error)})"
         ) from error
 
 
@@ -199,8 +199,7 @@ def _prepare(builder: Any, name: str) -> None:
             builder.download_and_prepare()
     except Exception as error:  # a dataset's own code may raise any type
         raise ConfigError(
-            f"{name} is not on disk in {builder.data_dir} and could not be downloaded: "
-            f"{_one_line(error)}"
+            f"{name} is not on disk in {builder.data_dir} and could not be downloaded: {_one_line(error)}"
         ) from error
 
 

@@ -36,9 +36,7 @@ class Evaluation(NamedTuple):
     translations: list[str]
 
 
-def evaluate(
-    translate: Callable[[list[str]], list[str]], pairs: SentencePairs, tokenize: str = "13a"
-) -> Evaluation:
+def evaluate(translate: Callable[[list[str]], list[str]], pairs: SentencePairs, tokenize: str = "13a") -> Evaluation:
     """Translates the sources and compares the translations with the targets, in mixed case.
 
     Args:

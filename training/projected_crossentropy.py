@@ -71,15 +71,11 @@ def _loss_and_gradients(
         grad_logits = tf.concat([tf.cast(each, dtype) for each in grad_logits], axis=0)
         grad_rows = tf.cast(tf.matmul(grad_logits, rounded_kernel, transpose_b=True), tf.float32)
         grad_rows = tf.reshape(grad_rows - label_smoothing * mean_column, (passes, -1, d_model))
-        grad_hidden = grad_hidden.write(
-            start // chunk_size, tf.transpose(tf.cast(grad_rows, dtype), (1, 0, 2))
-        )
+        grad_hidden = grad_hidden.write(start // chunk_size, tf.transpose(tf.cast(grad_rows, dtype), (1, 0, 2)))
         grad_kernel += tf.cast(tf.matmul(rows, grad_logits, transpose_a=True), tf.float32)
         return start + chunk_size, loss + chunk_loss, grad_hidden, grad_kernel
 
-    chunks = tf.TensorArray(
-        dtype, 0, dynamic_size=True, infer_shape=False, element_shape=(None, passes, d_model)
-    )
+    chunks = tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False, element_shape=(None, passes, d_model))
     _, loss, chunks, grad_kernel = tf.while_loop(
         lambda start, *_: start < tf.shape(labels)[0],
         add_chunk,
@@ -92,9 +88,7 @@ def _loss_and_gradients(
     return loss, tf.transpose(chunks.concat(), (1, 0, 2)), grad_kernel
 
 
-def _chunk_loss(
-    logits: list[Any], labels: Any, label_smoothing: float, consistency: float
-) -> tuple[Any, list[Any]]:
+def _chunk_loss(logits: list[Any], labels: Any, label_smoothing: float, consistency: float) -> tuple[Any, list[Any]]:
     """Returns a chunk's loss and, for each pass, the gradient of the sum of the passes' losses.
 
     Both lack the term of label smoothing that is the same for every token of the vocabulary.

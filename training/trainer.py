@@ -1,4 +1,4 @@
-"""Training: `fit` under `tf.distribute.MirroredStrategy`, on one device or several, from the first step or a later one."""
+"""Training: `fit` under `tf.distribute.MirroredStrategy`, from the first step or where an earlier run stopped."""
 
 import contextlib
 import dataclasses
@@ -153,11 +153,11 @@ def _prepare_text(
         _say(f"learning a vocabulary of {config.tokenizer.vocab_size:,} tokens")
         sentences = itertools.chain(train_pairs.source, train_pairs.target)
         tokenizer = train_tokenizer(sentences, config.tokenizer.kind, config.tokenizer.vocab_size)
-    segment, times = tokenizer, 1
     if training.subword_dropout and isinstance(tokenizer, SentencePieceTokenizer):
-        segment = SubwordDropout(tokenizer, training.subword_dropout, training.seed)
-        times = training.subword_samples
-    train_ids = encode(train_pairs, segment, max_length, directory / "train", times)
+        sampler = SubwordDropout(tokenizer, training.subword_dropout, training.seed)
+        train_ids = encode(train_pairs, sampler, max_length, directory / "train", training.subword_samples)
+    else:
+        train_ids = encode(train_pairs, tokenizer, max_length, directory / "train")
     valid_ids = encode(valid_pairs, tokenizer, max_length, directory / "valid")
     _report_pairs("train", train_ids)
     _report_pairs("valid", valid_ids)
@@ -215,7 +215,7 @@ def _fit(
 
 
 def intervals(step: int, steps: int, interval: int) -> list[tuple[int, int, int]]:
-    """Plans the calls of `fit` for the updates from `step` to `steps`, with a validation at each multiple of `interval`.
+    """Plans the calls of `fit` for the updates from `step` to `steps`, with a validation every `interval` updates.
 
     What lies between two validations is one of Keras' epochs.
 

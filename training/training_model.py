@@ -92,9 +92,7 @@ class TrainingModel(keras.Model):
         )
         return total, gradients
 
-    def _sum_side_by_side(
-        self, inputs: dict[str, Any], labels: Any, variables: list[Any]
-    ) -> tuple[Any, list[Any]]:
+    def _sum_side_by_side(self, inputs: dict[str, Any], labels: Any, variables: list[Any]) -> tuple[Any, list[Any]]:
         totals, gradients = zip(
             *(self._sum_of_part(*part, variables) for part in self._split(inputs, labels)), strict=True
         )

@@ -23,9 +23,7 @@ class Validation(keras.callbacks.Callback):
         with_bleu: bool. Whether to translate the text.
     """
 
-    def __init__(
-        self, pairs: SentencePairs, tokenizer: Tokenizer, decoding: DecodingConfig, with_bleu: bool
-    ) -> None:
+    def __init__(self, pairs: SentencePairs, tokenizer: Tokenizer, decoding: DecodingConfig, with_bleu: bool) -> None:
         super().__init__()
         self.pairs = pairs
         self.tokenizer = tokenizer

@@ -54,9 +54,7 @@ class Decoder(TransformerStack):
     ) -> Any:
         target_mask = implicit_mask(target) if target_mask is None else target_mask
         for layer in self.layers:
-            target = layer(
-                target, source, target_mask=target_mask, source_mask=source_mask, training=training
-            )
+            target = layer(target, source, target_mask=target_mask, source_mask=source_mask, training=training)
         return self._normalize(target)
 
     def init_cache(self, batch_size: Any, max_length: Any = None) -> list[Cache]:

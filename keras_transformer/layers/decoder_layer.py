@@ -47,7 +47,7 @@ class DecoderLayer(TransformerLayer):
         self.attention, self.attention_residual = self._build_attention(
             "attention", target_shape, target_shape, self.neighborhood
         )
-        self.source_attention = None
+        self.source_attention: Any = None
         if source_shape is not None:
             self.source_attention, self.source_attention_residual = self._build_attention(
                 "source_attention", target_shape, source_shape
@@ -96,17 +96,13 @@ class DecoderLayer(TransformerLayer):
         """
         target = self._attend_to_target(target, target_mask)
         queries = self.source_attention_residual.sublayer_input(target)
-        _, scores = self.source_attention(
-            queries, source, value_mask=source_mask, return_attention_scores=True
-        )
+        _, scores = self.source_attention(queries, source, value_mask=source_mask, return_attention_scores=True)
         return scores
 
     def _attend_to_target(self, target: Any, target_mask: Any, training: bool | None = None) -> Any:
         target_mask = implicit_mask(target) if target_mask is None else target_mask
         hidden = self.attention_residual.sublayer_input(target)
-        hidden = self.attention(
-            hidden, hidden, value_mask=target_mask, use_causal_mask=True, training=training
-        )
+        hidden = self.attention(hidden, hidden, value_mask=target_mask, use_causal_mask=True, training=training)
         return self.attention_residual(target, hidden, training=training)
 
     def init_cache(self, batch_size: Any, max_length: Any = None) -> Cache:

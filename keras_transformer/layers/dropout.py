@@ -44,9 +44,7 @@ class Dropout(keras.layers.Dropout):
         if num_dropped == _LEVELS:
             return ops.zeros_like(inputs)
         size = ops.size(inputs)
-        words = keras.random.randint(
-            ((size + 1) // 2, 1), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator
-        )
+        words = keras.random.randint(((size + 1) // 2, 1), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator)
         numbers = ops.reshape(ops.view(words, "int16"), (-1,))  # (size or size + 1,), two of each word
         numbers = ops.reshape(numbers[:size], ops.shape(inputs))
         kept = ops.cast(numbers >= num_dropped - _LEVELS // 2, inputs.dtype)

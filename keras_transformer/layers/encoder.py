@@ -37,9 +37,7 @@ class Encoder(TransformerStack):
     def build(self, input_shape: Any) -> None:
         self._build_layers(EncoderLayer, input_shape)
 
-    def call(
-        self, inputs: Any, mask: Any = None, attention_mask: Any = None, training: bool | None = None
-    ) -> Any:
+    def call(self, inputs: Any, mask: Any = None, attention_mask: Any = None, training: bool | None = None) -> Any:
         mask = implicit_mask(inputs) if mask is None else mask
         for layer in self.layers:
             inputs = layer(inputs, mask=mask, attention_mask=attention_mask, training=training)

@@ -41,14 +41,10 @@ class EncoderLayer(TransformerLayer):
         )
         self.feed_forward, self.feed_forward_residual = self._build_feed_forward(input_shape)
 
-    def call(
-        self, inputs: Any, mask: Any = None, attention_mask: Any = None, training: bool | None = None
-    ) -> Any:
+    def call(self, inputs: Any, mask: Any = None, attention_mask: Any = None, training: bool | None = None) -> Any:
         mask = implicit_mask(inputs) if mask is None else mask
         hidden = self.attention_residual.sublayer_input(inputs)
-        hidden = self.attention(
-            hidden, hidden, value_mask=mask, attention_mask=attention_mask, training=training
-        )
+        hidden = self.attention(hidden, hidden, value_mask=mask, attention_mask=attention_mask, training=training)
         inputs = self.attention_residual(inputs, hidden, training=training)
         hidden = self.feed_forward(self.feed_forward_residual.sublayer_input(inputs), training=training)
         return self.feed_forward_residual(inputs, hidden, training=training)

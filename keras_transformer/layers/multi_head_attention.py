@@ -88,7 +88,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.dropout = dropout
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.neighborhood = neighborhood
+        self.neighborhood: Any = neighborhood
         self.supports_masking = True
 
     @property
@@ -189,9 +189,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         if not self.built:
             raise ValueError(f"{self.name} must be built before init_cache; call it or its build method first")
-        return empty_cache(
-            batch_size, self.num_heads, self.key_dim, self._value_dim, max_length, self.compute_dtype
-        )
+        return empty_cache(batch_size, self.num_heads, self.key_dim, self._value_dim, max_length, self.compute_dtype)
 
     def _project_all(self, query: Any, value: Any, key: Any) -> tuple[Any, Any, Any]:
         if key is None and value is query:

@@ -64,7 +64,7 @@ class PositionalEmbedding(keras.layers.Layer):
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.positions = positions
-        self.max_length = max_length
+        self.max_length: Any = max_length
         self.dropout = dropout
         self.supports_masking = True
         # Ids may come as floats, which a mixed policy would round.
@@ -95,9 +95,7 @@ class PositionalEmbedding(keras.layers.Layer):
     def _position_ids(self, token_ids: Any) -> Any:
         length = ops.shape(token_ids)[1]
         if self.positions == "learned" and isinstance(length, int) and length > self.max_length:
-            raise ValueError(
-                f"token_ids must have at most max_length={self.max_length} positions; received {length}"
-            )
+            raise ValueError(f"token_ids must have at most max_length={self.max_length} positions; received {length}")
         return ops.arange(length, dtype="int32")[None, :]
 
     def encode_positions(self, position_ids: Any) -> Any:
@@ -109,9 +107,7 @@ class PositionalEmbedding(keras.layers.Layer):
     def compute_mask(self, token_ids: Any, previous_mask: Any = None) -> Any:
         return padding_mask(token_ids)
 
-    def compute_output_spec(
-        self, token_ids: Any, position_ids: Any = None, training: bool | None = None
-    ) -> Any:
+    def compute_output_spec(self, token_ids: Any, position_ids: Any = None, training: bool | None = None) -> Any:
         return keras.KerasTensor((*token_ids.shape, self.d_model), dtype=self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Any:

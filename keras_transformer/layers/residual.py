@@ -38,9 +38,7 @@ class Residual(keras.layers.Layer):
     """
 
     @checked
-    def __init__(
-        self, dropout: Rate = 0.0, norm_first: bool = False, epsilon: Positive = 1e-6, **kwargs: Any
-    ) -> None:
+    def __init__(self, dropout: Rate = 0.0, norm_first: bool = False, epsilon: Positive = 1e-6, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.dropout = dropout
         self.norm_first = norm_first

@@ -29,8 +29,8 @@ _ARGUMENTS = """\
 
 
 def _own_arguments(cls: type) -> tuple[str, ...]:
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    return tuple(p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD)
+    parameters = inspect.signature(cls).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD)
 
 
 class TransformerLayer(keras.layers.Layer):
@@ -87,8 +87,7 @@ class TransformerLayer(keras.layers.Layer):
         d_model = query_shape[-1]
         if self.key_dim is None and d_model % self.num_heads:
             raise ValueError(
-                f"num_heads must divide d_model={d_model} unless key_dim is given; "
-                f"received num_heads={self.num_heads}"
+                f"num_heads must divide d_model={d_model} unless key_dim is given; received num_heads={self.num_heads}"
             )
         attention = MultiHeadAttention(
             self.num_heads,

@@ -37,9 +37,7 @@ class DecoderState(NamedTuple):
     source_mask: Any
 
 
-def start_decoding(
-    model: "Transformer", source: Any, beam_size: int, max_length: Any
-) -> tuple[Step, DecoderState]:
+def start_decoding(model: "Transformer", source: Any, beam_size: int, max_length: Any) -> tuple[Step, DecoderState]:
     """Implements `Transformer.start_decoding`."""
     encoded, source_mask = model.encode(source)
     batch_size = ops.shape(source)[0]

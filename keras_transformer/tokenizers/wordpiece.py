@@ -41,9 +41,7 @@ class WordPieceTokenizer(Tokenizer):
         file_content = "".join(piece + "\n" for piece in vocabulary).encode()
         super().__init__(len(vocabulary), file_content)
         self.vocabulary = tuple(vocabulary)
-        self._subwords = FastBertTokenizer(
-            list(vocabulary), token_out_type=tf.int32, support_detokenization=True
-        )
+        self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)
 
     def _tokenize(self, texts: Any) -> tf.RaggedTensor:
         return self._subwords.tokenize(texts)
