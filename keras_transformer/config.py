@@ -5,7 +5,7 @@
     decoding    DecodingConfig      how translations are searched
     training    TrainingConfig      how the model is trained
 
-The annotation of a field is its rule (`rules.py`); rules that join several fields stand in `__post_init__`.
+The annotation of a field is its rule (`rules.py`); rules about several fields are in `__post_init__`.
 """
 
 import dataclasses

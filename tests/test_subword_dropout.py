@@ -61,5 +61,5 @@ def test_a_text_that_is_read_three_times_is_segmented_in_three_ways(tokenizer, t
     sides = [sampler.tokenize(side).to_list() for _ in range(3) for side in (pairs.source, pairs.target)]
     for name, times in (("source", sides[::2]), ("target", sides[1::2])):
         rows = [[*row, tokenizer.end_id] for rows in times for row in rows]
-        assert encoded.ids(name, 0).numpy().tolist() == sum(rows, [])
+        assert encoded.token_ids(name, 0).numpy().tolist() == sum(rows, [])
     assert sides[0] != sides[2] != sides[4]

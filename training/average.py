@@ -40,7 +40,8 @@ def average_checkpoints(
     if best is not None:
         steps = best_steps(read_progress(model_dir), checkpoints, best)
     if not steps:
-        raise ConfigError(f"{model_dir}: no checkpoints to average")
+        scored = "" if best is None else " whose validation score is known"
+        raise ConfigError(f"{model_dir}: no checkpoints to average{scored}")
     model = build_transformer(config.model, dtype="float32")
     sums = [np.zeros(weight.shape, "float64") for weight in model.weights]
     for step in steps:

@@ -161,7 +161,7 @@ def choose_buckets(
 def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int]]:
     """Divides 0 to n into ranges whose costs have the least sum; costs[i, j] is that of the range from i to j."""
     size = len(costs)
-    # An empty range costs nothing, hence at most so many ranges.
+    # An empty range costs nothing, so that there may be fewer ranges.
     np.fill_diagonal(costs, 0)
     # least[j]: the least cost of 0 to j with as many ranges as there are entries in `begins`; begins[-1][j]: where
     # the last of these ranges begins
