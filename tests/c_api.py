@@ -1,6 +1,6 @@
 """Runs a SavedModel by TensorFlow's C API, as a program in C or Go would; imports no TensorFlow.
 
-    python tests/c_api.py SAVED_MODEL_DIR < lines > translations
+python tests/c_api.py SAVED_MODEL_DIR < lines > translations
 """
 
 import ctypes

@@ -3,12 +3,12 @@
 import keras
 import numpy as np
 import pytest
+from keras_transformer.training.vocabulary import train_tokenizer
 
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.training.vocabulary import train_tokenizer
 
 SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}
 VERBS = {"sees": "sieht", "buys": "kauft", "paints": "malt", "greets": "grüßt"}

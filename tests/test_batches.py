@@ -9,7 +9,6 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-
 from keras_transformer.training import encoded_pairs
 from keras_transformer.training.batch_plan import Bucket, choose_buckets, plan_batches
 from keras_transformer.training.batches import training_dataset, validation_dataset
@@ -29,9 +28,7 @@ class NumberTokenizer:
         self.vocab_size = vocab_size
 
     def tokenize(self, texts):
-        return tf.ragged.map_flat_values(
-            tf.strings.to_number, tf.strings.split(texts), out_type=tf.int32
-        )
+        return tf.ragged.map_flat_values(tf.strings.to_number, tf.strings.split(texts), out_type=tf.int32)
 
 
 @pytest.fixture
@@ -70,10 +67,7 @@ def rows_of(pairs, side):
 
 
 def as_lists(elements):
-    return [
-        (inputs["source"].tolist(), inputs["target"].tolist(), labels.tolist())
-        for inputs, labels in elements
-    ]
+    return [(inputs["source"].tolist(), inputs["target"].tolist(), labels.tolist()) for inputs, labels in elements]
 
 
 def first(dataset, number):
@@ -101,9 +95,7 @@ def test_empty_and_too_long_pairs_are_left_out_and_counted(encoded):
 def test_ids_are_stored_in_two_bytes_where_all_of_a_vocabulary_fit(encoded):
     assert rows_of(encoded(["65535"], ["5"], vocab_size=65536), "source") == [[65535, 3]]
     assert rows_of(encoded(["65536"], ["5"], vocab_size=65537), "source") == [[65536, 3]]
-    narrow, wide = (
-        encoded(["5"], ["6"], vocab_size=size).token_ids("source", 0).dtype for size in (65536, 65537)
-    )
+    narrow, wide = (encoded(["5"], ["6"], vocab_size=size).token_ids("source", 0).dtype for size in (65536, 65537))
     assert (narrow, wide) == (tf.uint16, tf.int32)
 
 
@@ -257,7 +249,7 @@ def test_the_share_of_padding_is_that_of_the_batches(random_pairs):
     for inputs, labels in validation_dataset(plan, start_id=START).as_numpy_iterator():
         positions += inputs["source"].size + labels.size
         zeros += (inputs["source"] == 0).sum() + (labels == 0).sum()
-    assert 0 < zeros and plan.padding_share == pytest.approx(zeros / positions)
+    assert zeros > 0 and plan.padding_share == pytest.approx(zeros / positions)
 
 
 def test_a_batch_worked_out_by_hand(encoded):

@@ -67,9 +67,7 @@ def train_arguments(text, source=ENGLISH, target=GERMAN, **options):
     ],
     ids=["different lengths", "empty", "invalid UTF-8"],
 )
-def test_bad_text_is_named_and_no_model_directory_is_made(
-    text, fails, tmp_path, source, target, expected
-):
+def test_bad_text_is_named_and_no_model_directory_is_made(text, fails, tmp_path, source, target, expected):
     model_dir = tmp_path / "model"
     message = fails("train", *train_arguments(text, source, target), "--model-dir", model_dir)
     for part in expected:
@@ -104,26 +102,18 @@ def test_a_bad_configuration_value_is_named(text, fails, tmp_path, override, exp
 
 def test_an_unknown_key_in_a_recipe_is_named_with_the_file(text, fails, tmp_path):
     recipe = text("mine.yaml", "training:\n  step: 5\n")
-    message = fails(
-        "train", *train_arguments(text, **{"--config": recipe}), "--model-dir", tmp_path / "model"
-    )
-    assert message.endswith(
-        f"{recipe}: unknown configuration key 'training.step'; did you mean 'steps'?"
-    )
+    message = fails("train", *train_arguments(text, **{"--config": recipe}), "--model-dir", tmp_path / "model")
+    assert message.endswith(f"{recipe}: unknown configuration key 'training.step'; did you mean 'steps'?")
 
 
 def test_a_recipe_that_is_not_yaml_is_named_with_its_line(text, fails, tmp_path):
     recipe = text("mine.yaml", "model:\n  d_model: [1\n")
-    message = fails(
-        "train", *train_arguments(text, **{"--config": recipe}), "--model-dir", tmp_path / "model"
-    )
+    message = fails("train", *train_arguments(text, **{"--config": recipe}), "--model-dir", tmp_path / "model")
     assert f"{recipe}, line 3: not YAML" in message
 
 
 def test_an_unknown_recipe_is_answered_with_the_known_ones(text, fails, tmp_path):
-    message = fails(
-        "train", *train_arguments(text, **{"--config": "multi3k"}), "--model-dir", tmp_path / "model"
-    )
+    message = fails("train", *train_arguments(text, **{"--config": "multi3k"}), "--model-dir", tmp_path / "model")
     assert "multi3k" in message and "multi30k" in message
 
 
@@ -153,9 +143,7 @@ def test_a_missing_ctranslate2_is_named_with_what_installs_it(fails, tmp_path, m
     )
 
 
-@pytest.mark.parametrize(
-    "option", [("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16")]
-)
+@pytest.mark.parametrize("option", [("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16")])
 def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, option):
     arguments = ("--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "ctranslate2")
     assert f"{option[0]}" in (message := fails("export", *arguments, *option))
@@ -285,7 +273,9 @@ def test_the_labels_of_a_picture_are_the_tokens_that_the_search_chose(tiny_model
 
 def test_plot_attention_refuses_a_blank_text_and_an_unknown_suffix(tiny_model_dir, fails, tmp_path):
     arguments = ("plot-attention", "--model-dir", tiny_model_dir)
-    assert "text must be a text that is not blank; received text=' '" in fails(*arguments, "--text", " ", "--output", tmp_path / "a.png")
+    assert "text must be a text that is not blank; received text=' '" in fails(
+        *arguments, "--text", " ", "--output", tmp_path / "a.png"
+    )
     message = fails(*arguments, "--text", "Anna", "--output", tmp_path / "a.doc")
     assert "output must be a file ending in .png, .svg, .pdf; received output=" in message
     assert list(tmp_path.iterdir()) == []

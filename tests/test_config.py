@@ -265,9 +265,7 @@ def test_a_file_with_a_mistake_is_named(tmp_path, text, message):
 
 
 def test_values_of_different_sections_must_fit_each_other():
-    message = message_of(
-        Config, MODEL, TokenizerConfig("wordpiece", 100), training=TrainingConfig(subword_dropout=0.1)
-    )
+    message = message_of(Config, MODEL, TokenizerConfig("wordpiece", 100), training=TrainingConfig(subword_dropout=0.1))
     assert message == (
         "training.subword_dropout must be 0 if tokenizer.kind=wordpiece; received training.subword_dropout=0.1"
     )

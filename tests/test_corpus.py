@@ -7,9 +7,8 @@ import threading
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from urllib3.util.retry import Retry
-
 from keras_transformer.training.corpus import load_tfds, read_lines, read_pairs
+from urllib3.util.retry import Retry
 
 
 def write(path, content):
@@ -276,6 +275,5 @@ def test_an_empty_split_is_an_error(tmp_path):
 def test_a_dataset_without_text_pairs_is_refused_before_it_is_downloaded(tmp_path):
     message = message_of(load_tfds, "invented_labels", "train", data_dir=tmp_path)
     assert message == (
-        "invented_labels is not a dataset of text pairs: its supervised pair is "
-        "('text', 'label'), its texts are text"
+        "invented_labels is not a dataset of text pairs: its supervised pair is ('text', 'label'), its texts are text"
     )

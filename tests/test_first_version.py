@@ -11,15 +11,15 @@ import shutil
 
 import numpy as np
 import pytest
+from keras_transformer.training.average import average_checkpoints
+from keras_transformer.training.checkpoints import restore_training_state
+from keras_transformer.training.devices import mirrored_strategy
+from keras_transformer.training.trainer import _build_model
 
 from keras_transformer import Translator
 from keras_transformer.model_dir import ModelDir, load_weights
 from keras_transformer.models import build_transformer
 from keras_transformer.rules import ConfigError
-from keras_transformer.training.average import average_checkpoints
-from keras_transformer.training.checkpoints import restore_training_state
-from keras_transformer.training.devices import mirrored_strategy
-from keras_transformer.training.trainer import _build_model
 
 VERSION = pathlib.Path(__file__).parent / "data" / "version-0.1"
 EXPECTED = json.loads((VERSION / "expected.json").read_text(encoding="utf-8"))

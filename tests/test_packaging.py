@@ -15,9 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 def wheel(tmp_path_factory):
     directory = tmp_path_factory.mktemp("wheel")
     # From an sdist, as a release is: what MANIFEST forgets is missing there first.
-    subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", directory, ROOT], check=True, capture_output=True
-    )
+    subprocess.run([sys.executable, "-m", "build", "--outdir", directory, ROOT], check=True, capture_output=True)
     return next(directory.glob("*.whl"))
 
 
@@ -57,9 +55,7 @@ def test_the_installed_wheel_finds_training_export_and_its_recipes(wheel, tmp_pa
         "from keras_transformer.training.recipe import load_recipe; "
         "print(keras_transformer.__file__, load_recipe('multi30k').tokenizer.vocab_size)"
     )
-    result = subprocess.run(
-        [sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
+    result = subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     path, vocab_size = result.stdout.split()
     assert path == str(site / "keras_transformer" / "__init__.py")

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
+from keras_transformer.export import servable
+from keras_transformer.export.servable import export_servable
+from keras_transformer.export.warmup import REQUESTS
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
@@ -17,9 +20,6 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
 from keras_transformer import translator as translator_module
 from keras_transformer.config import DecodingConfig
-from keras_transformer.export import servable
-from keras_transformer.export.servable import export_servable
-from keras_transformer.export.warmup import REQUESTS
 from keras_transformer.rules import ConfigError
 from keras_transformer.translator import Translator
 
@@ -253,14 +253,14 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_mode
         }
 
 
-def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answers(tiny_model_dir, saved_model, tmp_path):
+def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answers(
+    tiny_model_dir, saved_model, tmp_path
+):
     translator = Translator.load(tiny_model_dir, precision="bfloat16")
     path = export_servable(translator, tmp_path)
     expected = [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
     assert_same(run_session(path, BATCHES), expected)
-    sizes = [
-        (folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)
-    ]
+    sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)]
     assert 2 * sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 

@@ -1,15 +1,14 @@
 """BPE-dropout: other subwords, the same text, the same again from the same seed."""
 
 import pytest
-import tensorflow as tf
-
-from examples.corpus import generate
+from keras_transformer.training.corpus import SentencePairs
+from keras_transformer.training.encoded_pairs import encode
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.subword_dropout import SubwordDropout
-from keras_transformer.training.encoded_pairs import encode
-from keras_transformer.rules import ConfigError
-from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.vocabulary import train_tokenizer
+
+from examples.corpus import generate
+from keras_transformer.rules import ConfigError
 
 TEXTS = [source for source, _ in generate(300, seed=5)] + ["", " two  spaces", "an emoji 😀 and a ▁"]
 
@@ -47,7 +46,9 @@ def test_each_call_cuts_anew_and_a_seed_repeats(tokenizer):
 
 def test_only_bpe_has_merges_to_leave_out():
     changes = ["training.subword_dropout=0.1", "tokenizer.kind=unigram"]
-    with pytest.raises(ConfigError, match="subword_dropout must be 0 if tokenizer.kind=unigram; received training.subword_dropout=0.1"):
+    with pytest.raises(
+        ConfigError, match="subword_dropout must be 0 if tokenizer.kind=unigram; received training.subword_dropout=0.1"
+    ):
         load_recipe("demo", changes)
     assert load_recipe("demo", changes[:1]).training.subword_dropout == 0.1
 

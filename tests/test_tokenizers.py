@@ -8,10 +8,10 @@ import sys
 import pytest
 import sentencepiece
 import tensorflow as tf
+from keras_transformer.training.vocabulary import train_tokenizer
 
 from keras_transformer.tokenizers import SentencePieceTokenizer, WordPieceTokenizer, load_tokenizer
 from keras_transformer.tokenizers.sentencepiece import prepare_line
-from keras_transformer.training.vocabulary import train_tokenizer
 
 NAMES = ["Anna", "Jürgen", "Zoë", "Paul", "Müller", "Bea"]
 VERBS = ["sieht", "kauft", "grüßt", "sees", "buys", "greets"]
@@ -61,10 +61,7 @@ def random_texts(number, seed):
 @pytest.fixture(scope="module")
 def sentences():
     rng = random.Random(0)
-    return [
-        f"{rng.choice(NAMES)} {rng.choice(VERBS)} {rng.choice(THINGS)}{rng.choice('.!?')}"
-        for _ in range(500)
-    ]
+    return [f"{rng.choice(NAMES)} {rng.choice(VERBS)} {rng.choice(THINGS)}{rng.choice('.!?')}" for _ in range(500)]
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +154,7 @@ def test_padded_ids_detokenize_as_ragged_ones_do(tokenizer):
 
 def test_any_ids_detokenize_to_valid_utf8(tokenizer):
     rng = random.Random(4)
-    rows = [
-        [rng.randrange(tokenizer.vocab_size) for _ in range(rng.randrange(40))] for _ in range(500)
-    ]
+    rows = [[rng.randrange(tokenizer.vocab_size) for _ in range(rng.randrange(40))] for _ in range(500)]
     texts = tokenizer.detokenize(tf.ragged.constant(rows, dtype=tf.int32)).numpy()
     assert len(texts) == 500
     for text in texts:

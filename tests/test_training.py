@@ -12,18 +12,18 @@ import time
 import keras
 import numpy as np
 import pytest
-
-from keras_transformer import Translator
-from keras_transformer.rules import ConfigError
-from keras_transformer.model_dir import ModelDir
 from keras_transformer.training.average import average_checkpoints
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.devices import mirrored_strategy
-from examples.corpus import generate
 from keras_transformer.training.evaluate import evaluate
-from keras_transformer.training.recipe import load_recipe, recipe_names
 from keras_transformer.training.learning_rate import learning_rate
+from keras_transformer.training.recipe import load_recipe, recipe_names
 from keras_transformer.training.trainer import intervals, train
+
+from examples.corpus import generate
+from keras_transformer import Translator
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.rules import ConfigError
 
 PAIRS = generate(400, seed=3)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -253,9 +253,7 @@ def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path)
         "test_training.train_here(sys.argv[1], 'training.steps=1', 'training.average_last=0')\n"
         "print(parts)"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "model"], cwd=ROOT, capture_output=True, text=True
-    )
+    run = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], cwd=ROOT, capture_output=True, text=True)
     assert run.stdout.splitlines()[-1] == "[1]", run.stderr
 
 
@@ -348,9 +346,7 @@ def test_the_peak_learning_rate_is_reached_when_the_warmup_ends():
     rates = [float(schedule(step)) for step in range(100)]
     assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 19
     assert rates[79] == pytest.approx(0.004 * (20 / 80) ** 0.5)
-    cosine = learning_rate(
-        128, load_recipe("demo", [*changes, "training.decay=cosine", "training.steps=100"]).training
-    )
+    cosine = learning_rate(128, load_recipe("demo", [*changes, "training.decay=cosine", "training.steps=100"]).training)
     rates = [float(cosine(step)) for step in range(101)]
     assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 20
     assert rates[10] == pytest.approx(0.002) and rates[60] == pytest.approx(0.002)
@@ -400,7 +396,9 @@ def test_a_finished_run_started_again_only_averages(trained, capsys):
 
 
 def test_another_model_is_not_trained_into_the_directory(trained):
-    with pytest.raises(ConfigError, match="model.d_model must be 32, as in the model that .*; received model.d_model=64"):
+    with pytest.raises(
+        ConfigError, match="model.d_model must be 32, as in the model that .*; received model.d_model=64"
+    ):
         train_here(trained.path, "model.d_model=64")
     with pytest.raises(ConfigError, match="training.validate_by must be 'perplexity', as in .*validate_by='bleu'"):
         train_here(trained.path, "training.validate_by=bleu")

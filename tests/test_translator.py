@@ -75,7 +75,9 @@ def test_what_was_learned_is_translated(translator):
 def test_batches_may_be_searched_side_by_side(translator):
     signature = [tf.TensorSpec([None], tf.string)]
     graph = tf.function(translator.search, input_signature=signature).get_concrete_function().graph.as_graph_def()
-    operations = {node.op for part in (graph, *graph.library.function) for node in (getattr(part, "node", None) or part.node_def)}
+    operations = {
+        node.op for part in (graph, *graph.library.function) for node in (getattr(part, "node", None) or part.node_def)
+    }
     # A loop with a state outside of itself, a variable that it reads among others, waits for the round before.
     assert "StatelessWhile" in operations and "While" not in operations
 
@@ -159,13 +161,8 @@ def test_a_beam_of_one_is_the_most_probable_token_at_each_step(greedy):
 def test_a_translation_has_at_most_max_extra_tokens_more_than_its_source(tiny_model_dir, greedy):
     sources = ["Anna sees a tree.", "Zoë", "the dog buys the bridge. Anna paints"]
     for extra in (0, 3):
-        limited = Translator.load(
-            tiny_model_dir, DecodingConfig(beam_size=1, max_extra_tokens=extra)
-        )
-        ids = [
-            greedy_ids(greedy, source, n + extra)
-            for source, n in zip(sources, greedy.num_tokens(sources))
-        ]
+        limited = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1, max_extra_tokens=extra))
+        ids = [greedy_ids(greedy, source, n + extra) for source, n in zip(sources, greedy.num_tokens(sources))]
         expected = texts_of(greedy, ids)
         assert limited(sources) == expected
         assert expected != greedy(sources)

@@ -5,10 +5,9 @@ import random
 import re
 
 import pytest
-from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
-
 from keras_transformer.training import vocabulary
 from keras_transformer.training.vocabulary import sample_lines, train_tokenizer
+from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
 SIZES = {"bpe": 320, "unigram": 320, "wordpiece": 100}
 STEMS = ["brücke", "garten", "walk", "sing", "Hafen", "quick", "jung", "zwölf", "river", "Vogel"]
@@ -17,9 +16,7 @@ ENDINGS = ["", "s", "er", "en", "ing", "chen", "ly"]
 
 def make_lines(number, seed=0):
     rng = random.Random(seed)
-    return [
-        " ".join(rng.choice(STEMS) + rng.choice(ENDINGS) for _ in range(6)) for _ in range(number)
-    ]
+    return [" ".join(rng.choice(STEMS) + rng.choice(ENDINGS) for _ in range(6)) for _ in range(number)]
 
 
 def limit_in(error):
@@ -143,11 +140,7 @@ def test_wordpiece_size_is_as_near_as_a_threshold_comes_or_within_5_percent():
     counts = collections.Counter(word for line in lines for word in line.split())
     special = ["[PAD]", "[UNK]", "[START]", "[END]"]
     sizes = [
-        len(
-            wordpiece_tokenizer_learner_lib.learn(
-                counts, 100, special, lower_thresh=threshold, upper_thresh=threshold
-            )
-        )
+        len(wordpiece_tokenizer_learner_lib.learn(counts, 100, special, lower_thresh=threshold, upper_thresh=threshold))
         for threshold in range(1, 200)
     ]
     for size in (60, 75, 90, 105, 120):
