@@ -7,6 +7,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
+from keras_transformer.layers.key_value_cache import FixedCache, GrowingCache
 from keras_transformer.layers.residual import Residual
 from keras_transformer.masks import causal_mask, implicit_mask
 
@@ -78,22 +79,24 @@ def test_feed_forward_takes_an_activation_by_name():
 
 
 def test_post_norm_residual_by_hand():
-    # (1, 3) + (1, 3) = (2, 6): mean 4, deviation 2, normalised (-1, 1); times gamma 2 plus beta 1.
-    layer = Residual(epsilon=0.0)
+    # (1, 3) + (1, 3) = (2, 6): mean 4, variance 4, and sqrt(4 + 2.25) = 2.5. Normalized (-0.8, 0.8); times gamma 2
+    # plus beta 1.
+    layer = Residual(epsilon=2.25)
     layer.build((None, 2))
     layer.norm.set_weights([np.full(2, 2.0), np.full(2, 1.0)])
     x = np.array([[1.0, 3.0]], "float32")
-    assert layer.enter(x) is x
-    assert_close(layer(x, x), [[-1.0, 3.0]])
+    assert layer.sublayer_input(x) is x
+    assert_close(layer(x, x), [[-0.6, 2.6]])
 
 
 def test_pre_norm_residual_by_hand():
-    # Into the sublayer goes (1, 3) normalised, (-1, 1), times 2 plus 1; the sum stays as it is.
-    layer = Residual(norm_first=True, epsilon=0.0)
+    # Into the sublayer goes (1, 3) normalized, of mean 2 and sqrt(1 + 0.5625) = 1.25: (-0.8, 0.8), times 2 plus 1. The
+    # sum stays as it is.
+    layer = Residual(norm_first=True, epsilon=0.5625)
     layer.build((None, 2))
     layer.norm.set_weights([np.full(2, 2.0), np.full(2, 1.0)])
     x = np.array([[1.0, 3.0]], "float32")
-    assert_close(layer.enter(x), [[-1.0, 3.0]])
+    assert_close(layer.sublayer_input(x), [[-0.6, 2.6]])
     assert_close(layer(x, np.array([[10.0, 20.0]], "float32")), [[11.0, 23.0]])
 
 
@@ -119,7 +122,7 @@ def test_the_sublayer_output_is_dropped_out_before_the_sum_in_training_alone(nor
 @both_norms
 def test_residual_without_training_equals_numpy(norm_first):
     layer = built(Residual(dropout=0.5, norm_first=norm_first), TARGET_ROWS.shape)
-    output = layer(TARGET_ROWS, ops.sin(layer.enter(TARGET_ROWS)))
+    output = layer(TARGET_ROWS, ops.sin(layer.sublayer_input(TARGET_ROWS)))
     assert_close(output, reference.residual(layer, TARGET_ROWS, np.sin))
 
 
@@ -138,6 +141,20 @@ def test_encoder_layer_equals_numpy(norm_first):
     second = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 0, 1]], bool)
     output = layer(TARGET_ROWS, mask=first, attention_mask=second[:, None, :])
     assert_close(output, expected)
+
+
+def test_an_encoder_takes_a_mask_for_each_head():
+    layer = built(Encoder(num_layers=2, **SIZES), TARGET_ROWS.shape)
+    generator = np.random.default_rng(2)
+    attention_mask = generator.random((BATCH, 3, TARGET, TARGET)) < 0.5
+    expected = TARGET_ROWS
+    for one in layer.layers:
+        mask = attention_mask & TARGET_MASK[:, None, None, :]
+        hidden, _ = reference.multi_head_attention(one.attention, expected, expected, mask=mask)
+        expected = reference.layer_norm(one.attention_residual.norm, expected + hidden)
+        hidden = reference.feed_forward(one.feed_forward, expected)
+        expected = reference.layer_norm(one.feed_forward_residual.norm, expected + hidden)
+    assert_close(layer(TARGET_ROWS, mask=TARGET_MASK, attention_mask=attention_mask), expected)
 
 
 @both_norms
@@ -175,7 +192,7 @@ def test_decoder_equals_numpy(norm_first):
 
 @both_norms
 @pytest.mark.parametrize("stack", [False, True])
-def test_the_encoder_honours_implicit_masks_and_passes_them_on(norm_first, stack):
+def test_the_encoder_honors_implicit_masks_and_passes_them_on(norm_first, stack):
     arguments = dict(**SIZES, norm_first=norm_first)
     layer = Encoder(2, **arguments) if stack else EncoderLayer(**arguments)
     rows = embedded(TARGET_IDS, D_MODEL)
@@ -194,7 +211,7 @@ def test_the_encoder_honours_implicit_masks_and_passes_them_on(norm_first, stack
 
 @both_norms
 @pytest.mark.parametrize("stack", [False, True])
-def test_the_decoder_honours_implicit_masks_and_passes_them_on(norm_first, stack):
+def test_the_decoder_honors_implicit_masks_and_passes_them_on(norm_first, stack):
     arguments = dict(**SIZES, norm_first=norm_first)
     target, source = embedded(TARGET_IDS, D_MODEL), embedded(SOURCE_IDS, 8, seed=1)
     layer = Decoder(2, **arguments) if stack else DecoderLayer(**arguments)
@@ -257,24 +274,50 @@ def test_what_comes_later_changes_nothing(norm_first, with_source):
 @both_norms
 @pytest.mark.parametrize("with_source", [False, True])
 @pytest.mark.parametrize("stack", [False, True])
-def test_steps_equal_one_call(norm_first, with_source, stack):
+@pytest.mark.parametrize("growing", [False, True])
+def test_steps_equal_one_call(norm_first, with_source, stack, growing):
     arguments = dict(**SIZES, norm_first=norm_first)
     layer = Decoder(2, **arguments) if stack else DecoderLayer(**arguments)
     source = [SOURCE_ROWS] if with_source else []
     layer = built(layer, TARGET_ROWS.shape, *[rows.shape for rows in source])
     whole = numpy(layer(TARGET_ROWS, *source, source_mask=SOURCE_MASK if with_source else None))
-    source_cache = layer.project_source(ops.convert_to_tensor(SOURCE_ROWS)) if with_source else None
-    cache = layer.init_cache(BATCH, TARGET)
+    source_key_values = layer.project_source(ops.convert_to_tensor(SOURCE_ROWS)) if with_source else None
+    cache = layer.init_cache(BATCH, None if growing else TARGET)
+    assert {type(one) for one in (cache if stack else [cache])} == {GrowingCache if growing else FixedCache}
     for position in range(TARGET):
         output, cache = layer.step(
             ops.convert_to_tensor(TARGET_ROWS[:, position : position + 1]),
             cache,
             position,
-            causal_mask(TARGET)[:, position : position + 1],
-            source_cache,
+            # What is in the cache: all that was written, or all that has a place.
+            causal_mask(TARGET)[:, position : position + 1, : position + 1 if growing else TARGET],
+            source_key_values,
             SOURCE_MASK if with_source else None,
         )
         assert_close(output, whole[:, position : position + 1])
+
+
+@both_norms
+def test_several_positions_may_be_one_step(norm_first):
+    layer = built(Decoder(2, **SIZES, norm_first=norm_first), TARGET_ROWS.shape)
+    whole = numpy(layer(TARGET_ROWS))
+    for max_length in (TARGET + 1, None):
+        caches = layer.init_cache(BATCH, max_length)
+        for start, end in ((0, 2), (2, TARGET)):
+            mask = np.tril(np.ones((TARGET, max_length or end), bool))[None, start:end]
+            output, caches = layer.step(ops.convert_to_tensor(TARGET_ROWS[:, start:end]), caches, start, mask)
+            assert_close(output, whole[:, start:end])
+
+
+@pytest.mark.parametrize("make", [lambda: DecoderLayer(**SIZES, name="ours"), lambda: Decoder(2, **SIZES, name="ours")])
+@pytest.mark.parametrize("max_length", [None, 4])
+def test_a_layer_that_is_not_built_makes_no_cache(make, max_length):
+    layer = make()
+    with pytest.raises(ValueError) as error:
+        layer.init_cache(BATCH, max_length)
+    assert str(error.value) == "ours must be built before init_cache; call it or its build method first"
+    layer.build(TARGET_ROWS.shape)
+    assert len(layer.init_cache(BATCH, max_length)) == 2
 
 
 # Bad input.
@@ -327,7 +370,10 @@ def test_heads_that_do_not_divide_d_model_are_refused(layer_class):
 def test_a_source_is_given_always_or_never():
     with_source, without = DecoderLayer(**SIZES), DecoderLayer(**SIZES)
     with_source(TARGET_ROWS, SOURCE_ROWS), without(TARGET_ROWS)
-    with pytest.raises(ValueError, match="built with one and received None"):
+    message = "source must be given in every call or in none; the layer was built "
+    with pytest.raises(ValueError) as error:
         with_source(TARGET_ROWS)
-    with pytest.raises(ValueError, match="built without one and received one"):
+    assert message + "with one and received source=None" in str(error.value)
+    with pytest.raises(ValueError) as error:
         without(TARGET_ROWS, SOURCE_ROWS)
+    assert message + "without one and received source=a tensor" in str(error.value)

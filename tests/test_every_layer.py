@@ -1,19 +1,22 @@
-"""What every public layer owes Keras and its users."""
+"""What every public layer owes to Keras and to its users."""
 
+import ast
 import inspect
 import json
+import math
+import re
 
 import keras
 import numpy as np
 import pytest
 
 import keras_transformer
-from keras_transformer import MaskedLabelSmoothedCrossentropy
+from keras_transformer import MaskedLabelSmoothedCrossentropy, PositionalEmbedding
 
 D_MODEL = 8
 TOKEN_IDS = np.array([[3, 1, 4, 0, 0], [5, 2, 6, 0, 0], [7, 8, 5, 3, 1], [2, 6, 4, 8, 7]])
 
-# Every layer with a value other than the default for every argument, and how many inputs it takes.
+# Every layer with a value other than the default for every argument, in their order, and how many inputs it takes.
 SIZES = dict(
     num_heads=2,
     d_ff=12,
@@ -44,6 +47,7 @@ LAYERS = {
         dict(vocab_size=9, d_model=D_MODEL, positions="learned", max_length=6, dropout=0.2),
         0,
     ),
+    "TiedProjection": (dict(embedding=PositionalEmbedding), 1),
     "FeedForward": (dict(d_ff=12, activation="gelu", dropout=0.2), 1),
     "EncoderLayer": (SIZES, 1),
     "DecoderLayer": (SIZES, 2),
@@ -52,17 +56,63 @@ LAYERS = {
 }
 
 
-def make(name, dtype=None):
+# Beside which null is allowed; the width of keys only in layers that can derive it from d_model.
+MAY_BE_NULL = {"value_dim", "neighborhood", "max_length"}
+TYPES = {
+    **dict.fromkeys(["num_layers", "num_heads", "d_ff", "vocab_size", "d_model"], int),
+    **dict.fromkeys(["key_dim", "value_dim", "neighborhood", "max_length"], int),
+    **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout", "epsilon"], float),
+    **dict.fromkeys(["use_bias", "norm_first"], bool),
+}
+SIZE_RULES = [(0, "positive"), (-1, "positive"), ("8", "of type int"), (2.0, "of type int"), (True, "of type int")]
+RATE_RULES = [
+    *[(value, "at least 0 and below 1") for value in (1.5, 1, -0.1, math.nan, math.inf, -math.inf)],
+    *[(value, "of type float") for value in ("0.1", True, False, None)],
+]
+# What breaks the rule of an argument, and the rule.
+BROKEN = {
+    **dict.fromkeys(["num_layers", "num_heads", "d_ff", "vocab_size", "d_model"], [*SIZE_RULES, (None, "of type int")]),
+    **dict.fromkeys(["key_dim", "value_dim", "max_length"], SIZE_RULES),
+    "neighborhood": [
+        *[(value, "positive and odd") for value in (4, 0, -3)],
+        *[(value, "of type int") for value in ("3", 3.0, True)],
+    ],
+    **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout"], RATE_RULES),
+    "epsilon": [
+        *[(value, "positive and finite") for value in (0, 0.0, -1e-6, math.nan, math.inf)],
+        *[(value, "of type float") for value in ("1e-6", True, None)],
+    ],
+    **dict.fromkeys(["use_bias", "norm_first"], [(value, "of type bool") for value in (1, 0, "yes", None)]),
+    "positions": [(value, "one of sinusoidal, learned") for value in ("sin", None, 0)],
+}
+
+
+def arguments_of(name, dtype=None):
     arguments, _ = LAYERS[name]
-    return getattr(keras_transformer, name)(**arguments, dtype=dtype)
+    if "embedding" in arguments:
+        embedding = PositionalEmbedding(9, D_MODEL, dtype=dtype, name="embedding")
+        embedding.build((None, None))
+        return {**arguments, "embedding": embedding}
+    return arguments
+
+
+def make(name, dtype=None):
+    return class_of(name)(**arguments_of(name, dtype), dtype=dtype)
+
+
+def class_of(name):
+    return getattr(keras_transformer, name)
+
+
+def may_be_null(name, argument):
+    return argument in MAY_BE_NULL or (argument == "key_dim" and name != "MultiHeadAttention")
 
 
 def constructor_arguments(layer_class):
-    names = set()
-    for base in layer_class.__mro__[: layer_class.__mro__.index(keras.layers.Layer)]:
-        if "__init__" in vars(base):
-            names.update(inspect.signature(base.__init__).parameters)
-    return names - {"self", "kwargs"}
+    """The parameters as `help` shows them, without those of every Keras layer."""
+    parameters = inspect.signature(layer_class).parameters
+    assert list(parameters)[-1] == "kwargs"
+    return {argument: parameter for argument, parameter in parameters.items() if argument != "kwargs"}
 
 
 every_layer = pytest.mark.parametrize("name", LAYERS)
@@ -82,10 +132,10 @@ def test_every_public_layer_is_here():
 
 @every_layer
 def test_arguments_are_attributes_and_config_keys(name):
-    arguments, _ = LAYERS[name]
-    layer = make(name)
+    arguments = arguments_of(name)
+    layer = class_of(name)(**arguments)
     config = layer.get_config()
-    assert set(arguments) == constructor_arguments(type(layer))
+    assert list(constructor_arguments(type(layer))) == list(arguments)
     assert set(config) == set(arguments) | {"name", "trainable", "dtype"}
     for argument, value in arguments.items():
         attribute = getattr(layer, argument)
@@ -93,11 +143,115 @@ def test_arguments_are_attributes_and_config_keys(name):
             assert attribute is keras.activations.get(value)
         elif argument == "kernel_initializer":
             assert type(attribute) is type(keras.initializers.get(value))
+        elif argument == "embedding":
+            assert attribute is value
+            assert config[argument] == keras.saving.serialize_keras_object(value)
         else:
             assert attribute == value
             assert config[argument] == value
-    copy = type(layer).from_config(json.loads(json.dumps(config)))
-    assert copy.get_config() == config
+    plain = json.loads(json.dumps(config))
+    copy = type(layer).from_config(plain)
+    assert json.loads(json.dumps(copy.get_config())) == plain
+
+
+@every_layer
+def test_arguments_may_be_given_by_place_by_name_and_in_a_configuration(name):
+    arguments = arguments_of(name)
+    by_name = class_of(name)(**arguments, name="layer")
+    by_place = class_of(name)(*arguments.values(), name="layer")
+    config = by_name.get_config()
+    assert by_place.get_config() == config
+    assert class_of(name).from_config(config).get_config() == config
+    # And some of both.
+    first, *others = arguments
+    mixed = class_of(name)(arguments[first], **{argument: arguments[argument] for argument in others}, name="layer")
+    assert mixed.get_config() == config
+
+
+@every_layer
+def test_the_signature_shows_plain_types_and_the_defaults_that_apply(name):
+    parameters = constructor_arguments(class_of(name))
+    required = {argument: arguments_of(name)[argument] for argument, p in parameters.items() if p.default is p.empty}
+    layer = class_of(name)(**required)
+    for argument, parameter in parameters.items():
+        if argument in TYPES:
+            expected = TYPES[argument] | None if may_be_null(name, argument) else TYPES[argument]
+            assert parameter.annotation == expected, argument
+        if argument not in required and argument not in ("activation", "kernel_initializer"):
+            assert getattr(layer, argument) == parameter.default, argument
+
+
+@pytest.mark.parametrize(("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")])
+def test_a_stack_has_the_arguments_of_its_layers_after_the_number_of_layers(stack, layer):
+    (first, num_layers), *others = constructor_arguments(class_of(stack)).items()
+    assert (first, num_layers.annotation, num_layers.default) == ("num_layers", int, inspect.Parameter.empty)
+    assert dict(others) == constructor_arguments(class_of(layer))
+    assert [argument for argument, _ in others] == [*SIZES]
+
+
+def entries(docstring, section):
+    """What a section of a docstring says about each name."""
+    docstring = inspect.cleandoc(docstring)
+    _, _, rest = docstring.partition(f"\n{section}:\n")
+    lines = rest.partition("\n\n")[0].splitlines()
+    texts = {}
+    for line in lines:
+        if match := re.match(r"    (\w+): (.*)", line):
+            name, texts[match[1]] = match[1], match[2]
+        else:
+            texts[name] += " " + line.strip()
+    return texts
+
+
+@every_layer
+def test_the_docstring_describes_every_argument_and_its_default(name):
+    layer_class = class_of(name)
+    assert "{arguments}" not in layer_class.__doc__
+    texts, parameters = entries(layer_class.__doc__, "Args"), constructor_arguments(layer_class)
+    assert list(texts) == list(parameters)
+    for argument, parameter in parameters.items():
+        default = re.search(r"Defaults to (\S+)", texts[argument])
+        assert (default is None) == (parameter.default is parameter.empty), argument
+        # A default that is another argument's value stands in backquotes; in the signature it is None.
+        if default is not None:
+            text = default[1].rstrip(".:")
+            assert (None if text.startswith("`") else ast.literal_eval(text)) == parameter.default, argument
+        if argument in TYPES:
+            or_none = " or None" if may_be_null(name, argument) else ""
+            assert texts[argument].startswith(f"{TYPES[argument].__name__}{or_none}. "), argument
+    call_arguments = list(inspect.signature(layer_class.call).parameters)[1:]
+    assert sorted(entries(layer_class.__doc__, "Call arguments")) == sorted(call_arguments)
+
+
+def broken_arguments():
+    for name, (arguments, _) in LAYERS.items():
+        for argument in arguments:
+            for value, rule in BROKEN.get(argument, ()):
+                if rule.startswith("of type") and may_be_null(name, argument):
+                    rule += " or null"
+                yield pytest.param(name, argument, value, rule, id=f"{name}-{argument}-{value!r}")
+
+
+def test_every_argument_that_has_a_rule_is_tried():
+    tried = {argument for argument in BROKEN}
+    all_arguments = {argument for arguments, _ in LAYERS.values() for argument in arguments}
+    assert all_arguments - tried == {"activation", "kernel_initializer", "embedding"}
+    assert tried <= all_arguments
+
+
+@pytest.mark.parametrize(("name", "argument", "value", "rule"), list(broken_arguments()))
+def test_a_value_that_breaks_its_rule_is_refused_in_one_line(name, argument, value, rule):
+    layer_class = class_of(name)
+    arguments = {**arguments_of(name), argument: value}
+    message = f"{argument} must be {rule}; received {argument}={value!r}"
+    for make_layer in (lambda: layer_class(**arguments), lambda: layer_class(*arguments.values())):
+        with pytest.raises(ValueError) as error:
+            make_layer()
+        assert str(error.value) == message
+    # Keras adds the configuration to the message.
+    with pytest.raises(TypeError) as error:
+        layer_class.from_config({**make(name).get_config(), argument: value})
+    assert str(error.value).endswith(f" {message}")
 
 
 def classifier(name, dtype=None):
@@ -107,6 +261,8 @@ def classifier(name, dtype=None):
     layer = make(name, dtype)
     if num_inputs == 0:
         hidden = layer(token_ids)
+    elif name == "TiedProjection":
+        hidden = layer(layer.embedding(token_ids))
     else:
         embedding = keras.layers.Embedding(9, D_MODEL, mask_zero=True, dtype=dtype)
         hidden = layer(*[embedding(token_ids)] * num_inputs)

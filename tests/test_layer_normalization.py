@@ -1,4 +1,4 @@
-"""The normalisation and the gradient that is written out, against Keras' and against NumPy."""
+"""The normalization and the gradient that is written out, against Keras' and against NumPy."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ KERNEL = rng.normal(size=(6, 5)).astype("float32")
 
 
 def gradients(layer_class, policy):
-    """Those of the normalisation's weights, and of the product before it: what one step of descent takes away."""
+    """Those of the normalization's weights, and of the product before it: what one step of descent takes away."""
     taken = []
     # One layer at a time: TensorFlow's graph optimizer was seen to update gamma before the other gradient had read it.
     for trained in (0, 1):
