@@ -1,1 +1,1 @@
-"""Measurements, run from the repository's root; not installed."""
+"""Benchmarks. They are run from the root of the repository and are not installed."""

@@ -1,6 +1,7 @@
-"""Contenders measured side by side: every run is a process of its own, they take turns, and medians are compared.
+"""Contenders measured in turns and compared by their medians, in a table and a JSON file.
 
-A busy minute of the machine then lengthens one run of each contender, not all of one's, and the median leaves it out.
+Every run is a process of its own. Contenders take turns: if the machine is busy for a minute, that slows down one run
+of each contender instead of all runs of one, and hardly affects the medians.
 """
 
 import argparse
@@ -11,56 +12,67 @@ import pathlib
 import platform
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from benchmarks.processes import RunFailed
+from benchmarks.processes import Contender, Report, RunFailed
 from keras_transformer.files import replacing
+from keras_transformer.rules import ConfigError
 
 
 @dataclasses.dataclass
 class Comparison:
-    """Contenders that are compared with one another: a table.
+    """Contenders that are compared with each other: one table.
 
     Args:
-        title: what is measured.
-        unit: of the values.
-        contenders: from each one's name to a function that runs it once and returns its report: a dict with the
-            measured `value`, the `versions` of its packages, and whatever else is worth keeping. It raises RunFailed
-            if it cannot.
-        reference: the contender whose median is divided by every other's; None where there is nothing to divide.
+        title: str. What is measured.
+        unit: str. Unit of the values.
+        contenders: Mapping from names to functions that run a contender once and return its report, or raise
+            RunFailed.
+        reference: str or None. The contender whose median is divided by the median of each. Defaults to None: no
+            ratios.
 
     Attributes:
-        reports: from names to the reports of all runs.
-        failures: from names to the reason, for those that did not run.
+        reports: dict from names to the reports of all runs.
+        failures: dict from names to the reasons why a contender could not be run.
     """
 
     title: str
     unit: str
-    contenders: Mapping[str, Callable[[], dict]]
+    contenders: Mapping[str, Contender]
     reference: str | None = None
-    reports: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
+    reports: dict[str, list[Report]] = dataclasses.field(default_factory=dict)
     failures: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def values(self, name):
+    def values(self, name: str) -> list[float]:
+        """Returns the values that a contender has reported."""
         return [report["value"] for report in self.reports.get(name, [])]
 
-    def median(self, name):
-        """The median of a contender's values; None if there are none."""
+    def median(self, name: str) -> float | None:
+        """Returns the median of a contender's values, None without any."""
         values = self.values(name)
         return statistics.median(values) if values else None
 
-    def ratio(self, name):
-        """The reference's median divided by this one's; None where one of them is not there."""
-        medians = self.median(self.reference), self.median(name)
-        return None if None in medians else medians[0] / medians[1]
+    def ratio(self, name: str) -> float | None:
+        """Returns the reference's median divided by the contender's, None if either is missing."""
+        median = self.median(name)
+        reference = None if self.reference is None else self.median(self.reference)
+        return None if reference is None or median is None else reference / median
 
-    def versions(self, name):
+    def versions(self, name: str) -> dict[str, str]:
+        """Returns the versions of the packages that a contender used."""
         reports = self.reports.get(name)
         return reports[-1].get("versions", {}) if reports else {}
 
 
-def take_turns(comparisons: Sequence[Comparison], repeats: int):
-    """Runs every contender of every comparison once in each of `repeats` rounds; who fails once is out."""
+def measure(comparisons: Sequence[Comparison], repeats: int) -> None:
+    """Runs all contenders of all comparisons in turn, and records their reports.
+
+    Args:
+        comparisons: list of Comparison.
+        repeats: int. Number of rounds, in each of which every contender runs once. A contender that has failed is
+            not run again.
+    """
     for turn in range(1, repeats + 1):
         for comparison in comparisons:
             for name, run_once in comparison.contenders.items():
@@ -69,50 +81,87 @@ def take_turns(comparisons: Sequence[Comparison], repeats: int):
                 try:
                     report = run_once()
                 except RunFailed as error:
-                    comparison.failures[name] = said = str(error)
+                    comparison.failures[name] = result = str(error)
                 else:
                     comparison.reports.setdefault(name, []).append(report)
-                    said = f"{number(report['value'])} {comparison.unit}"
-                print(f"{turn}/{repeats} {comparison.title}: {name}: {said}", file=sys.stderr, flush=True)
+                    result = f"{format_number(report['value'])} {comparison.unit}"
+                print(f"{turn}/{repeats} {comparison.title}: {name}: {result}", file=sys.stderr, flush=True)
+
+
+def select(comparisons: Sequence[Comparison], names: Collection[str] | None) -> list[Comparison]:
+    """Restricts comparisons to the contenders that `--only` names.
+
+    Args:
+        comparisons: list of Comparison.
+        names: collection of str, or None for all contenders.
+
+    Returns:
+        The comparisons that have any of the contenders left.
+
+    Raises:
+        ConfigError: A name is not that of a contender.
+    """
+    if names is None:
+        return list(comparisons)
+    known = {name: None for comparison in comparisons for name in comparison.contenders}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--only must be one of {'; '.join(known)}; received --only={name!r}")
+    selected = [
+        dataclasses.replace(
+            comparison, contenders={name: run for name, run in comparison.contenders.items() if name in names}
+        )
+        for comparison in comparisons
+    ]
+    return [comparison for comparison in selected if comparison.contenders]
 
 
 def best_of(comparisons: Sequence[Comparison], title: str) -> Comparison:
-    """Each contender's runs from that comparison where its median is highest."""
+    """Combines comparisons of the same contenders: each gets its runs from where its median is highest.
+
+    Args:
+        comparisons: list of Comparison.
+        title: str. Title of the result.
+    """
     first = comparisons[0]
     best = Comparison(title, first.unit, first.contenders, first.reference)
     for name in first.contenders:
-        ran = [comparison for comparison in comparisons if comparison.values(name)]
-        if ran:
-            best.reports[name] = max(ran, key=lambda comparison: comparison.median(name)).reports[name]
+        measured = [comparison for comparison in comparisons if comparison.values(name)]
+        if measured:
+            fastest = max(measured, key=lambda comparison: statistics.median(comparison.values(name)))
+            best.reports[name] = fastest.reports[name]
         else:
             best.failures[name] = first.failures[name]
     return best
 
 
-def number(value):
+def format_number(value: float) -> str:
+    """Returns a number with three significant digits, or without decimal places from 100 upwards."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def print_table(comparison: Comparison):
+def print_table(comparison: Comparison) -> None:
+    """Prints a comparison: a line for each contender."""
     runs = max(map(len, comparison.reports.values()), default=0)
     print(f"\n{comparison.title}: {comparison.unit}, median of {runs}\n")
     width = max(map(len, comparison.contenders))
-    line = "{:%d} {:>9} {:>9} {:>9} {:>7}  {}" % width
+    line = f"{{:{width}}} {{:>9}} {{:>9}} {{:>9}} {{:>7}}  {{}}"
     print(line.format("", "median", "least", "most", "ratio" if comparison.reference else "", "versions").rstrip())
     for name in comparison.contenders:
         values = comparison.values(name)
         if values:
-            shown = [number(value) for value in (comparison.median(name), min(values), max(values))]
+            numbers = [format_number(value) for value in (statistics.median(values), min(values), max(values))]
             ratio = comparison.ratio(name)
             versions = ", ".join(" ".join(item) for item in comparison.versions(name).items())
-            print(line.format(name, *shown, "" if ratio is None else f"{ratio:.2f}", versions).rstrip())
+            print(line.format(name, *numbers, "" if ratio is None else f"{ratio:.2f}", versions).rstrip())
         if name in comparison.failures:
             print(f"{name:{width}} {comparison.failures[name]}")
-    if comparison.median(comparison.reference):
-        print(f"\nratio: {comparison.reference} divided by each")
+    if comparison.reference and comparison.values(comparison.reference):
+        print(f"\nratio: median of {comparison.reference}, divided by the median of each")
 
 
-def as_json(comparison: Comparison) -> dict:
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Returns a comparison with all reports, as it is written to the JSON file."""
     return {
         "title": comparison.title,
         "unit": comparison.unit,
@@ -131,8 +180,14 @@ def as_json(comparison: Comparison) -> dict:
     }
 
 
-def publish(path, comparisons: Sequence[Comparison], **settings):
-    """Prints every comparison's table and writes all that was measured to a JSON file."""
+def publish(path: str | os.PathLike[str], comparisons: Sequence[Comparison], **settings: Any) -> None:
+    """Prints the tables of all comparisons, and writes all reports to a JSON file.
+
+    Args:
+        path: str or path of the JSON file.
+        comparisons: list of Comparison.
+        settings: what else belongs in the file, such as the options of the benchmark.
+    """
     for comparison in comparisons:
         print_table(comparison)
     content = {
@@ -144,7 +199,8 @@ def publish(path, comparisons: Sequence[Comparison], **settings):
         temporary.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def machine():
+def machine() -> dict[str, Any]:
+    """Describes the machine: its processor, the cores available to this process, its system and its Python."""
     models = [line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
     return {
         "processor": models[0].partition(":")[2].strip() if models else platform.machine(),
@@ -154,9 +210,24 @@ def machine():
     }
 
 
-def parser(program, description):
-    """A parser with the options that every comparison has."""
-    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
-    parser.add_argument("--json", metavar="FILE", required=True, help="where the measurements are written")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs, of which the median counts (3)")
+def make_parser(module: str, documentation: str | None, repeats: int = 3) -> argparse.ArgumentParser:
+    """Makes a parser with the options that every comparison has: `--json` and `--repeats`.
+
+    Args:
+        module: str. Name of the module that is run.
+        documentation: str. Docstring of the module, whose first line is the description.
+        repeats: int. Default of `--repeats`. Defaults to 3.
+    """
+    description = (documentation or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("--json", metavar="FILE", required=True, help="file to write the measurements to")
+    parser.add_argument(
+        "--repeats", type=int, default=repeats, metavar="N", help="number of runs, whose median is shown (%(default)s)"
+    )
     return parser
+
+
+def add_contender_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that choose contenders: `--opennmt` and `--only`."""
+    parser.add_argument("--opennmt", metavar="PYTHON", help="the Python interpreter of an environment with OpenNMT-tf")
+    parser.add_argument("--only", action="append", metavar="NAME", help="measure only this contender; may be repeated")

@@ -1,6 +1,6 @@
-"""What every contender of the decoding comparison is given: the same sentences, in the same requests, as files.
+"""The task of the decoding benchmark: sentences and models as files, the same for every contender.
 
-Contenders that cannot import this package's dependencies read them with JSON alone.
+Contenders that run in another environment read the files with JSON only.
 """
 
 import argparse
@@ -8,100 +8,137 @@ import concurrent.futures
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import statistics
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from benchmarks.processes import Report
+
+if TYPE_CHECKING:
+    from keras_transformer.config import Precision
+    from keras_transformer.training.corpus import SentencePairs
+    from keras_transformer.translator import Translator
 
 BEAM_SIZE = 4
 REQUEST_SIZE = 32
 
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+# A translation and its log probability.
+ScoredText = Sequence[Any]
+
 
 class DecodingTask:
-    """A directory with the text, the longest sentence first, and the trained model in each engine's form.
+    """A directory with the text, the longest sentence first, and with a trained model in the form of each engine.
 
         saved_models/               for each precision and beam size, as `keras-transformer export` writes them
         ctranslate2/1               the same weights for CTranslate2, and the tokenizer's file
-        ids.en, vocabulary.txt      token ids as words, for those whose weights are random
+        ids.en, ids.de              the text as token ids, for contenders with random weights
+        vocabulary.txt              the vocabulary of the token ids
         task.json                   texts, sizes and counts
-        answers/                    what those who translate text answered last
+        answers/                    the translations of contenders that translate text, from their last run
 
-    Nobody's search is cut short: all may write translations of `max_length` tokens. A length penalty is set to 0,
-    where the formulas of all engines agree.
+    All contenders may write translations of up to `max_length` tokens. The length penalty is 0, with which the formulas
+    of all engines agree.
 
     Args:
-        path: the directory.
+        path: str or path of the directory.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
 
     @functools.cached_property
-    def facts(self):
-        """`sources`, `references`, each request's `num_steps`; the model's `sizes`, `vocab_size`, `max_length`."""
+    def facts(self) -> dict[str, Any]:
+        """`sources`, `references`, `num_steps` of each request; the model's `sizes`, `vocab_size`, `max_length`."""
         return json.loads((self.path / "task.json").read_text(encoding="utf-8"))
 
     @property
-    def mean_steps(self):
-        """The steps of an average request, a whole number."""
+    def mean_steps(self) -> int:
+        """The mean number of steps of a request, rounded."""
         return round(statistics.mean(self.facts["num_steps"]))
 
-    def saved_model(self, precision, beam_size):
+    def saved_model(self, precision: str, beam_size: int) -> pathlib.Path:
+        """Returns the path of a SavedModel."""
         return self.path / "saved_models" / f"{precision}-beam-{beam_size}" / "1"
 
-    def requests(self, size=REQUEST_SIZE, every=1):
-        """Every so manieth source, in requests of one size, but for the last."""
-        return in_requests(self.facts["sources"][::every], size)
-
-    def id_requests(self):
-        """The requests as lists of token ids, without end tokens."""
-        lines = (self.path / "ids.en").read_text().splitlines()
-        return in_requests([[int(word) for word in line.split()] for line in lines], REQUEST_SIZE)
-
-    def measure(self, translate, versions, options, warmup_every=1):
-        """Translates all requests after a warm-up, and reports how fast.
+    def requests(self, size: int = REQUEST_SIZE, every: int = 1) -> list[list[str]]:
+        """Returns the sources in requests.
 
         Args:
-            translate: takes a request, a list of strings; returns their translations and scores.
-            versions: of the packages.
-            options: what `parser` parsed.
-            warmup_every: the warm-up translates every so manieth request.
+            size: int. Sentences in a request. Defaults to 32.
+            every: int. Only every n-th sentence is used. Defaults to 1: all.
+        """
+        return split_into_requests(self.facts["sources"][::every], size)
 
-        Returns:
-            The report.
+    def token_id_requests(self) -> list[list[list[int]]]:
+        """Returns the sources in requests of the default size, as token ids without end tokens."""
+        lines = (self.path / "ids.en").read_text().splitlines()
+        return split_into_requests([[int(word) for word in line.split()] for line in lines], REQUEST_SIZE)
+
+    def measure(
+        self,
+        translate: Callable[[list[str]], tuple[Iterable[str], Iterable[float]]],
+        versions: Mapping[str, str],
+        options: argparse.Namespace,
+        warmup_every: int = 1,
+    ) -> Report:
+        """Translates all requests after a warm-up, and reports the speed.
+
+        Args:
+            translate: Callable. Takes a request, and returns its translations and their scores.
+            versions: Mapping from packages to versions.
+            options: the options of `make_parser`.
+            warmup_every: int. Only every n-th request is translated in the warm-up. Defaults to 1: all.
         """
         requests = self.requests(options.request_size, options.every)
-        answer_all(translate, requests[::warmup_every], options.at_once)
-        answers, seconds = answer_all(translate, requests, options.at_once)
-        translations = [text for texts, _ in answers for text in texts]
+        send_requests(translate, requests[::warmup_every], options.at_once)
+        answers, seconds = send_requests(translate, requests, options.at_once)
+        translations: list[str] = []
+        scores: list[float] = []
+        for request_translations, request_scores in answers:
+            translations += request_translations
+            scores += request_scores
         if options.answers:
-            scores = [score for _, scores in answers for score in scores]
             self.write_answers(options.answers, translations, scores)
         bleu = corpus_bleu(translations, self.facts["references"][:: options.every])
-        return report(len(translations), seconds, versions, bleu=bleu)
+        return make_report(len(translations), seconds, versions, bleu=bleu)
 
-    def write_answers(self, name, translations, scores):
+    def write_answers(self, name: str, translations: Sequence[str], scores: Sequence[float]) -> None:
+        """Writes the translations of all sentences and their scores under a name."""
         path = self._answers_path(name)
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(list(zip(translations, scores, strict=True))))
 
-    def read_answers(self, name):
-        """Lists of `[translation, score]`; None if there are no answers of that name."""
+    def read_answers(self, name: str) -> list[ScoredText] | None:
+        """Reads what `write_answers` wrote: a list of `[translation, score]`, None if there is none of that name."""
         path = self._answers_path(name)
         return json.loads(path.read_text()) if path.exists() else None
 
-    def _answers_path(self, name):
+    def _answers_path(self, name: str) -> pathlib.Path:
         return self.path / "answers" / f"{name}.json"
 
 
-def in_requests(items, size):
+def split_into_requests(items: list[Item], size: int) -> list[list[Item]]:
+    """Divides items into requests of a size; the last one may be smaller."""
     return [items[begin : begin + size] for begin in range(0, len(items), size)]
 
 
-def answer_all(answer, requests, at_once=1):
-    """Sends requests, the next as soon as fewer than `at_once` are being answered.
+def send_requests(
+    answer: Callable[[Item], Answer], requests: Iterable[Item], at_once: int = 1
+) -> tuple[list[Answer], float]:
+    """Has requests answered, and measures the time.
+
+    Args:
+        answer: Callable. Answers a request.
+        requests: the requests.
+        at_once: int. Number of requests that are answered at the same time, by threads. Defaults to 1.
 
     Returns:
-        The answers in the requests' order, and the seconds that all took.
+        The answers in the order of the requests, and the seconds that all of them took together.
     """
     if at_once == 1:
         begin = time.perf_counter()
@@ -113,75 +150,74 @@ def answer_all(answer, requests, at_once=1):
         return answers, time.perf_counter() - begin
 
 
-def report(num_sentences, seconds, versions, **more):
-    """The report of a contender that translated so many sentences in so many seconds."""
-    value = num_sentences / seconds
-    return {"value": value, "sentences": num_sentences, "seconds": seconds, "versions": versions, **more}
+def make_report(num_sentences: int, seconds: float, versions: Mapping[str, str], **more: Any) -> Report:
+    """Makes the report of a contender.
+
+    Args:
+        num_sentences: int. How many sentences were translated.
+        seconds: float. How long that took.
+        versions: Mapping from packages to versions.
+        more: what else the report contains.
+    """
+    speed = num_sentences / seconds
+    return {"value": speed, "sentences": num_sentences, "seconds": seconds, "versions": dict(versions), **more}
 
 
-def corpus_bleu(translations, references):
+def corpus_bleu(translations: Sequence[str], references: Sequence[str]) -> float:
+    """Returns sacreBLEU's BLEU."""
     import sacrebleu
 
     return sacrebleu.corpus_bleu(translations, [references]).score
 
 
-def parser(description):
-    """A parser with the options of those who translate text."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("task")
-    parser.add_argument("--beam-size", type=int, default=BEAM_SIZE)
-    parser.add_argument("--request-size", type=int, default=REQUEST_SIZE)
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="translate every Nth sentence")
-    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="requests that are sent side by side")
-    parser.add_argument("--answers", metavar="NAME", help="keep translations and scores under this name")
+def make_parser(documentation: str | None) -> argparse.ArgumentParser:
+    """Makes the parser of a contender that translates text.
+
+    Args:
+        documentation: str. Docstring of the module, whose first line is the description.
+    """
+    parser = argparse.ArgumentParser(description=(documentation or "").partition("\n")[0])
+    parser.add_argument("task", metavar="TASK", help="the task's directory")
+    parser.add_argument("--beam-size", type=int, default=BEAM_SIZE, metavar="N")
+    parser.add_argument("--request-size", type=int, default=REQUEST_SIZE, metavar="N", help="sentences in a request")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="translate only every N-th sentence")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="requests sent at the same time")
+    parser.add_argument("--answers", metavar="NAME", help="save translations and scores under this name")
     return parser
 
 
-def prepare(path, model_dir, pairs, loaders):
+def prepare(
+    path: str | os.PathLike[str],
+    model_dir: str | os.PathLike[str],
+    pairs: "SentencePairs",
+    precisions: Sequence["Precision"],
+) -> DecodingTask:
     """Writes a task.
 
     Args:
-        path: the directory, made if it does not stand.
-        model_dir: of a trained model.
-        pairs: the `SentencePairs` to translate.
-        loaders: from each precision to a function that loads its translator, as `Translator.load` does. The first
-            one's translations say how many steps a request takes.
+        path: str or path of the directory, which is made if it does not exist.
+        model_dir: str or path of a trained model's directory.
+        pairs: SentencePairs to translate.
+        precisions: list of "float32" or "bfloat16". What to export SavedModels in. The model in the first precision
+            determines how many steps a request takes.
 
-    Returns:
-        The `DecodingTask`.
+    Raises:
+        ConfigError: `model_dir` is not the directory of a trained model.
     """
-    from benchmarks.training_task import write_ids
-    from keras_transformer.config import DecodingConfig
+    from benchmarks.training_task import write_token_ids
     from keras_transformer.export.ctranslate2 import export_ctranslate2
-    from keras_transformer.export.servable import export_servable
-    from keras_transformer.model_dir import ModelDir
     from keras_transformer.training.corpus import SentencePairs
 
-    config, *_ = ModelDir(model_dir).read_config()
     task = DecodingTask(path)
-    searches = {
-        beam_size: DecodingConfig(beam_size, length_penalty=0.0, max_extra_tokens=config.max_length)
-        for beam_size in (1, BEAM_SIZE)
-    }
-    translators = {
-        (precision, beam_size): load(model_dir, search)
-        for precision, load in loaders.items()
-        for beam_size, search in searches.items()
-    }
-    for key, translator in translators.items():
-        export_servable(translator, task.saved_model(*key).parent)
-    translator = next(translator for (_, beam_size), translator in translators.items() if beam_size == BEAM_SIZE)
+    translator = _export_saved_models(task, model_dir, precisions)
     export_ctranslate2(translator, task.path / "ctranslate2")
 
-    num_tokens = translator.num_tokens(pairs.source)
-    order = sorted(range(len(pairs)), key=lambda i: -num_tokens[i])
-    ordered = SentencePairs([pairs.source[i] for i in order], [pairs.target[i] for i in order], pairs.name)
-    write_ids(task.path, ordered, translator.tokenizer)
-    # As many as the longest translation has tokens: a search may look further, which none of the others is made to.
-    num_steps = [
-        int(max(translator.num_tokens(translator(request))))
-        for request in in_requests(ordered.source, REQUEST_SIZE)
-    ]
+    sources, targets = list(pairs.source), list(pairs.target)
+    num_tokens = translator.num_tokens(sources)
+    order = sorted(range(len(sources)), key=lambda i: -num_tokens[i])
+    ordered = SentencePairs([sources[i] for i in order], [targets[i] for i in order], pairs.name)
+    write_token_ids(task.path, ordered, translator.tokenizer)
+    config = translator.model.config
     sizes = dataclasses.asdict(config)
     facts = {
         "sizes": {name: sizes[name] for name in ("num_layers", "d_model", "d_ff", "num_heads", "dropout")},
@@ -189,23 +225,57 @@ def prepare(path, model_dir, pairs, loaders):
         "max_length": config.max_length,
         "sources": ordered.source,
         "references": ordered.target,
-        "num_steps": num_steps,
+        # The tokens of the longest translation. Beam search may take more steps; the engines with random weights are
+        # not made to.
+        "num_steps": [
+            int(max(translator.num_tokens(translator(request))))
+            for request in split_into_requests(list(ordered.source), REQUEST_SIZE)
+        ],
     }
     (task.path / "task.json").write_text(json.dumps(facts), encoding="utf-8")
     return task
 
 
-def agreement(ours, theirs):
-    """How far two engines agree that search the same model.
+def _export_saved_models(
+    task: DecodingTask, model_dir: str | os.PathLike[str], precisions: Sequence["Precision"]
+) -> "Translator":
+    """Returns the translator in the first precision, with a beam."""
+    from keras_transformer.config import DecodingConfig
+    from keras_transformer.export.servable import export_servable
+    from keras_transformer.model_dir import ModelDir
+    from keras_transformer.translator import Translator
+
+    max_length = ModelDir(model_dir).read_config().model.max_length
+    translators = {
+        (precision, beam_size): Translator.load(
+            model_dir, DecodingConfig(beam_size, length_penalty=0.0, max_extra_tokens=max_length), precision
+        )
+        for precision in precisions
+        for beam_size in (1, BEAM_SIZE)
+    }
+    for (precision, beam_size), translator in translators.items():
+        export_servable(translator, task.saved_model(precision, beam_size).parent)
+    return translators[precisions[0], BEAM_SIZE]
+
+
+def agreement(first: Sequence[ScoredText], second: Sequence[ScoredText]) -> dict[str, Any]:
+    """Compares the translations of two engines that search the same model.
 
     Args:
-        ours, theirs: `[translation, score]` of every sentence; scores are log probabilities.
+        first: list of `[translation, log probability]`, one for each sentence.
+        second: list of the same length.
 
     Returns:
-        A dict: `sentences`; `equal`, how many translations are; `score_difference`, the largest where they are, or
-        None; `others`, where they are not: `[our score, their score]` of each.
+        dict of
+            "sentences": int, the number of sentences.
+            "equal": int, how many translations are equal.
+            "score_difference": float or None, the largest difference between the scores of equal translations.
+            "others": for each pair of different translations, the two scores.
+
+    Raises:
+        ValueError: The lists differ in length.
     """
-    pairs = list(zip(ours, theirs, strict=True))
+    pairs = list(zip(first, second, strict=True))
     differences = [abs(a[1] - b[1]) for a, b in pairs if a[0] == b[0]]
     return {
         "sentences": len(pairs),

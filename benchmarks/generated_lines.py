@@ -1,23 +1,25 @@
-"""A text of any length: made-up words, as frequent as Zipf's law has it."""
+"""Text of any length, made of invented words whose frequencies follow Zipf's law."""
 
 import itertools
+import os
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
 NUM_WORDS = 50_000
 SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvwz" for vowel in "aeiouäöü"]
 MIN_WORDS, MAX_WORDS = 4, 20
-_LINES_AT_ONCE = 100_000
+_LINES_PER_CHUNK = 100_000
 
 
-def write_lines(path, num_lines, seed):
-    """Writes a text of random lines, the same for the same seed.
+def write_lines(path: str | os.PathLike[str], num_lines: int, seed: int) -> pathlib.Path:
+    """Writes random lines, the same ones for the same seed.
 
     Args:
-        path: of the file.
-        num_lines: how many.
-        seed: of the words and of the lines.
+        path: str or path of the file.
+        num_lines: int.
+        seed: int. Determines the words as well as the lines.
 
     Returns:
         The path.
@@ -25,18 +27,18 @@ def write_lines(path, num_lines, seed):
     random = np.random.default_rng(seed)
     syllables = random.permutation(SYLLABLES).tolist()
     words = np.array([word(rank, syllables) for rank in range(NUM_WORDS)], dtype=object)
-    frequencies = np.cumsum(1 / np.arange(1, NUM_WORDS + 1))
+    cumulative_frequencies = np.cumsum(1 / np.arange(1, NUM_WORDS + 1))
     with open(path, "w", encoding="utf-8") as file:
-        for begin in range(0, num_lines, _LINES_AT_ONCE):
-            lengths = random.integers(MIN_WORDS, MAX_WORDS + 1, min(_LINES_AT_ONCE, num_lines - begin))
-            ranks = np.searchsorted(frequencies, random.random(lengths.sum()) * frequencies[-1])
-            drawn = iter(words[ranks].tolist())
-            file.writelines(" ".join(itertools.islice(drawn, length)) + "\n" for length in lengths.tolist())
+        for begin in range(0, num_lines, _LINES_PER_CHUNK):
+            lengths = random.integers(MIN_WORDS, MAX_WORDS + 1, min(_LINES_PER_CHUNK, num_lines - begin))
+            drawn = random.random(lengths.sum()) * cumulative_frequencies[-1]
+            chosen = iter(words[np.searchsorted(cumulative_frequencies, drawn)].tolist())
+            file.writelines(" ".join(itertools.islice(chosen, length)) + "\n" for length in lengths.tolist())
     return pathlib.Path(path)
 
 
-def word(rank, syllables):
-    """The word of a rank, whose digits are syllables: no two ranks have the same."""
+def word(rank: int, syllables: Sequence[str]) -> str:
+    """Writes a number in the positional system whose digits are the syllables: different numbers, different words."""
     text = ""
     while rank >= len(syllables):
         rank, digit = divmod(rank, len(syllables))

@@ -1,10 +1,10 @@
-"""The most memory that a command held at once.
+"""Measures the peak resident memory of a command.
 
-    python -m benchmarks.peak_memory COMMAND …
+    python -m benchmarks.peak_memory COMMAND ...
 
-Runs the command and prints a report: the value is its peak of resident memory in MB, and `said` holds every line of
-its standard error with the second at which it came. This has a process of its own because Linux counts for a command
-what the process that started it held before: this one is small, since it imports nothing.
+Runs the command and prints a report: `value` is its peak resident memory in MB, and `said` holds the lines of its
+standard error, each with the second at which it was written. The peak that Linux reports for a command is at least the
+memory of the process that starts it; therefore this is a process of its own, and imports little.
 """
 
 import json
@@ -14,17 +14,20 @@ import sys
 import time
 
 
-def main():
+def main() -> None:
+    """Runs the command and prints the report; exits with an error if the command does."""
     begin = time.perf_counter()
     process = subprocess.Popen(
         sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     )
-    said = [(round(time.perf_counter() - begin, 2), line.rstrip()) for line in process.stderr]
+    assert process.stderr
+    lines = [(round(time.perf_counter() - begin, 2), line.rstrip()) for line in process.stderr]
     if process.wait():
-        sys.exit(said[-1][1] if said else f"exit status {process.returncode}")
+        sys.exit(lines[-1][1] if lines else f"exit status {process.returncode}")
     seconds = time.perf_counter() - begin
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(json.dumps({"value": peak, "seconds": seconds, "said": said}))
+    print(json.dumps({"value": peak, "seconds": seconds, "said": lines}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""The processes that contenders run in, and what they report."""
+"""Runs contenders as processes and reads their reports."""
 
 import functools
 import importlib.metadata
@@ -8,59 +8,99 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# What one run measured: `value`, the `versions` of the packages, and whatever else is worth keeping.
+Report = dict[str, Any]
+# Runs a contender once.
+Contender = Callable[[], Report]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# TensorFlow's talk of its CPU kernels would hide the one line that tells of an error, here and in every contender.
+# TensorFlow's log about CPU kernels would hide error messages, here and in the processes of the contenders.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 class RunFailed(Exception):
-    """A contender did not run; the message says why in one line."""
+    """A contender could not be run; the message gives the reason in one line."""
 
 
-def contender(module, *arguments, python=sys.executable):
-    """A contender of `benchmarks.contenders`, whose process prints its report as its last line."""
-    return functools.partial(report, [python, "-m", f"benchmarks.contenders.{module}", *map(str, arguments)])
+def contender(module: str, *arguments: object, python: str = sys.executable) -> Contender:
+    """Returns a contender that runs a module of `benchmarks.contenders` as a process.
+
+    Args:
+        module: str. Name of the module.
+        arguments: the command-line arguments; converted to str.
+        python: str. The Python interpreter to run it with. Defaults to the current one.
+    """
+    command = [python, "-m", f"benchmarks.contenders.{module}", *map(str, arguments)]
+    return functools.partial(run_for_report, command)
 
 
-def report(command, input_path=os.devnull) -> dict:
-    """What a process reports: the JSON object in the last line of its standard output."""
+def opennmt_contender(module: str, *arguments: object, python: str | None) -> Contender:
+    """Returns a contender that runs in OpenNMT-tf's own environment, or is skipped if there is none.
+
+    Args:
+        module: str. Name of the module.
+        arguments: the command-line arguments; converted to str.
+        python: str or None. The Python interpreter of the environment.
+    """
+    if python is None:
+        return skipped("requires --opennmt, the Python interpreter of an environment with OpenNMT-tf")
+    return contender(module, *arguments, python=python)
+
+
+def skipped(reason: str) -> Contender:
+    """Returns a contender that is not run; the table shows the reason instead."""
+
+    def fail() -> Report:
+        raise RunFailed(f"skipped: {reason}")
+
+    return fail
+
+
+def run_for_report(command: Sequence[str], input_path: str | os.PathLike[str] = os.devnull) -> Report:
+    """Runs a process whose last line of standard output is its report, as a JSON object.
+
+    Args:
+        command: list of str.
+        input_path: str or path of the file to use as standard input. Defaults to an empty one.
+
+    Raises:
+        RunFailed: The process exited with an error.
+    """
     return json.loads(run(command, input_path).splitlines()[-1])
 
 
-def left_out(reason):
-    """A contender that does not run, for a reason that the table gives."""
-
-    def run_once():
-        raise RunFailed(f"left out: {reason}")
-
-    return run_once
-
-
-def run(command, input_path=os.devnull) -> str:
-    """Runs a process from the repository's root and returns its standard output.
+def run(command: Sequence[str], input_path: str | os.PathLike[str] = os.devnull) -> str:
+    """Runs a process in the root of the repository and returns its standard output.
 
     Args:
-        command: the process' arguments.
-        input_path: the file that is its standard input.
+        command: list of str.
+        input_path: str or path of the file to use as standard input. Defaults to an empty one.
 
     Raises:
-        RunFailed: it ended with an error; the message is the last line that it said.
+        RunFailed: The process exited with an error; the message is the last line of its standard error.
     """
     with open(input_path, "rb") as file:
-        process = subprocess.run(
-            command, cwd=ROOT, stdin=file, capture_output=True, text=True, errors="replace"
-        )
+        process = subprocess.run(command, cwd=ROOT, stdin=file, capture_output=True, text=True, errors="replace")
     if process.returncode:
-        raise RunFailed(last_words(process.stderr) or f"exit status {process.returncode}")
+        raise RunFailed(last_line(process.stderr) or f"exit status {process.returncode}")
     return process.stdout
 
 
-def run_for_first_line(command, input="") -> dict:
-    """The report of a process whose value is the time from its start to its first line of output.
+def time_to_first_line(command: Sequence[str], input: str = "") -> Report:
+    """Measures the time from the start of a process to its first line of output, in seconds.
+
+    Args:
+        command: list of str.
+        input: str. The standard input. Defaults to "".
+
+    Returns:
+        The report, without versions.
 
     Raises:
-        RunFailed: it ended with an error, or said nothing.
+        RunFailed: The process exited with an error, or printed nothing.
     """
     begin = time.perf_counter()
     process = subprocess.Popen(
@@ -72,21 +112,24 @@ def run_for_first_line(command, input="") -> dict:
         text=True,
         errors="replace",
     )
+    assert process.stdin and process.stdout and process.stderr
     process.stdin.write(input)
     process.stdin.close()
     line = process.stdout.readline()
     seconds = time.perf_counter() - begin
-    _, said = process.stdout.read(), process.stderr.read()
+    process.stdout.read()
+    errors = process.stderr.read()
     if process.wait() or not line:
-        raise RunFailed(last_words(said) or f"exit status {process.returncode}")
+        raise RunFailed(last_line(errors) or f"exit status {process.returncode}")
     return {"value": seconds}
 
 
-def last_words(said):
-    lines = [line for line in said.splitlines() if line.strip()]
+def last_line(text: str) -> str:
+    """Returns the last line that is not blank, stripped; "" if there is none."""
+    lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""
 
 
-def versions(*packages):
-    """The installed versions of packages, none of which is imported."""
+def versions(*packages: str) -> dict[str, str]:
+    """Returns the installed versions of packages, without importing them."""
     return {package: importlib.metadata.version(package) for package in packages}

@@ -1,50 +1,70 @@
-"""Start-up: `keras-transformer --help`, and the first translation beside what importing TensorFlow takes.
+"""Start-up time: `keras-transformer --help`, and the first translation compared with importing TensorFlow.
 
     python -m benchmarks.startup --json startup.json
 
-Each value is the time from the start of a process to its first line of output. The translator is of the measured
-model's size, with random weights. One run of each before the measured ones brings the files into memory.
+Each value is the time from the start of a process to its first line of output. The translator has the sizes of the
+other benchmarks' model, and random weights. Each command is run once before it is measured, so that its files are in
+memory.
 """
 
+import contextlib
+import os
 import sys
 import tempfile
 
-from benchmarks.comparison import Comparison, parser, publish, take_turns
-from benchmarks.model import write_random_model
-from benchmarks.processes import run_for_first_line, versions
-from benchmarks.text import add_data_option, sentence_pairs
+from benchmarks.comparison import Comparison, make_parser, measure, publish
+from benchmarks.model import vocab_size_for, write_random_model
+from benchmarks.processes import Contender, Report, RunFailed, time_to_first_line, versions
+from benchmarks.text import GENERATED, add_data_option, sentence_pairs
 
-HELP, IMPORT, FIRST = "keras-transformer --help", "import tensorflow", "first translation"
+HELP, IMPORT_TENSORFLOW, FIRST_TRANSLATION = "keras-transformer --help", "import tensorflow", "first translation"
 
 
-def contenders(model_dir, sentence):
-    """From names to what runs them once: `sentence` is translated by the model of `model_dir`."""
-    command = [sys.executable, "-m", "keras_transformer"]
+def contenders(model_dir: str | os.PathLike[str], sentence: str) -> dict[str, Contender]:
+    """Returns the contenders by name.
 
-    def timed(command, input=""):
-        return lambda: {**run_for_first_line(command, input), "versions": versions("keras", "tensorflow")}
+    Args:
+        model_dir: str or path of the model directory to translate with.
+        sentence: str. The sentence to translate.
+    """
+    keras_transformer = [sys.executable, "-m", "keras_transformer"]
+
+    def timed(command: list[str], input: str = "") -> Contender:
+        def run_once() -> Report:
+            return {**time_to_first_line(command, input), "versions": versions("keras", "tensorflow")}
+
+        return run_once
 
     return {
-        HELP: timed([*command, "--help"]),
-        IMPORT: timed([sys.executable, "-c", "import tensorflow; print()"]),
-        FIRST: timed([*command, "translate", "--model-dir", model_dir], f"{sentence}\n"),
+        HELP: timed([*keras_transformer, "--help"]),
+        IMPORT_TENSORFLOW: timed([sys.executable, "-c", "import tensorflow; print()"]),
+        FIRST_TRANSLATION: timed(
+            [*keras_transformer, "translate", "--model-dir", os.fspath(model_dir)], f"{sentence}\n"
+        ),
     }
 
 
-def main():
-    options_parser = parser("benchmarks.startup", __doc__.splitlines()[0])
-    add_data_option(options_parser)
-    options = options_parser.parse_args()
+def main() -> None:
+    """Runs the benchmark from the command line."""
+    parser = make_parser("benchmarks.startup", __doc__)
+    add_data_option(parser)
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as model_dir:
-        write_random_model(model_dir, sentence_pairs(options.data, "train"))
-        sentence = sentence_pairs(options.data, "test").source[0]
-        comparison = Comparison("start-up", "seconds", contenders(model_dir, sentence), FIRST)
+        try:
+            write_random_model(model_dir, sentence_pairs(options.data, "train"), vocab_size_for(options.data))
+            (sentence,) = sentence_pairs(options.data, "test", 1).source
+        except ValueError as error:
+            parser.error(str(error))
+        comparison = Comparison("start-up", "seconds", contenders(model_dir, sentence), FIRST_TRANSLATION)
         for run_once in comparison.contenders.values():
-            run_once()
-        take_turns([comparison], options.repeats)
-    publish(options.json, [comparison], data=options.data or "embedded corpus")
-    beyond = comparison.median(FIRST) - comparison.median(IMPORT)
-    print(f"\nthe first translation takes {beyond:.1f} s more than importing TensorFlow")
+            # A failure is reported when the contender is measured.
+            with contextlib.suppress(RunFailed):
+                run_once()
+        measure([comparison], options.repeats)
+    publish(options.json, [comparison], data=options.data or GENERATED)
+    first, imported = comparison.median(FIRST_TRANSLATION), comparison.median(IMPORT_TENSORFLOW)
+    if first is not None and imported is not None:
+        print(f"\nthe first translation takes {first - imported:.1f} s more than importing TensorFlow")
 
 
 if __name__ == "__main__":

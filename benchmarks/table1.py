@@ -1,35 +1,37 @@
-"""The paper's Table 1, measured: how the cost of a layer grows with the sequence and its width.
+"""Table 1 of the paper, measured: how the cost of a layer grows with the length of the sequence and with its width.
 
     python -m benchmarks.table1 --json table1.json --picture docs/table1.png
 
-One layer of each kind runs forward over one sequence of n positions and d features. One size is varied, the others are
-held, and a power law is fitted to the cost: a straight line through the logarithms, whose slope is the exponent that
-Table 1 gives.
+The forward pass of one layer of each kind runs over a sequence of n positions with d features. One size at a time is
+varied, the others are held constant, and a power law is fitted to the cost. Its exponent, the slope of a straight line
+through the logarithms, is compared with Table 1.
 
-What counts as cost: Table 1 counts operations, so what is measured is the processor time of a single thread, the least
-of several runs. Other programs on the machine lengthen it much less than they lengthen the time on the clock.
+Cost: Table 1 counts operations. Measured is the processor time of a single thread, the minimum of several runs. Other
+programs on the machine affect it much less than wall-clock time.
 
-What counts as the layer: Table 1 counts what goes on between positions. The projections of an attention, n * d * d in
-every kind of it, are not in the table. Here they are made negligible: the attention's queries, keys and values have
-width d, in one head, but its inputs and outputs have 16 features. The recurrent layer is an LSTM and the convolution
-keeps the width; both have d features on either side.
+Layers: Table 1 counts what relates positions to each other. It leaves out the projections of attention, which take
+n * d * d operations in every kind of attention. To make them negligible, attention has queries, keys and values of
+width d in a single head, but inputs and outputs of 16 features. The recurrent layer is an LSTM; it and the convolution
+have d features at both ends.
 
-A power law shows where its term outweighs the rest. So the weights of the recurrent layer are large, that the start of
-each step does not count, and the neighborhoods are long, that copying the blocks does not count.
+Sizes: A power law is visible only where its term dominates. The recurrent layer is therefore so wide that the fixed
+cost of a step is negligible, and neighborhoods are so large that the cost of copying blocks is.
 
-The table's other columns are not times. A layer takes n operations in sequence if its graph has a loop, and one
-otherwise. The maximum path length, the layers or steps between the two ends of a sequence, follows from the layer: 1 for
-self-attention, n steps for recurrence, log n to base k for convolutions dilated 1, k, k * k …, and n / (r / 2) for
-neighborhoods, which reach r / 2 to either side.
+The other columns of Table 1 are not times. A layer takes n sequential operations if its graph has a loop, otherwise
+one. The maximum path length, the number of layers or steps between the two ends of a sequence, follows from the
+definition of the layer: 1 for self-attention, n steps for recurrence, log n to base k for convolutions with dilations
+1, k, k * k, ..., and n / (r / 2) for neighborhoods, which reach r / 2 positions to each side.
 """
 
 import argparse
 import dataclasses
 import json
 import math
+import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -44,25 +46,30 @@ ATTENTION_INPUT_WIDTH = 16
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A row of Table 1.
+    """A kind of layer, a row of Table 1.
 
     Args:
-        layer: from the sizes `d` and, where the kind has one, `k` or `r` to a Keras layer.
-        path_length: from `n` and the sizes to the layers or steps between the ends of a sequence.
-        exponents: what Table 1 says of each size.
+        layer: Callable. Makes a Keras layer of the sizes `d` and, where the kind has it, `k` or `r`.
+        path_length: Callable. Returns the number of layers or steps between the two ends of a sequence, given `n` and
+            the sizes.
+        exponents: Mapping from sizes to their exponents in Table 1.
     """
 
-    layer: callable
-    path_length: callable
+    layer: Callable[..., keras.layers.Layer]
+    path_length: Callable[..., int]
     exponents: Mapping[str, int]
 
 
 KINDS = {
     "self-attention": Kind(
-        lambda d: MultiHeadAttention(num_heads=1, key_dim=d), lambda n, d: 1, {"n": 2, "d": 1}
+        lambda d: MultiHeadAttention(num_heads=1, key_dim=d),
+        lambda n, d: 1,
+        {"n": 2, "d": 1},
     ),
     "recurrent": Kind(
-        lambda d: keras.layers.LSTM(d, return_sequences=True), lambda n, d: n, {"n": 1, "d": 2}
+        lambda d: keras.layers.LSTM(d, return_sequences=True),
+        lambda n, d: n,
+        {"n": 1, "d": 2},
     ),
     "convolutional": Kind(
         lambda d, k: keras.layers.Conv1D(d, k, padding="same"),
@@ -79,13 +86,13 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """One size of one kind of layer, varied.
+    """A kind of layer of which one size is varied.
 
     Args:
-        kind: a key of `KINDS`.
-        over: the size that is varied: n, d, k or r.
-        values: its values.
-        held: the other sizes.
+        kind: str. A key of `KINDS`.
+        over: "n", "d", "k" or "r". The size that is varied.
+        values: list of int. Its values.
+        held: Mapping. The other sizes, held constant.
     """
 
     kind: str
@@ -93,12 +100,18 @@ class Sweep:
     values: Sequence[int]
     held: Mapping[str, int]
 
-    def sizes(self):
+    def sizes(self) -> list[dict[str, int]]:
+        """Returns all sizes for each value."""
         return [{**self.held, self.over: value} for value in self.values]
 
-    def quick(self):
-        """The same with small sizes."""
-        small = {"n": lambda n: n // 16, "d": lambda d: d // 16, "k": lambda k: k, "r": lambda r: r // 16 | 1}
+    def quick(self) -> "Sweep":
+        """Returns the same with small sizes."""
+        small: dict[str, Callable[[int], int]] = {
+            "n": lambda n: n // 16,
+            "d": lambda d: d // 16,
+            "k": lambda k: k,
+            "r": lambda r: r // 16 | 1,
+        }
         return Sweep(
             self.kind,
             self.over,
@@ -123,8 +136,14 @@ SWEEPS = (
 )
 
 
-def forward(kind, n, **sizes):
-    """One layer's forward pass over random numbers: a `tf.function` without arguments."""
+def forward(kind: str, n: int, **sizes: int) -> Any:
+    """Returns the forward pass of a layer on random numbers, as a `tf.function` without arguments.
+
+    Args:
+        kind: str. A key of `KINDS`.
+        n: int. Length of the sequence.
+        sizes: the layer's sizes.
+    """
     layer = KINDS[kind].layer(**sizes)
     if isinstance(layer, MultiHeadAttention):
         inputs = tf.random.normal((1, n, ATTENTION_INPUT_WIDTH))
@@ -133,40 +152,59 @@ def forward(kind, n, **sizes):
     return tf.function(lambda: layer(inputs), autograph=False)
 
 
-def has_loop(call):
-    """Whether the graph of a `tf.function` repeats operations in sequence."""
-    definition = call.get_concrete_function().graph.as_graph_def()
-    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+def has_loop(function: Any) -> bool:
+    """Returns whether the graph of a `tf.function` has a loop."""
+    definition = function.get_concrete_function().graph.as_graph_def()
+    nodes = [*definition.node, *(node for part in definition.library.function for node in part.node_def)]
     return any(node.op in ("While", "StatelessWhile") for node in nodes)
 
 
-def least_seconds(calls, repeats):
-    """The least processor time of each call. They take turns, so that a busy minute is not one call's alone."""
-    for call in calls:
-        call()
-    least = [math.inf] * len(calls)
+def min_seconds(functions: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
+    """Measures the processor time of functions, the minimum of several runs.
+
+    The functions take turns, so that a busy minute of the machine does not affect all runs of one of them.
+
+    Args:
+        functions: list of functions without arguments.
+        repeats: int. How often to run each of them, after a first run that is not measured.
+    """
+    for function in functions:
+        function()
+    seconds = [math.inf] * len(functions)
     for _ in range(repeats):
-        for i, call in enumerate(calls):
+        for i, function in enumerate(functions):
             begin = time.process_time()
-            call()
-            least[i] = min(least[i], time.process_time() - begin)
-    return least
+            function()
+            seconds[i] = min(seconds[i], time.process_time() - begin)
+    return seconds
 
 
-def fit_power_law(sizes, costs):
-    """The least-squares fit of `cost = factor * size ** exponent` in logarithms.
+def fit_power_law(sizes: Sequence[int] | np.ndarray, costs: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """Fits `cost = factor * size ** exponent` to logarithms by least squares.
+
+    Args:
+        sizes: list of int.
+        costs: list of float.
 
     Returns:
-        exponent, factor.
+        The exponent and the factor.
     """
     exponent, intercept = np.polyfit(np.log(sizes), np.log(costs), 1)
     return float(exponent), float(np.exp(intercept))
 
 
-def measure(sweep, repeats):
-    """A sweep's costs and their power law, as one entry of the JSON file."""
-    calls = [forward(sweep.kind, **sizes) for sizes in sweep.sizes()]
-    seconds = least_seconds(calls, repeats)
+def measure(sweep: Sweep, repeats: int) -> dict[str, Any]:
+    """Measures a sweep, and fits a power law to it.
+
+    Args:
+        sweep: Sweep.
+        repeats: int. Runs of each layer.
+
+    Returns:
+        The sweep's entry in the JSON file.
+    """
+    functions = [forward(sweep.kind, **sizes) for sizes in sweep.sizes()]
+    seconds = min_seconds(functions, repeats)
     exponent, factor = fit_power_law(sweep.values, seconds)
     longest = sweep.sizes()[-1]
     return {
@@ -178,12 +216,13 @@ def measure(sweep, repeats):
         "exponent": exponent,
         "factor": factor,
         "paper": KINDS[sweep.kind].exponents[sweep.over],
-        "sequential_operations": longest["n"] if has_loop(calls[-1]) else 1,
+        "sequential_operations": longest["n"] if has_loop(functions[-1]) else 1,
         "maximum_path_length": KINDS[sweep.kind].path_length(**longest),
     }
 
 
-def versions():
+def versions() -> dict[str, str]:
+    """Returns the versions of what is measured."""
     return {
         "keras_transformer": keras_transformer.__version__,
         "keras": keras.__version__,
@@ -192,11 +231,17 @@ def versions():
     }
 
 
-def held_text(result):
+def held_text(result: Mapping[str, Any]) -> str:
+    """Returns the sizes that a sweep holds constant, as text."""
     return ", ".join(f"{name}={size:,}" for name, size in result["held"].items())
 
 
-def print_table(results):
+def print_table(results: Sequence[Mapping[str, Any]]) -> None:
+    """Prints the exponents, the sequential operations and the path lengths.
+
+    Args:
+        results: list of what `measure` returned.
+    """
     print(", ".join(f"{name} {version}" for name, version in versions().items()))
     print("\nprocessor time ~ size ** exponent\n")
     line = "{:26} {:>4}  {:>15}  {:>9} {:>6}  {}"
@@ -214,14 +259,19 @@ def print_table(results):
             print(line.format(result["layer"], *(f"{count:,}" for count in counts), held_text(result)))
 
 
-def draw(results, path):
-    """The measured times and the fitted lines on logarithmic axes, a panel for each size that is varied."""
+def draw(results: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Draws times and fitted lines on logarithmic axes, with a panel for each size that is varied.
+
+    Args:
+        results: list of what `measure` returned.
+        path: str or path of a .png, .svg or .pdf file.
+    """
     from matplotlib.figure import Figure
 
     panels = (("n", "positions n"), ("d", "width d"), ("kr", "kernel k or neighborhood r"))
-    styles = dict(zip(KINDS, zip(("C0", "C3", "C2", "C1"), "osD^")))
+    styles = dict(zip(KINDS, zip(("C0", "C3", "C2", "C1"), "osD^", strict=True), strict=True))
     figure = Figure(figsize=(12.5, 5.8), layout="constrained")
-    for axes, (over, label) in zip(figure.subplots(1, len(panels), sharey=True), panels):
+    for axes, (over, label) in zip(figure.subplots(1, len(panels), sharey=True), panels, strict=True):
         for result in results:
             if result["over"] not in over:
                 continue
@@ -244,12 +294,16 @@ def draw(results, path):
         figure.savefig(temporary, dpi=130)
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.table1", description=__doc__.splitlines()[0])
-    parser.add_argument("--json", metavar="FILE", required=True, help="where the measurements are written")
-    parser.add_argument("--picture", metavar="FILE", help="where they are drawn: a .png, .svg or .pdf file")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="runs, of which the least counts (5)")
-    parser.add_argument("--quick", action="store_true", help="small sizes: to see it run, not for the exponents")
+def main() -> None:
+    """Runs the benchmark from the command line."""
+    description = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table1", description=description)
+    parser.add_argument("--json", metavar="FILE", required=True, help="file to write the measurements to")
+    parser.add_argument("--picture", metavar="FILE", help="a .png, .svg or .pdf file to draw them in")
+    parser.add_argument(
+        "--repeats", type=int, default=5, metavar="N", help="number of runs, of which the minimum counts (%(default)s)"
+    )
+    parser.add_argument("--quick", action="store_true", help="use small sizes; the exponents then mean nothing")
     options = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

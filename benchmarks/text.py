@@ -1,59 +1,72 @@
-"""The text that is measured on: a directory's, or else the embedded corpus."""
+"""The text that the benchmarks run on: the files of a directory, or text that `examples.corpus` generates."""
 
+import argparse
 import functools
 import itertools
+import os
 import pathlib
+from typing import Literal
 
+from examples.corpus import generate
 from keras_transformer.training.corpus import SentencePairs, read_pairs
-from keras_transformer.training.embedded_corpus import generate
 
-# Names of Multi30k's files.
-FILES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
-EMBEDDED_SIZES = {"train": 29_000, "valid": 1_000, "test": 1_000}
+Split = Literal["train", "valid", "test"]
+
+GENERATED = "generated text"
+# The names of Multi30k's files.
+FILE_NAMES: dict[Split, str] = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+GENERATED_SIZES: dict[Split, int] = {"train": 29_000, "valid": 1_000, "test": 1_000}
 
 
-def add_data_option(parser):
+def add_data_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the option `--data`, whose value is the `data` argument of the functions below."""
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help="where train, val and test_2016_flickr lie, each .en and .de; without it, the embedded corpus",
+        help=f"directory with train, val and test_2016_flickr, each as .en and .de (default: {GENERATED})",
     )
 
 
-def sentence_pairs(data: str | None, split: str, limit: int | None = None) -> SentencePairs:
-    """English sentences and their German translations.
+def sentence_pairs(data: str | os.PathLike[str] | None, split: Split, limit: int | None = None) -> SentencePairs:
+    """Returns English sentences and their German translations.
 
     Args:
-        data: a directory, or None for the embedded corpus.
+        data: str, path or None. Directory of the text. None: generated text.
         split: "train", "valid" or "test".
-        limit: how many of the first pairs; None for all.
+        limit: int or None. Number of pairs to take from the beginning. Defaults to None: all.
+
+    Raises:
+        ConfigError: A file cannot be read, or the two files differ in their numbers of lines.
     """
     if data is None:
-        pairs = _embedded()[split]
+        pairs = _generated()[split]
     else:
-        paths = [pathlib.Path(data, f"{FILES[split]}.{language}") for language in ("en", "de")]
-        pairs = read_pairs(*paths)
+        pairs = read_pairs(*(pathlib.Path(data, f"{FILE_NAMES[split]}.{language}") for language in ("en", "de")))
     source, target = (list(itertools.islice(side, limit)) for side in (pairs.source, pairs.target))
     return SentencePairs(source, target, pairs.name)
 
 
-def write_pairs(pairs: SentencePairs, stem):
-    """Writes a parallel text as `stem`.en and `stem`.de.
+def write_pairs(pairs: SentencePairs, stem: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]:
+    """Writes a parallel text.
+
+    Args:
+        pairs: SentencePairs.
+        stem: str or path of the files, without ".en" and ".de".
 
     Returns:
-        The two paths.
+        The paths of the English and the German file.
     """
-    paths = [pathlib.Path(f"{stem}.{language}") for language in ("en", "de")]
-    for path, lines in zip(paths, (pairs.source, pairs.target)):
+    source_path, target_path = pathlib.Path(f"{stem}.en"), pathlib.Path(f"{stem}.de")
+    for path, lines in ((source_path, pairs.source), (target_path, pairs.target)):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return paths
+    return source_path, target_path
 
 
 @functools.cache
-def _embedded():
-    pairs = iter(generate(sum(EMBEDDED_SIZES.values())))
-    splits = {}
-    for split, size in EMBEDDED_SIZES.items():
-        source, target = zip(*itertools.islice(pairs, size))
-        splits[split] = SentencePairs(list(source), list(target), f"embedded corpus, {split}")
+def _generated() -> dict[Split, SentencePairs]:
+    pairs = iter(generate(sum(GENERATED_SIZES.values())))
+    splits: dict[Split, SentencePairs] = {}
+    for split, size in GENERATED_SIZES.items():
+        source, target = zip(*itertools.islice(pairs, size), strict=True)
+        splits[split] = SentencePairs(list(source), list(target), f"{GENERATED}, {split}")
     return splits

@@ -1,142 +1,198 @@
-"""What every contender of the training comparison is given: the same text, in the same batches, as files.
+"""The task of the training benchmark: text and batches as files, the same for every contender.
 
-Contenders that cannot import this package's dependencies read them with NumPy and JSON alone.
+Contenders that run in another environment read the files with NumPy and JSON only.
 """
 
+import argparse
 import functools
 import json
+import os
 import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.processes import Report
+
+if TYPE_CHECKING:
+    from keras_transformer.config import Config
+    from keras_transformer.tokenizers import Tokenizer
+    from keras_transformer.training.batch_plan import BatchPlan
+    from keras_transformer.training.corpus import SentencePairs
+
+# Source, target and labels: int32 (rows, length), 0 where there is no token.
+Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
+
 
 class TrainingTask:
-    """A directory with the text, and one epoch of batches in the order and the shapes of `keras-transformer train`.
+    """A directory with the text, and with an epoch of batches as `keras-transformer train` makes them.
 
-        train.en, train.de, valid.en, valid.de   for those that read text
-        recipe.yaml                              for `keras-transformer train`, save for its steps
-        batches.npz                              for those that take token ids
-        ids.en, ids.de, vocabulary.txt           the token ids as words, for those that make batches themselves
+        train.en, train.de, valid.en, valid.de   the text
+        recipe.yaml                              the recipe of `keras-transformer train`, without its steps
+        batches.npz                              the batches, as token ids
+        ids.en, ids.de, vocabulary.txt           the text as token ids, for contenders that make their own batches
         task.json                                sizes and counts
 
-    Rows without a sentence, which fill a bucket's last batch there, are left out of the batches here.
+    Rows without a sentence, which fill up the last batch of a shape in `keras-transformer train`, are left out of the
+    batches.
 
     Args:
-        path: the directory.
+        path: str or path of the directory.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
 
     @functools.cached_property
-    def facts(self):
-        """`sizes` of the model, `vocab_size`, `max_length`, `tokens_per_batch`, and the `steps` and tokens of an epoch."""
+    def facts(self) -> dict[str, Any]:
+        """The model's `sizes`, `vocab_size` and `max_length`; `tokens_per_batch`; counts of an epoch."""
         return json.loads((self.path / "task.json").read_text())
 
     @functools.cached_property
-    def batches(self):
-        """The epoch: a list of `(source, target, labels)`, int32 and 0 where there is no token."""
+    def batches(self) -> list[Batch]:
+        """The batches of an epoch."""
         with np.load(self.path / "batches.npz") as arrays:
             return [
-                tuple(arrays[f"{name}_{i}"] for name in ("source", "target", "labels"))
+                (arrays[f"source_{i}"], arrays[f"target_{i}"], arrays[f"labels_{i}"])
                 for i in range(self.facts["steps"])
             ]
 
-    def batches_by_width(self):
-        """The batches of every shape, a last one with fewer rows among them."""
-        found = {}
+    def batches_by_lengths(self) -> dict[tuple[int, int], list[Batch]]:
+        """Returns the batches by source length and target length. The last one of its lengths may have fewer rows."""
+        found: dict[tuple[int, int], list[Batch]] = {}
         for batch in self.batches:
             found.setdefault((batch[0].shape[1], batch[1].shape[1]), []).append(batch)
         return found
 
-    def warmup(self):
-        """One batch of every shape, to be trained on before time is taken."""
-        return [batches[0] for batches in self.batches_by_width().values()]
+    def warmup_batches(self) -> list[Batch]:
+        """Returns one batch of each pair of lengths, to train on before time is measured."""
+        return [batches[0] for batches in self.batches_by_lengths().values()]
 
-    def report(self, seconds, versions, **more):
-        """The report of a contender that trained on the epoch in so many seconds."""
+    def make_report(self, seconds: float, versions: Mapping[str, str], **more: Any) -> Report:
+        """Makes the report of a contender.
+
+        Args:
+            seconds: float. The time that the epoch took.
+            versions: Mapping from packages to versions.
+            more: what else the report contains.
+        """
         speed = self.facts["target_tokens"] / seconds
-        return {"value": speed, "seconds": seconds, "versions": versions, **more}
+        return {"value": speed, "seconds": seconds, "versions": dict(versions), **more}
 
 
-def count_tokens(rows):
-    """The tokens of padded rows."""
+def make_parser(documentation: str | None) -> argparse.ArgumentParser:
+    """Makes the parser of a contender: the task, and `--precision`.
+
+    Args:
+        documentation: str. Docstring of the module, whose first line is the description.
+    """
+    parser = argparse.ArgumentParser(description=(documentation or "").partition("\n")[0])
+    parser.add_argument("task", metavar="TASK", help="the task's directory")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    return parser
+
+
+def count_tokens(rows: np.ndarray) -> int:
+    """Returns the number of tokens in padded rows."""
     return int(np.count_nonzero(rows))
 
 
-def prepare(path, train_pairs, valid_pairs, vocab_size, sizes, tokens_per_batch):
+def prepare(
+    path: str | os.PathLike[str],
+    train_pairs: "SentencePairs",
+    valid_pairs: "SentencePairs",
+    *,
+    vocab_size: int,
+    sizes: Mapping[str, Any],
+    tokens_per_batch: int,
+) -> TrainingTask:
     """Writes a task.
 
     Args:
-        path: the directory, made if it does not stand.
-        train_pairs, valid_pairs: `SentencePairs`.
-        vocab_size: of the vocabulary that is learned from `train_pairs`.
-        sizes: of the model, as `TransformerConfig` names them.
-        tokens_per_batch: as a recipe has it.
+        path: str or path of the directory, which is made if it does not exist.
+        train_pairs: SentencePairs to train on.
+        valid_pairs: SentencePairs to validate on.
+        vocab_size: int. Size of the vocabulary that is learned from `train_pairs`.
+        sizes: Mapping. The model's sizes, fields of TransformerConfig.
+        tokens_per_batch: int, see TrainingConfig.
 
-    Returns:
-        The `TrainingTask`.
+    Raises:
+        ConfigError: The text is too small for the vocabulary.
     """
-    import yaml
-
-    from benchmarks.model import learn_vocabulary
+    from benchmarks.model import learn_tokenizer
     from benchmarks.text import write_pairs
-    from keras_transformer.training.batches import steps_per_epoch, training_dataset
-    from keras_transformer.training.recipe import load_recipe
+    from keras_transformer.training.batch_plan import plan_batches
     from keras_transformer.training.encoded_pairs import encode
 
     task = TrainingTask(path)
     task.path.mkdir(parents=True, exist_ok=True)
     write_pairs(train_pairs, task.path / "train")
     write_pairs(valid_pairs, task.path / "valid")
-    sections = {
-        "model": dict(sizes),
-        "tokenizer": {"kind": "bpe", "vocab_size": vocab_size},
-        "training": {"tokens_per_batch": tokens_per_batch, "keep_checkpoints": 1, "average_last": 0},
+    config = _write_recipe(task.path / "recipe.yaml", vocab_size, sizes, tokens_per_batch)
+    tokenizer = learn_tokenizer(train_pairs, vocab_size)
+    write_token_ids(task.path, train_pairs, tokenizer)
+    encoded = encode(train_pairs, tokenizer, config.model.max_length, task.path / "token_ids")
+    plan = plan_batches(encoded, tokens_per_batch=tokens_per_batch, num_buckets=config.training.num_buckets)
+    batches = _second_epoch(plan, config.training.seed, tokenizer.start_id)
+    arrays = {
+        f"{name}_{i}": rows
+        for i, batch in enumerate(batches)
+        for name, rows in zip(("source", "target", "labels"), batch, strict=True)
     }
-    recipe_path = task.path / "recipe.yaml"
-    recipe_path.write_text(yaml.safe_dump(sections))
-    recipe = load_recipe(str(recipe_path))
-
-    tokenizer = learn_vocabulary(train_pairs, vocab_size)
-    (task.path / "token_ids").mkdir()
-    encoded = encode(train_pairs, tokenizer, recipe.model.max_length, task.path / "token_ids")
-    batching = dict(tokens_per_batch=tokens_per_batch, num_buckets=recipe.training.num_buckets)
-    steps = steps_per_epoch(encoded, **batching)
-    # The second epoch: in the first, `keras-transformer train` compiles.
-    dataset = training_dataset(
-        encoded, seed=recipe.training.seed, start_id=tokenizer.start_id, first_step=steps, **batching
-    )
-    arrays, tokens, positions = {}, {"source": 0, "target": 0}, 0
-    for i, (inputs, labels) in enumerate(dataset.take(steps).as_numpy_iterator()):
-        real = labels.any(axis=1)
-        positions += inputs["source"].size + labels.size
-        tokens["source"] += count_tokens(inputs["source"])
-        tokens["target"] += count_tokens(labels)
-        arrays[f"source_{i}"] = inputs["source"][real]
-        arrays[f"target_{i}"] = inputs["target"][real]
-        arrays[f"labels_{i}"] = labels[real]
-    np.savez(task.path / "batches.npz", **arrays)
-    write_ids(task.path, train_pairs, tokenizer)
+    np.savez(task.path / "batches.npz", **arrays)  # type: ignore[arg-type]
     facts = {
         "sizes": dict(sizes),
         "vocab_size": tokenizer.vocab_size,
         "tokens_per_batch": tokens_per_batch,
-        "max_length": recipe.model.max_length,
+        "max_length": config.model.max_length,
         "pairs": len(encoded),
-        "steps": steps,
-        "source_tokens": tokens["source"],
-        "target_tokens": tokens["target"],
-        "padding": 1 - sum(tokens.values()) / positions,
+        "steps": plan.num_steps,
+        "source_tokens": sum(count_tokens(source) for source, _, _ in batches),
+        "target_tokens": sum(count_tokens(labels) for _, _, labels in batches),
+        "padding": plan.padding_share,
     }
     (task.path / "task.json").write_text(json.dumps(facts))
     return task
 
 
-def write_ids(path, pairs, tokenizer):
+def _write_recipe(path: pathlib.Path, vocab_size: int, sizes: Mapping[str, Any], tokens_per_batch: int) -> "Config":
+    import yaml
+
+    from keras_transformer.training.recipe import load_recipe
+
+    sections = {
+        "model": dict(sizes),
+        "tokenizer": {"kind": "bpe", "vocab_size": vocab_size},
+        "training": {"tokens_per_batch": tokens_per_batch, "keep_checkpoints": 1, "average_last": 0},
+    }
+    path.write_text(yaml.safe_dump(sections))
+    return load_recipe(path)
+
+
+def _second_epoch(plan: "BatchPlan", seed: int, start_id: int) -> list[Batch]:
+    """The second epoch, because `keras-transformer train` is timed in its second; in the first it compiles."""
+    from keras_transformer.training.batches import training_dataset
+
+    dataset = training_dataset(plan, seed=seed, start_id=start_id, first_step=plan.num_steps)
+    batches = []
+    for inputs, labels in dataset.take(plan.num_steps).as_numpy_iterator():
+        has_sentence = labels.any(axis=1)
+        batches.append((inputs["source"][has_sentence], inputs["target"][has_sentence], labels[has_sentence]))
+    return batches
+
+
+def write_token_ids(path: pathlib.Path, pairs: "SentencePairs", tokenizer: "Tokenizer") -> None:
+    """Writes a parallel text as token ids (ids.en, ids.de) with their vocabulary (vocabulary.txt), for OpenNMT-tf.
+
+    Args:
+        path: path of the directory.
+        pairs: SentencePairs.
+        tokenizer: Tokenizer.
+    """
     for language, lines in (("en", pairs.source), ("de", pairs.target)):
-        rows = tokenizer.tokenize(lines).to_list()
+        rows = tokenizer.tokenize(list(lines)).to_list()
         (path / f"ids.{language}").write_text("".join(" ".join(map(str, ids)) + "\n" for ids in rows))
-    # OpenNMT-tf wants its own names for the special tokens, and adds the unknown one itself.
+    # OpenNMT-tf has its own names for the special tokens, and adds the one for unknown words itself.
     words = ["<blank>", "<s>", "</s>", *range(tokenizer.end_id + 1, tokenizer.vocab_size)]
     (path / "vocabulary.txt").write_text("".join(f"{word}\n" for word in words))

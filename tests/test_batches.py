@@ -363,7 +363,7 @@ def test_the_order_depends_on_the_seed_and_the_epoch(random_pairs):
     for one, other in itertools.combinations(orders, 2):
         assert one != other
         # Not only the batches change places, but also the pairs within them.
-        assert not {str(batch) for batch in one} == {str(batch) for batch in other}
+        assert {str(batch) for batch in one} != {str(batch) for batch in other}
 
 
 def test_a_dataset_that_starts_later_gives_the_same_batches(random_pairs):

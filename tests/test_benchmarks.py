@@ -1,4 +1,4 @@
-"""The benchmark of the paper's Table 1: its arithmetic, and the command."""
+"""Tests of the benchmark of Table 1: its arithmetic, and the command."""
 
 import json
 import pathlib
@@ -16,35 +16,35 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize("exponent", [1, 1.5, 2])
-def test_the_fit_recovers_a_power_law(exponent):
+def test_fit_recovers_a_power_law(exponent):
     sizes = np.array([100, 200, 400, 800])
     fitted, factor = fit_power_law(sizes, 3e-9 * sizes**exponent)
     assert fitted == pytest.approx(exponent) and factor == pytest.approx(3e-9)
-    # Errors whose logarithms are e, -e, -e, e tilt no line and lift none.
+    # Errors with the logarithms e, -e, -e, e change neither the slope nor the intercept.
     noisy = 3e-9 * sizes**exponent * np.array([1.25, 0.8, 0.8, 1.25])
     assert fit_power_law(sizes, noisy) == pytest.approx((exponent, 3e-9))
 
 
-def test_only_the_recurrent_layer_loops():
+def test_only_the_recurrent_layer_has_a_loop():
     held = {"self-attention": {}, "recurrent": {}, "convolutional": {"k": 3}, "restricted self-attention": {"r": 5}}
     loops = [kind for kind in KINDS if has_loop(forward(kind, n=16, d=4, **held[kind]))]
     assert loops == ["recurrent"]
 
 
-def first_reaches_last(layers, length):
-    """Whether the output at the last position depends on the input at the first, through a stack of layers."""
+def connects_ends(layers, length):
+    """Returns whether the output of a stack of layers at the last position depends on the input at the first."""
 
-    def last(first):
+    def last_output(first):
         hidden = np.full((1, length, 4), 0.5, "float32")
         hidden[0, 0, :] = first
         for layer in layers:
             hidden = layer(hidden, hidden) if isinstance(layer, MultiHeadAttention) else layer(hidden)
         return keras.ops.convert_to_numpy(hidden)[0, -1]
 
-    return not np.array_equal(last(np.zeros(4)), last(np.array([1e3, -1e3, 2e3, 5e2])))
+    return not np.array_equal(last_output(np.zeros(4)), last_output(np.array([1e3, -1e3, 2e3, 5e2])))
 
 
-def test_a_stack_as_deep_as_the_path_length_joins_the_ends_and_one_layer_less_does_not():
+def test_path_length_is_the_number_of_layers_that_connect_the_ends():
     stacks = {
         "convolutional": (
             dict(n=27, d=4, k=3),
@@ -58,14 +58,14 @@ def test_a_stack_as_deep_as_the_path_length_joins_the_ends_and_one_layer_less_do
     }
     for kind, (sizes, layers) in stacks.items():
         assert KINDS[kind].path_length(**sizes) == len(layers)
-        assert first_reaches_last(layers, sizes["n"])
-        assert not first_reaches_last(layers[:-1], sizes["n"])
-    # Where the size is no power of the kernel, one layer more.
+        assert connects_ends(layers, sizes["n"])
+        assert not connects_ends(layers[:-1], sizes["n"])
+    # Lengths that are one too long for as many layers.
     assert KINDS["convolutional"].path_length(n=28, d=4, k=3) == 4
     assert KINDS["restricted self-attention"].path_length(n=10, d=4, r=5) == 5
 
 
-def test_the_command_writes_measurements_and_picture(tmp_path):
+def test_command_writes_measurements_and_picture(tmp_path):
     result = subprocess.run(
         [
             *(sys.executable, "-m", "benchmarks.table1", "--quick", "--repeats", "1"),

@@ -1,4 +1,4 @@
-"""The benchmarks beside the peers: what is counted, the arithmetic of the tables, and what is written. No times."""
+"""Tests of the benchmarks: what is counted, the arithmetic of the tables, and what is written. No times."""
 
 import collections
 import json
@@ -10,14 +10,15 @@ import tensorflow as tf
 from conftest import sentence_pairs as invented_pairs
 
 from benchmarks import text, training
-from benchmarks.comparison import Comparison, best_of, print_table, publish, take_turns
+from benchmarks.comparison import Comparison, best_of, measure, print_table, publish, select
 from benchmarks.contenders import matrix_products, stock_keras, train_command
 from benchmarks.generated_lines import write_lines
-from benchmarks.model import learn_vocabulary
-from benchmarks.processes import RunFailed, left_out, report, run_for_first_line
+from benchmarks.model import learn_tokenizer, vocab_size_for
+from benchmarks.processes import RunFailed, run_for_report, skipped, time_to_first_line
 from benchmarks.training_task import prepare
 from keras_transformer.config import TransformerConfig
 from keras_transformer.models import build_transformer
+from keras_transformer.rules import ConfigError
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.recipe import load_recipe
 
@@ -33,17 +34,17 @@ def invented_text():
 def task(tmp_path_factory):
     folder = tmp_path_factory.mktemp("task")
     pairs = invented_text()
-    # 9 rows of at most 30 tokens, so that the last batch is not full.
+    # At most 9 rows of 30 tokens, so that the last batch is not full.
     return prepare(folder, pairs, pairs, vocab_size=320, sizes=SIZES, tokens_per_batch=270)
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return learn_vocabulary(invented_text(), 320)
+    return learn_tokenizer(invented_text(), 320)
 
 
 def scripted(*values, calls=None, name=None):
-    """A contender that reports these values, one each time."""
+    """Returns a contender that reports one of the values in each run."""
     remaining = iter(values)
 
     def run_once():
@@ -54,103 +55,113 @@ def scripted(*values, calls=None, name=None):
     return run_once
 
 
-def test_contenders_take_turns_and_who_fails_is_out():
+def test_contenders_take_turns_and_one_that_fails_is_not_run_again():
     calls = []
     comparison = Comparison(
         "speed",
         "tokens/s",
         {
-            "ours": scripted(300, 100, 200, calls=calls, name="ours"),
-            "absent": left_out("not installed"),
-            "theirs": scripted(50, 70, 60, calls=calls, name="theirs"),
+            "fast": scripted(300, 100, 200, calls=calls, name="fast"),
+            "absent": skipped("not installed"),
+            "slow": scripted(50, 70, 60, calls=calls, name="slow"),
         },
-        reference="ours",
+        reference="fast",
     )
-    take_turns([comparison], 3)
-    assert calls == ["ours", "theirs"] * 3
-    assert comparison.failures == {"absent": "left out: not installed"}
-    assert comparison.median("ours") == 200 and comparison.median("theirs") == 60
-    assert comparison.ratio("theirs") == pytest.approx(200 / 60) and comparison.ratio("ours") == 1
+    measure([comparison], 3)
+    assert calls == ["fast", "slow"] * 3
+    assert comparison.failures == {"absent": "skipped: not installed"}
+    assert comparison.median("fast") == 200 and comparison.median("slow") == 60
+    assert comparison.ratio("slow") == pytest.approx(200 / 60) and comparison.ratio("fast") == 1
     assert comparison.median("absent") is None and comparison.ratio("absent") is None
 
 
-def test_the_best_of_two_precisions_is_chosen_by_the_median_for_each_contender():
-    names = "ours", "theirs", "absent"
-    float32 = Comparison("float32", "tokens/s", {name: None for name in names}, "ours")
-    bfloat16 = Comparison("bfloat16", "tokens/s", {name: None for name in names}, "ours")
-    float32.reports = {"ours": [{"value": 4}, {"value": 5}, {"value": 90}], "theirs": [{"value": 3}]}
-    bfloat16.reports = {"ours": [{"value": 6}], "theirs": [{"value": 2}]}
+def test_best_of_two_precisions_is_the_higher_median_of_each_contender():
+    names = "fast", "slow", "absent"
+    float32 = Comparison("float32", "tokens/s", {name: None for name in names}, "fast")
+    bfloat16 = Comparison("bfloat16", "tokens/s", {name: None for name in names}, "fast")
+    float32.reports = {"fast": [{"value": 4}, {"value": 5}, {"value": 90}], "slow": [{"value": 3}]}
+    bfloat16.reports = {"fast": [{"value": 6}], "slow": [{"value": 2}]}
     float32.failures = bfloat16.failures = {"absent": "not here"}
     best = best_of([float32, bfloat16], "best")
-    assert best.median("ours") == 6 and best.median("theirs") == 3
-    assert best.ratio("theirs") == 2 and best.failures == {"absent": "not here"}
+    assert best.median("fast") == 6 and best.median("slow") == 3
+    assert best.ratio("slow") == 2 and best.failures == {"absent": "not here"}
 
 
-def test_the_table_and_the_json_file_say_what_was_measured(tmp_path, capsys):
-    contenders = {"ours": scripted(9000, 8000), "theirs": scripted(2.5, 3.5), "absent": left_out("no")}
-    comparison = Comparison("speed", "tokens/s", contenders, "ours")
-    take_turns([comparison], 2)
+def test_contenders_are_selected_by_name():
+    first = Comparison("first", "s", {"one": scripted(), "two": scripted()}, "one")
+    second = Comparison("second", "s", {"three": scripted()})
+    assert select([first, second], None) == [first, second]
+    (selected,) = select([first, second], ["two"])
+    assert (selected.title, selected.contenders) == ("first", {"two": first.contenders["two"]})
+    with pytest.raises(ConfigError, match="^--only must be one of one; two; three; received --only='four'$"):
+        select([first, second], ["one", "four"])
+
+
+def test_table_and_json_file_contain_all_measurements(tmp_path, capsys):
+    contenders = {"fast": scripted(9000, 8000), "slow": scripted(2.5, 3.5), "absent": skipped("no")}
+    comparison = Comparison("speed", "tokens/s", contenders, "fast")
+    measure([comparison], 2)
     publish(tmp_path / "speed.json", [comparison], pairs=7)
     table = capsys.readouterr().out
     assert "speed: tokens/s, median of 2" in table
     rows = {line.split()[0]: line.split()[1:] for line in table.splitlines() if line.strip()}
-    assert rows["ours"] == ["8,500", "8,000", "9,000", "1.00", "package", "1.2"]
-    assert rows["theirs"] == ["3", "2.5", "3.5", "2833.33", "package", "1.2"]
-    assert rows["absent"] == ["left", "out:", "no"]
+    assert rows["fast"] == ["8,500", "8,000", "9,000", "1.00", "package", "1.2"]
+    assert rows["slow"] == ["3", "2.5", "3.5", "2833.33", "package", "1.2"]
+    assert rows["absent"] == ["skipped:", "no"]
     written = json.loads((tmp_path / "speed.json").read_text())
     assert written["settings"] == {"pairs": 7} and written["machine"]["cores"] >= 1
-    ours, theirs, absent = written["comparisons"][0]["contenders"]
-    assert ours["median"] == 8500 and [run["value"] for run in ours["reports"]] == [9000, 8000]
-    assert theirs["ratio"] == pytest.approx(8500 / 3)
-    assert absent["failure"] == "left out: no" and absent["median"] is None and absent["reports"] == []
+    fast, slow, absent = written["comparisons"][0]["contenders"]
+    assert fast["median"] == 8500 and [run["value"] for run in fast["reports"]] == [9000, 8000]
+    assert slow["ratio"] == pytest.approx(8500 / 3)
+    assert absent["failure"] == "skipped: no" and absent["median"] is None and absent["reports"] == []
 
 
 def test_without_a_reference_there_are_no_ratios(capsys):
     comparison = Comparison("memory", "MB", {"one": scripted(10)})
-    take_turns([comparison], 1)
+    measure([comparison], 1)
     print_table(comparison)
     assert "ratio" not in capsys.readouterr().out
 
 
-def test_a_process_reports_by_its_last_line_and_fails_by_its_last_words(tmp_path):
+def test_report_and_error_of_a_process_are_its_last_lines(tmp_path):
     path = tmp_path / "input"
     path.write_text("21")
-    said = report([sys.executable, "-c", "print('hello'); print('{\"value\": %d}' % (2 * int(input())))"], path)
-    assert said == {"value": 42}
+    code = "print('hello'); print('{\"value\": %d}' % (2 * int(input())))"
+    assert run_for_report([sys.executable, "-c", code], path) == {"value": 42}
     with pytest.raises(RunFailed, match="^ModuleNotFoundError: No module named 'nowhere'$"):
-        report([sys.executable, "-c", "import nowhere"])
-    assert run_for_first_line([sys.executable, "-c", "print(input())"], "line\n")["value"] > 0
+        run_for_report([sys.executable, "-c", "import nowhere"])
+    assert time_to_first_line([sys.executable, "-c", "print(input())"], "line\n")["value"] > 0
     with pytest.raises(RunFailed):
-        run_for_first_line([sys.executable, "-c", ""])
+        time_to_first_line([sys.executable, "-c", ""])
 
 
-def test_the_batches_hold_every_pair_once_and_no_empty_row(task, tokenizer):
+def test_batches_contain_each_pair_once_and_no_empty_rows(task, tokenizer):
     found = collections.Counter()
     for source, target, labels in task.batches:
         assert len(source) == len(target) == len(labels)
         assert source.any(axis=1).all() and labels.any(axis=1).all()
-        # The target is the labels moved on by the start token.
+        # The target is the labels, shifted right by the start token.
         assert (target[:, 0] == tokenizer.start_id).all()
         assert (target[:, 1:] == np.where(labels[:, 1:] == 0, 0, labels[:, :-1])).all()
         found.update(zip(texts_of(tokenizer, source), texts_of(tokenizer, labels)))
     assert found == collections.Counter(zip(invented_text().source, invented_text().target))
 
 
-def test_the_target_tokens_are_subwords_and_end_tokens(task, tokenizer):
+def test_target_tokens_are_subwords_and_end_tokens(task, tokenizer):
     subwords = sum(len(tokenizer.tokenize([line]).to_list()[0]) for line in invented_text().target)
     assert task.facts["target_tokens"] == subwords + len(invented_text())
     assert task.facts["target_tokens"] == sum((labels != 0).sum() for _, _, labels in task.batches)
-    assert task.report(4.0, {})["value"] == task.facts["target_tokens"] / 4
+    assert task.make_report(4.0, {})["value"] == task.facts["target_tokens"] / 4
     assert task.facts["steps"] == len(task.batches)
     words = [line.split() for line in (task.path / "ids.de").read_text().splitlines()]
     assert sum(map(len, words)) == subwords
     vocabulary = (task.path / "vocabulary.txt").read_text().split()
     assert {word for line in words for word in line} <= set(vocabulary)
-    # One more is OpenNMT-tf's own, for what is unknown.
+    # OpenNMT-tf adds a token of its own for unknown words.
     assert len(vocabulary) == task.facts["vocab_size"] - 1
 
 
-def test_the_recipe_is_that_of_the_model_and_the_batches(task):
+def test_recipe_has_the_sizes_of_model_and_batches(task):
     recipe = load_recipe(str(task.path / "recipe.yaml"))
     assert {name: getattr(recipe.model, name) for name in SIZES} == SIZES
     assert recipe.tokenizer.vocab_size == 320 and recipe.training.tokens_per_batch == 270
@@ -161,44 +172,44 @@ def texts_of(tokenizer, rows):
     return [text.decode() for text in tokenizer.detokenize(tf.ragged.constant(sentences, tf.int32)).numpy()]
 
 
-def test_warmup_has_one_batch_of_every_width(task):
-    widths = [(source.shape[1], target.shape[1]) for source, target, _ in task.warmup()]
-    assert len(widths) == len(set(widths))
-    assert set(widths) == {(source.shape[1], target.shape[1]) for source, target, _ in task.batches}
+def test_warmup_has_one_batch_of_each_pair_of_lengths(task):
+    lengths = [(source.shape[1], target.shape[1]) for source, target, _ in task.warmup_batches()]
+    assert len(lengths) == len(set(lengths))
+    assert set(lengths) == {(source.shape[1], target.shape[1]) for source, target, _ in task.batches}
 
 
-def test_the_stock_model_has_as_many_parameters_as_ours():
-    ours = build_transformer(TransformerConfig(source_vocab_size=50, target_vocab_size=50, **SIZES))
+def test_stock_model_has_as_many_parameters_as_transformer():
+    transformer = build_transformer(TransformerConfig(source_vocab_size=50, target_vocab_size=50, **SIZES))
     stock = stock_keras.build_stock_transformer(50, 64, **SIZES)
-    assert stock.count_params() == ours.count_params()
+    assert stock.count_params() == transformer.count_params()
 
 
-def test_the_stock_loss_is_the_mean_over_real_tokens():
+def test_stock_loss_is_the_mean_over_real_tokens():
     labels, logits = np.array([[1, 0]]), np.log([[[0.2, 0.5, 0.3], [0.9, 0.05, 0.05]]]).astype("float32")
-    # Smoothed: 0.1 in thirds, and 0.9 for the label.
+    # The smoothed labels: 0.1 divided among the three tokens, and 0.9 for the label.
     expected = -(0.9 * np.log(0.5) + 0.1 / 3 * np.log(0.2 * 0.5 * 0.3))
     assert float(stock_keras.smoothed_crossentropy(0.1)(labels, logits)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_matrix_products_of_a_small_model_are_counted_by_hand():
+def test_matrix_products_of_a_small_model_equal_a_count_by_hand():
     sizes = dict(num_layers=1, d_model=4, d_ff=6, num_heads=2, dropout=0.1)
     products = matrix_products.forward_products(1, 2, 3, 3, 5, sizes)
     encoder = 2 * 4 * 12 + 2 * (2 * 2 * 2) * 2 + 2 * 4 * 4 + 2 * (2 * 4 * 6)
     decoder = 3 * 4 * 12 + 2 * (3 * 2 * 3) * 2 + 3 * 4 * 4
     decoder += 3 * 4 * 4 + 2 * 4 * 8 + 2 * (3 * 2 * 2) * 2 + 3 * 4 * 4 + 2 * (3 * 4 * 6)
     logits = 3 * 4 * 5
-    assert matrix_products.floating_point_operations(products) == 6 * (encoder + decoder + logits)
-    # Twice the layers, and two operations' operands are there once: 3 products for each of 12, 17 and 1.
-    assert len(matrix_products.operations(products, "float32")) == 3 * len(products)
+    assert matrix_products.count_operations(products) == 6 * (encoder + decoder + logits)
+    # Each product is computed three times. With twice the layers, all but the logits are computed twice as often.
+    assert len(matrix_products.make_operations(products, "float32")) == 3 * len(products)
     twice = matrix_products.forward_products(1, 2, 3, 3, 5, {**sizes, "num_layers": 2})
-    assert len(matrix_products.operations(twice, "float32")) == 3 * (2 * len(products) - 1)
-    for operation in matrix_products.operations(products, "float32"):
+    assert len(matrix_products.make_operations(twice, "float32")) == 3 * (2 * len(products) - 1)
+    for operation in matrix_products.make_operations(products, "float32"):
         operation()
-    assert matrix_products.share(7, 2) == [3, 4]
+    assert matrix_products.split_evenly(7, 2) == [3, 4]
 
 
 def test_an_epoch_is_timed_from_its_announcement_to_its_last_step():
-    said = [
+    output = [
         (1.0, "learning a vocabulary\r\nEpoch 1/2\r\n"),
         (2.0, "\r\x1b[1m 1/12\x1b[0m \x1b[32m━\x1b[0m"),
         (3.0, "\r\x1b[1m12/12\x1b[0m done\r\n"),
@@ -208,51 +219,52 @@ def test_an_epoch_is_timed_from_its_announcement_to_its_last_step():
         (7.25, "12\x1b[0m done"),
         (9.0, "\r\x1b[1m12/12\x1b[0m done - val_loss: 1"),
     ]
-    assert train_command.epoch_seconds(said, 2, 12) == 3.75
-    assert train_command.epoch_seconds(said, 1, 12) == 2
-    assert train_command.epoch_seconds(said[:5], 2, 12) is None
+    assert train_command.epoch_seconds(output, 2, 12) == 3.75
+    assert train_command.epoch_seconds(output, 1, 12) == 2
+    assert train_command.epoch_seconds(output[:5], 2, 12) is None
 
 
-def test_a_command_in_a_terminal_is_heard_and_its_failure_is_told():
+def test_output_and_error_of_a_command_in_a_terminal_are_read():
     code = "import sys; print(sys.stderr.isatty(), file=sys.stderr)"
-    said = train_command.run_in_terminal([sys.executable, "-c", code])
-    assert "".join(text for _, text in said).strip() == "True"
+    output = train_command.run_in_terminal([sys.executable, "-c", code])
+    assert "".join(text for _, text in output).strip() == "True"
     with pytest.raises(SystemExit, match="no such thing"):
         list(train_command.run_in_terminal([sys.executable, "-c", "import sys; sys.exit('no such thing')"]))
 
 
-def test_the_peak_of_memory_is_the_commands_own():
-    # Held here, and not counted for the command.
+def test_peak_memory_is_that_of_the_command():
+    # Memory of this process, which must not be counted.
     here = np.ones(2**25)
     code = "import sys; held = bytearray(b'x') * (100 * 2**20); print('held', file=sys.stderr)"
-    measured = report([sys.executable, "-m", "benchmarks.peak_memory", sys.executable, "-c", code])
+    measured = run_for_report([sys.executable, "-m", "benchmarks.peak_memory", sys.executable, "-c", code])
     assert 100 <= measured["value"] < 150 < here.nbytes / 2**20
     assert [line for _, line in measured["said"]] == ["held"]
 
 
-def test_generated_lines_are_as_many_as_asked_for_and_the_same_for_the_same_seed(tmp_path):
+def test_generated_lines_depend_on_number_and_seed(tmp_path):
     lines = write_lines(tmp_path / "a", 3000, seed=1).read_text().splitlines()
     assert len(lines) == 3000 and {len(line.split()) for line in lines} == set(range(4, 21))
     assert write_lines(tmp_path / "b", 3000, seed=1).read_text().splitlines() == lines
     counts = collections.Counter(word for line in lines for word in line.split()).most_common(2)
-    # Zipf: the second word is half as frequent as the first.
+    # Zipf's law: the second word is half as frequent as the first.
     assert counts[0][1] / counts[1][1] == pytest.approx(2, rel=0.15)
 
 
-def test_text_comes_from_a_directory_or_from_the_embedded_corpus(tmp_path):
-    for stem in text.FILES.values():
+def test_text_comes_from_a_directory_or_is_generated(tmp_path):
+    for stem in text.FILE_NAMES.values():
         text.write_pairs(SentencePairs([f"{stem} one", "two"], ["eins", f"{stem} zwei"], ""), tmp_path / stem)
     assert text.sentence_pairs(tmp_path, "valid").source == ["val one", "two"]
     assert text.sentence_pairs(tmp_path, "test", limit=1).target == ["eins"]
-    splits = [text.sentence_pairs(None, split) for split in text.EMBEDDED_SIZES]
-    assert [len(split) for split in splits] == list(text.EMBEDDED_SIZES.values())
-    assert len(set().union(*(split.source for split in splits))) == sum(text.EMBEDDED_SIZES.values())
+    splits = [text.sentence_pairs(None, split) for split in text.GENERATED_SIZES]
+    assert [len(split) for split in splits] == list(text.GENERATED_SIZES.values())
+    assert len(set().union(*(split.source for split in splits))) == sum(text.GENERATED_SIZES.values())
+    assert vocab_size_for(str(tmp_path)) == 8000
 
 
-def test_the_training_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys):
+def test_training_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys):
     def contenders(path, precision, opennmt):
         speeds = {"float32": (9, 3), "bfloat16": (8, 4)}[precision]
-        return dict(zip((training.OURS, "theirs"), (scripted(speed) for speed in speeds)))
+        return dict(zip((training.TRAIN_COMMAND, "other"), (scripted(speed) for speed in speeds)))
 
     monkeypatch.setattr(training, "contenders", contenders)
     path = tmp_path / "training.json"
@@ -263,7 +275,7 @@ def test_the_training_command_prepares_measures_and_writes(tmp_path, monkeypatch
     assert "1,500 sentence pairs" in printed and "each in its best precision" in printed
     written = json.loads(path.read_text())
     ratios = [comparison["contenders"][1]["ratio"] for comparison in written["comparisons"]]
-    assert ratios == [3, 2, 9 / 4] and written["settings"]["vocab_size"] == 8000
+    assert ratios == [3, 2, 9 / 4] and written["settings"]["vocab_size"] == 2000
     monkeypatch.setattr(sys, "argv", ["training", *arguments, "--only", "nobody"])
     with pytest.raises(SystemExit):
         training.main()

@@ -1,19 +1,21 @@
-"""The benchmark of decoding: what is sent, what is counted, and that those who should agree do. No times."""
+"""Tests of the benchmark of decoding: requests, counts, and engines that must agree. No times."""
 
 import collections
 import json
 import sys
 import threading
 
+import numpy as np
 import pytest
 from conftest import sentence_pairs as invented_pairs
 
 from benchmarks import decoding
 from benchmarks.comparison import Comparison
 from benchmarks.contenders import whole_prefix
-from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, answer_all, prepare
+from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, prepare, send_requests
 from benchmarks.processes import contender
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding import beam_search
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.translator import Translator
 
@@ -34,7 +36,7 @@ def translator(tiny_model_dir):
     return Translator.load(tiny_model_dir, DecodingConfig(BEAM_SIZE, length_penalty=0.0, max_extra_tokens=64))
 
 
-def test_the_requests_hold_every_sentence_once_the_longest_first(task, pairs, translator):
+def test_requests_contain_each_sentence_once_the_longest_first(task, pairs, translator):
     requests = task.requests()
     assert [len(request) for request in requests] == [REQUEST_SIZE, len(pairs) - REQUEST_SIZE]
     sources = sum(requests, [])
@@ -45,24 +47,24 @@ def test_the_requests_hold_every_sentence_once_the_longest_first(task, pairs, tr
     assert task.requests(size=1, every=5) == [[source] for source in sources[::5]]
 
 
-def test_the_ids_are_the_subwords_of_the_requests(task, translator):
+def test_token_ids_are_the_subwords_of_the_requests(task, translator):
     expected = [translator.tokenizer.tokenize(request).to_list() for request in task.requests()]
-    assert task.id_requests() == expected
+    assert task.token_id_requests() == expected
     words = set((task.path / "vocabulary.txt").read_text().split())
     assert {str(token_id) for rows in expected for row in rows for token_id in row} <= words
 
 
-def test_a_request_takes_as_many_steps_as_its_longest_translation_has_tokens(task, translator):
-    # The model knows all by heart: its translations are the references.
+def test_steps_of_a_request_are_the_tokens_of_its_longest_translation(task, translator):
+    # The model has memorized the text: its translations are the references.
     references = task.facts["references"]
     lengths = [len(ids) + 1 for ids in translator.tokenizer.tokenize(references).to_list()]
     assert task.facts["num_steps"] == [max(lengths[:REQUEST_SIZE]), max(lengths[REQUEST_SIZE:])]
     assert min(task.facts["num_steps"]) <= task.mean_steps <= max(task.facts["num_steps"])
 
 
-def test_the_saved_model_and_ctranslate2_answer_the_same_text(task, translator):
+def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator):
     answers = {}
-    for name, module in ((decoding.OURS, "saved_model"), (decoding.THEIRS, "ctranslate2")):
+    for name, module in ((decoding.SAVED_MODEL, "saved_model"), (decoding.CTRANSLATE2, "ctranslate2")):
         assert task.read_answers(name) is None
         measured = contender(module, task.path, "--answers", name)()
         assert measured["sentences"] == len(task.facts["sources"])
@@ -70,12 +72,12 @@ def test_the_saved_model_and_ctranslate2_answer_the_same_text(task, translator):
         assert measured["bleu"] == pytest.approx(100)
         answers[name] = task.read_answers(name)
     expected = [list(best[0]) for best in translator.n_best(task.facts["sources"], 1)]
-    assert [text for text, _ in answers[decoding.OURS]] == [text for text, _ in expected]
-    found = agreement(answers[decoding.OURS], answers[decoding.THEIRS])
+    assert [text for text, _ in answers[decoding.SAVED_MODEL]] == [text for text, _ in expected]
+    found = agreement(answers[decoding.SAVED_MODEL], answers[decoding.CTRANSLATE2])
     assert found["equal"] == found["sentences"] == len(expected) and found["score_difference"] < 1e-3
 
 
-def test_the_greedy_saved_model_answers_several_requests_at_once(task):
+def test_saved_model_with_greedy_search_answers_several_requests_at_once(task):
     arguments = ("--beam-size", 1, "--at-once", 2, "--request-size", 7, "--answers", "greedy")
     contender("saved_model", task.path, *arguments)()
     assert [text for text, _ in task.read_answers("greedy")] == task.facts["references"]
@@ -83,24 +85,43 @@ def test_the_greedy_saved_model_answers_several_requests_at_once(task):
 
 
 @pytest.mark.parametrize("beam_size", [1, BEAM_SIZE])
-def test_the_whole_prefix_again_gives_the_same_translations_and_scores(task, tiny_model_dir, beam_size):
+def test_model_without_cache_gives_the_same_translations_and_scores(task, tiny_model_dir, beam_size):
     search = DecodingConfig(beam_size, length_penalty=0.0, max_extra_tokens=64)
-    # A sentence that it never saw takes it somewhere else.
+    # The last sentence is not in the training text.
     sources = [*task.facts["sources"][::9], "the bridge paints Zoë. Anna buys the dog."]
-    real, naive = Translator.load(tiny_model_dir, search), whole_prefix.load(tiny_model_dir, search)
-    # All that a beam holds: the best of a model that is sure of itself never changed places with another.
-    expected, received = real.n_best(sources, beam_size), naive.n_best(sources, beam_size)
+    cached, uncached = Translator.load(tiny_model_dir, search), whole_prefix.load(tiny_model_dir, search)
+    # All hypotheses are compared: the best one of a confident model is never reordered.
+    expected, received = cached.n_best(sources, beam_size), uncached.n_best(sources, beam_size)
     for found, best in zip(received, expected, strict=True):
         assert [text for text, _ in found] == [text for text, _ in best]
         assert [score for _, score in found] == pytest.approx([score for _, score in best], rel=1e-4, abs=1e-4)
     # Long enough for the state to grow.
-    assert max(real.num_tokens([best[0][0] for best in expected])) > 16
+    assert max(cached.num_tokens([best[0][0] for best in expected])) > 16
 
 
-def test_agreement_is_counted_by_hand():
-    ours = [["a", -1.0], ["b", -2.0], ["c", -3.0], ["d", -4.0]]
-    theirs = [["a", -1.25], ["b", -2.0], ["x", -3.5], ["d", -3.5]]
-    assert agreement(ours, theirs) == {
+# At the first step the prefix has one position.
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis")
+def test_model_without_cache_keeps_the_shape_of_its_state_if_the_length_is_given(task, tiny_model_dir, translator):
+    model = whole_prefix.load(tiny_model_dir, translator.decoding).model
+    source, limits = translator.token_ids(task.facts["sources"][:4]), np.full(4, 24, "int32")
+    step, state = model.start_decoding(source, BEAM_SIZE, max_length=24)
+    starts, parents = np.full((4, BEAM_SIZE), 2, "int32"), np.zeros((4, BEAM_SIZE), "int32")
+    _, next_state = step(starts, parents, 0, state)
+    assert [tensor.shape for tensor in next_state] == [tensor.shape for tensor in state]
+
+    def search(model):
+        step, state = model.start_decoding(source, BEAM_SIZE, max_length=24)
+        return beam_search(step, state, limits, max_length=24, start_id=2, end_id=3, beam_size=BEAM_SIZE)
+
+    found, expected = search(model), search(translator.model)
+    assert np.array_equal(found.token_ids, expected.token_ids)
+    assert np.asarray(found.scores) == pytest.approx(np.asarray(expected.scores), rel=1e-4, abs=1e-4)
+
+
+def test_agreement_equals_a_count_by_hand():
+    first = [["a", -1.0], ["b", -2.0], ["c", -3.0], ["d", -4.0]]
+    second = [["a", -1.25], ["b", -2.0], ["x", -3.5], ["d", -3.5]]
+    assert agreement(first, second) == {
         "sentences": 4,
         "equal": 3,
         "score_difference": 0.5,
@@ -109,23 +130,23 @@ def test_agreement_is_counted_by_hand():
     nothing = agreement([["a", -1.0]], [["b", -1.0]])
     assert nothing["equal"] == 0 and nothing["score_difference"] is None
     with pytest.raises(ValueError):
-        agreement(ours, theirs[:3])
+        agreement(first, second[:3])
 
 
-def test_so_many_requests_are_answered_at_once_and_the_answers_come_in_order():
+def test_requests_are_answered_at_once_and_in_order():
     both = threading.Barrier(2, timeout=30)
 
     def answer_in_pairs(request):
         both.wait()
         return request * 2
 
-    assert answer_all(answer_in_pairs, range(6), at_once=2)[0] == [0, 2, 4, 6, 8, 10]
+    assert send_requests(answer_in_pairs, range(6), at_once=2)[0] == [0, 2, 4, 6, 8, 10]
     here = threading.current_thread()
-    answers, seconds = answer_all(lambda request: threading.current_thread(), range(3))
+    answers, seconds = send_requests(lambda request: threading.current_thread(), range(3))
     assert answers == [here] * 3 and seconds > 0
 
 
-def test_every_table_divides_by_one_of_its_contenders(tmp_path, tiny_model_dir):
+def test_reference_of_each_table_is_one_of_its_contenders(tmp_path, tiny_model_dir):
     tables = decoding.comparisons(tmp_path, tiny_model_dir, None)
     assert all(table.reference in table.contenders for table in tables)
     assert len({table.title for table in tables}) == 4
@@ -135,32 +156,32 @@ def scripted(value, **more):
     return lambda: {"value": value, "versions": {}, **more}
 
 
-def test_the_time_of_a_sentence_is_in_milliseconds():
+def test_time_per_sentence_is_in_milliseconds():
     assert decoding.in_milliseconds({"value": 40, "bleu": 7}) == {"value": 25, "bleu": 7}
 
 
-def test_the_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, task, tiny_model_dir):
+def test_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, task, tiny_model_dir):
     def comparisons(path, model_dir, opennmt):
-        task.write_answers(decoding.OURS, ["eins", "zwei"], [-1.0, -2.5])
-        task.write_answers(decoding.THEIRS, ["eins", "drei"], [-1.5, -3.0])
+        task.write_answers(decoding.SAVED_MODEL, ["eins", "zwei"], [-1.0, -2.5])
+        task.write_answers(decoding.CTRANSLATE2, ["eins", "drei"], [-1.5, -3.0])
         contenders = {
-            decoding.OURS: scripted(300, sentences=2, bleu=41.5),
-            decoding.THEIRS: scripted(200, sentences=1, bleu=41.25),
+            decoding.SAVED_MODEL: scripted(300, sentences=2, bleu=41.5),
+            decoding.CTRANSLATE2: scripted(200, sentences=1, bleu=41.25),
         }
         return [
-            Comparison("decoding", "sentences/s", contenders, decoding.OURS),
-            Comparison("nobody's", "sentences/s", {"nobody": scripted(1)}),
+            Comparison("decoding", "sentences/s", contenders, decoding.SAVED_MODEL),
+            Comparison("not selected", "sentences/s", {"other": scripted(1)}),
         ]
 
     monkeypatch.setattr(decoding, "comparisons", comparisons)
     monkeypatch.setattr(decoding, "prepare", lambda *arguments: task)
     path = tmp_path / "decoding.json"
     arguments = ["decoding", "--model-dir", str(tiny_model_dir), "--sentences", "2", "--json", str(path)]
-    only = ["--only", decoding.OURS, "--only", decoding.THEIRS]
+    only = ["--only", decoding.SAVED_MODEL, "--only", decoding.CTRANSLATE2]
     monkeypatch.setattr(sys, "argv", [*arguments, "--repeats", "1", *only])
     decoding.main()
     printed = capsys.readouterr().out
-    # Theirs did not translate all.
+    # CTranslate2 did not translate all sentences.
     assert "BLEU 41.50: decoding: SavedModel" in printed and "41.25" not in printed
     assert "1 of 2 translations of SavedModel and CTranslate2 are equal" in printed and "5.0e-01" in printed
     assert "log probability -2.5000 against -3.0000" in printed

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from keras_transformer.training import embedded_corpus
-from keras_transformer.training.embedded_corpus import generate, write
+from examples.corpus import generate, write
 from keras_transformer.training.embedded_corpus.determiners import PRONOUNS
 from keras_transformer.training.embedded_corpus.generator import WEIGHTS, Pick
 

@@ -1,5 +1,7 @@
 """Loss, metrics and schedule against numbers worked out by hand and the plain formulas in NumPy."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -172,15 +174,29 @@ def test_logits_of_low_precision_are_lifted_to_float32():
     assert float(value) == pytest.approx(mean_loss(LABELS, rounded, 0.1), rel=1e-6)
 
 
-@pytest.mark.parametrize("label_smoothing", [-0.1, 1.0])
-def test_smoothing_out_of_range_is_refused(label_smoothing):
-    with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1"):
+@pytest.mark.parametrize(
+    ("label_smoothing", "rule"),
+    [
+        *((value, "at least 0 and below 1") for value in (-0.1, 1.0, 1, math.nan, math.inf)),
+        *((value, "of type float") for value in ("0.1", None, True)),
+    ],
+)
+def test_smoothing_out_of_range_is_refused(label_smoothing, rule):
+    message = f"label_smoothing must be {rule}; received label_smoothing={label_smoothing!r}"
+    with pytest.raises(ValueError) as error:
         MaskedLabelSmoothedCrossentropy(label_smoothing)
+    assert str(error.value) == message
+    config = {**MaskedLabelSmoothedCrossentropy().get_config(), "label_smoothing": label_smoothing}
+    with pytest.raises(ValueError) as error:
+        MaskedLabelSmoothedCrossentropy.from_config(config)
+    assert str(error.value) == message
 
 
 def test_a_reduction_that_the_loss_does_not_have_is_refused():
-    with pytest.raises(ValueError, match="reduction must be .* received reduction='mean'"):
+    with pytest.raises(ValueError) as error:
         MaskedLabelSmoothedCrossentropy(reduction="mean")
+    message = "reduction must be 'sum_over_batch_size', 'sum' or None; received reduction='mean'"
+    assert str(error.value) == message
 
 
 # The metrics.
@@ -261,11 +277,26 @@ def test_an_optimizer_takes_the_steps_of_the_schedule(optimizer_class):
         assert 10.0 - float(variable) == pytest.approx(moved, rel=1e-4)
 
 
-@pytest.mark.parametrize("argument", ["d_model", "warmup_steps", "scale"])
-def test_a_schedule_that_makes_no_sense_is_refused(argument):
-    with pytest.raises(ValueError) as error:
-        WarmupInverseSqrt(**{"d_model": 4, argument: 0})
-    assert str(error.value) == f"{argument} must be positive; received {argument}=0"
+@pytest.mark.parametrize(
+    ("argument", "value", "rule"),
+    [
+        *((argument, 0, "positive") for argument in ("d_model", "warmup_steps")),
+        *((argument, -1, "positive") for argument in ("d_model", "warmup_steps")),
+        *((argument, value, "of type int") for argument in ("d_model", "warmup_steps") for value in (4.0, True, None)),
+        *(("scale", value, "positive and finite") for value in (0, -1.0, math.nan, math.inf)),
+        *(("scale", value, "of type float") for value in ("1", True, None)),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(argument, value, rule):
+    config = {"d_model": 4, "warmup_steps": 8, "scale": 1.0, argument: value}
+    for make in (
+        lambda: WarmupInverseSqrt(**config),
+        lambda: WarmupInverseSqrt(*config.values()),
+        lambda: WarmupInverseSqrt.from_config(config),
+    ):
+        with pytest.raises(ValueError) as error:
+            make()
+        assert str(error.value) == f"{argument} must be {rule}; received {argument}={value!r}"
 
 
 # All of them in somebody's compile and fit.

@@ -13,13 +13,13 @@ from keras_transformer.training.projected_crossentropy import projected_crossent
 def inputs(passes, num_tokens=53, d_model=6, vocab_size=11, scale=1.0):
     random = np.random.default_rng(passes)
     hidden = tf.constant(scale * random.normal(size=(passes, num_tokens, d_model)), tf.float32)
-    table = tf.constant(scale * random.normal(size=(vocab_size, d_model)), tf.float32)
-    return hidden, table, tf.constant(random.integers(0, vocab_size, num_tokens), tf.int32)
+    kernel = tf.constant(scale * random.normal(size=(d_model, vocab_size)), tf.float32)
+    return hidden, kernel, tf.constant(random.integers(0, vocab_size, num_tokens), tf.int32)
 
 
-def with_logits(hidden, table, labels, label_smoothing, consistency):
+def with_logits(hidden, kernel, labels, label_smoothing, consistency):
     """The same by the public loss, and R-Drop's formula as its paper writes it."""
-    logits = tf.matmul(hidden, table, transpose_b=True)
+    logits = tf.matmul(hidden, kernel)
     passes = hidden.shape[0]
     total = sum(
         tf.reduce_sum(token_crossentropy(labels, logits[i], label_smoothing)) for i in range(passes)
@@ -38,48 +38,48 @@ def with_logits(hidden, table, labels, label_smoothing, consistency):
 def test_loss_and_gradients_are_those_of_the_logits(
     passes, consistency, label_smoothing, rows_at_once, monkeypatch
 ):
-    hidden, table, labels = inputs(passes)
-    monkeypatch.setattr(module, "_LOGITS", rows_at_once * passes * table.shape[0])
+    hidden, kernel, labels = inputs(passes)
+    monkeypatch.setattr(module, "_LOGITS", rows_at_once * passes * kernel.shape[1])
     results = []
     for function in (projected_crossentropy, with_logits):
         with tf.GradientTape() as tape:
-            tape.watch([hidden, table])
-            loss = 0.3 * function(hidden, table, labels, label_smoothing, consistency)
-        results.append((loss, *tape.gradient(loss, [hidden, table])))
+            tape.watch([hidden, kernel])
+            loss = 0.3 * function(hidden, kernel, labels, label_smoothing, consistency)
+        results.append((loss, *tape.gradient(loss, [hidden, kernel])))
     for ours, expected in zip(*results):
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_one_token_by_hand():
     # Logits 1 and 0: p = e / (e + 1). Half of the smoothing goes to either token.
-    hidden, table = tf.constant([[[1.0]]]), tf.constant([[1.0], [0.0]])
+    hidden, kernel = tf.constant([[[1.0]]]), tf.constant([[1.0, 0.0]])
     with tf.GradientTape() as tape:
-        tape.watch([hidden, table])
-        loss = projected_crossentropy(hidden, table, tf.constant([0]), label_smoothing=0.2)
+        tape.watch([hidden, kernel])
+        loss = projected_crossentropy(hidden, kernel, tf.constant([0]), label_smoothing=0.2)
     p = np.e / (np.e + 1)
     # A few units of the last place of a probability, which differences of probabilities keep.
     rounding = 5e-7
     assert float(loss) == pytest.approx(-0.9 * np.log(p) - 0.1 * np.log(1 - p), abs=rounding)
-    of_hidden, of_table = tape.gradient(loss, [hidden, table])
+    of_hidden, of_kernel = tape.gradient(loss, [hidden, kernel])
     assert float(of_hidden[0, 0, 0]) == pytest.approx(p - 0.9, abs=rounding)
-    np.testing.assert_allclose(of_table[:, 0], [p - 0.9, 0.9 - p], rtol=0, atol=rounding)
+    np.testing.assert_allclose(of_kernel[0], [p - 0.9, 0.9 - p], rtol=0, atol=rounding)
 
 
 def test_huge_logits_stay_finite_and_the_gradient_exact():
-    hidden, table, labels = inputs(1, scale=30.0)
+    hidden, kernel, labels = inputs(1, scale=30.0)
     with tf.GradientTape() as tape:
-        tape.watch([hidden, table])
-        loss = projected_crossentropy(hidden, table, labels)
+        tape.watch([hidden, kernel])
+        loss = projected_crossentropy(hidden, kernel, labels)
     of_hidden = tape.gradient(loss, hidden)
     assert np.isfinite(loss)
-    p = tf.nn.softmax(tf.matmul(hidden, table, transpose_b=True)) - tf.one_hot(labels, table.shape[0])
-    np.testing.assert_allclose(of_hidden, tf.matmul(p, tf.tile(table[None], (1, 1, 1))), rtol=1e-4, atol=1e-4)
+    p = tf.nn.softmax(tf.matmul(hidden, kernel)) - tf.one_hot(labels, kernel.shape[1])
+    np.testing.assert_allclose(of_hidden, tf.matmul(p, kernel[None], transpose_b=True), rtol=1e-4, atol=1e-4)
 
 
 def test_bfloat16_stays_near_float32():
-    hidden, table, labels = inputs(1, num_tokens=500)
-    exact = float(projected_crossentropy(hidden, table, labels, 0.1))
-    rounded = float(projected_crossentropy(tf.cast(hidden, tf.bfloat16), table, labels, 0.1))
+    hidden, kernel, labels = inputs(1, num_tokens=500)
+    exact = float(projected_crossentropy(hidden, kernel, labels, 0.1))
+    rounded = float(projected_crossentropy(tf.cast(hidden, tf.bfloat16), kernel, labels, 0.1))
     assert rounded == pytest.approx(exact, rel=5e-3)
 
 
@@ -88,12 +88,12 @@ def test_nothing_in_the_graph_is_as_large_as_tokens_times_vocabulary(monkeypatch
     monkeypatch.setattr(module, "_LOGITS", 64 * vocab_size)
 
     @tf.function
-    def gradients(hidden, table, labels):
-        loss = projected_crossentropy(hidden, table, labels, 0.1)
-        return tf.gradients(loss, [hidden, table])
+    def gradients(hidden, kernel, labels):
+        loss = projected_crossentropy(hidden, kernel, labels, 0.1)
+        return tf.gradients(loss, [hidden, kernel])
 
     traced = gradients.get_concrete_function(
-        tf.TensorSpec((1, num_tokens, 8)), tf.TensorSpec((vocab_size, 8)), tf.TensorSpec((num_tokens,), tf.int32)
+        tf.TensorSpec((1, num_tokens, 8)), tf.TensorSpec((8, vocab_size)), tf.TensorSpec((num_tokens,), tf.int32)
     )
     sizes, graphs = [], [traced.graph]
     while graphs:
@@ -105,12 +105,14 @@ def test_nothing_in_the_graph_is_as_large_as_tokens_times_vocabulary(monkeypatch
 
 
 @pytest.mark.parametrize("tie_embeddings", ["none", "target", "all"])
-def test_hidden_states_times_the_output_table_are_the_logits(tie_embeddings):
+def test_hidden_states_times_the_kernel_of_the_output_projection_are_the_logits(tie_embeddings):
     config = TransformerConfig(
         **dict(source_vocab_size=9, target_vocab_size=9, num_layers=1, d_model=8, d_ff=8, num_heads=2),
         tie_embeddings=tie_embeddings,
     )
     model = build_transformer(config)
     token_ids = {"source": np.array([[4, 5, 3, 0]]), "target": np.array([[2, 6, 0]])}
-    logits = tf.matmul(model.hidden_states(token_ids), model.output_table, transpose_b=True)
+    kernel = tf.convert_to_tensor(model.output_projection.kernel)
+    assert kernel.shape == (8, 9)
+    logits = tf.matmul(model.hidden_states(token_ids), kernel)
     np.testing.assert_allclose(logits, model(token_ids), rtol=1e-5, atol=1e-6)

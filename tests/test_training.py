@@ -1,4 +1,4 @@
-"""Training as a user runs it: devices agree, a killed run goes on, checkpoints are what they say."""
+"""Training as a user runs it: devices agree, a killed run resumes, checkpoints are what they say."""
 
 import csv
 import dataclasses
@@ -125,7 +125,7 @@ def test_intervals_worked_out_by_hand():
     assert intervals(0, 12, 4) == [(4, 0, 3)]
     assert intervals(8, 12, 4) == [(4, 2, 3)]
     assert intervals(0, 3, 4) == [(3, 0, 1)]
-    # A run that ended at 5 goes on: to 8, then at 12 and 16, then to 18.
+    # A run that ended at 5 resumes: to 8, then at 12 and 16, then to 18.
     assert intervals(5, 18, 4) == [(3, 1, 2), (4, 2, 4), (2, 4, 5)]
     assert intervals(5, 7, 4) == [(2, 1, 2)]
     assert intervals(18, 18, 4) == []
@@ -268,9 +268,9 @@ def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, 
 
 def test_one_program_trains_on_all_shapes_and_is_made_once(tmp_path, capsys):
     train_here(tmp_path / "model", "training.steps=40", "training.validate_every=10", "training.num_buckets=6")
-    said = capsys.readouterr().err
-    assert "in 6 shapes" in said
-    assert "1 training program(s) for 6 shapes" in said.splitlines()
+    output = capsys.readouterr().err
+    assert "in 6 shapes" in output
+    assert "1 training program(s) for 6 shapes" in output.splitlines()
 
 
 def test_two_passes_differ_by_their_dropout_alone(tmp_path):

@@ -122,7 +122,7 @@ def test_a_long_source_is_truncated_after_max_length_tokens(translator):
 
 def test_n_best_are_ranked_by_log_probability_over_the_length_penalty(translator):
     sources = ["Anna sees a tree.", "my sister paints two apples. Zoë buys", "🙂 the the"]
-    for source, n_best in zip(sources, translator.n_best(sources, 4)):
+    for n_best in translator.n_best(sources, 4):
         texts, scores = zip(*n_best)
         assert len(set(texts)) > 1 and sorted(scores, reverse=True) == list(scores)
     for source, target in sentence_pairs()[::12]:

@@ -1,1 +1,1 @@
-"""Those who are measured: each file is a process that prints its report, a JSON object, as its last line."""
+"""The programs that are measured. Each module is run as a process whose last line of output is its report, in JSON."""

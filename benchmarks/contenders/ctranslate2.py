@@ -1,6 +1,6 @@
-"""CTranslate2 with the same weights, text to text, with the settings of docs/ctranslate2.md.
+"""CTranslate2 with the same weights, from text to text, with the settings of docs/ctranslate2.md.
 
-One request at a time is translated by all cores; of several at once each has its share of them.
+A single request is translated on all cores. Several at once share the cores.
 """
 
 import json
@@ -9,15 +9,16 @@ import os
 import ctranslate2
 import sentencepiece
 
-from benchmarks.decoding_task import DecodingTask, parser
+from benchmarks.decoding_task import DecodingTask, make_parser
 from benchmarks.processes import versions
 
 
-def main():
-    options_parser = parser(__doc__.splitlines()[0])
-    options_parser.add_argument("--compute-type", default="float32")
-    options_parser.add_argument("--threads", type=int, metavar="N", help="of one request; the cores, shared out")
-    options = options_parser.parse_args()
+def main() -> None:
+    """Measures the contender and prints its report."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--compute-type", default="float32", help="type that CTranslate2 computes in (float32)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of each request (its share of the cores)")
+    options = parser.parse_args()
     task = DecodingTask(options.task)
     path = task.path / "ctranslate2" / "1"
     translator = ctranslate2.Translator(
@@ -29,7 +30,7 @@ def main():
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(path / "tokenizer.model"))
     max_length = task.facts["max_length"]
 
-    def translate(request):
+    def translate(request: list[str]) -> tuple[list[str], list[float]]:
         results = translator.translate_batch(
             tokenizer.encode([f" {text}" for text in request], out_type=str),
             max_batch_size=options.request_size,
@@ -38,14 +39,14 @@ def main():
             max_input_length=max_length,
             max_decoding_length=max_length,
             min_decoding_length=0,
-            # Greedy search is spared the log probabilities, which nobody reads there.
+            # Greedy search is faster without log probabilities, which are not used.
             return_scores=options.beam_size > 1,
         )
         texts = tokenizer.decode([result.hypotheses[0] for result in results])
         return [text.removeprefix(" ") for text in texts], [score for result in results for score in result.scores]
 
-    measured = task.measure(translate, versions("ctranslate2", "sentencepiece"), options)
-    print(json.dumps({**measured, "compute_type": translator.compute_type}))
+    report = task.measure(translate, versions("ctranslate2", "sentencepiece"), options)
+    print(json.dumps({**report, "compute_type": translator.compute_type}))
 
 
 if __name__ == "__main__":

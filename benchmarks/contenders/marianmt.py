@@ -1,26 +1,30 @@
-"""Hugging Face's MarianMT of the same size and its `generate`, from token ids to token ids, eager.
+"""Hugging Face's MarianMT of the same size with its `generate`, from token ids to token ids, in eager mode.
 
-Its weights are random, so that it would not know when to end. Each request is therefore searched for as many steps as
-the longest translation of our search has tokens.
+It has random weights, which do not know when to end a translation. Each request therefore takes as many steps as the
+longest translation of the trained model has tokens.
 """
 
 import argparse
 import json
 import os
+from collections.abc import Iterable
 
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from benchmarks.decoding_task import BEAM_SIZE, DecodingTask, answer_all, report
+from benchmarks.decoding_task import BEAM_SIZE, DecodingTask, make_report, send_requests
 from benchmarks.processes import versions
 
 PAD, START, END = 0, 2, 3
 
 
-def build_model(vocab_size, max_length, num_layers, d_model, d_ff, num_heads, dropout):
+def build_model(
+    vocab_size: int, max_length: int, num_layers: int, d_model: int, d_ff: int, num_heads: int, dropout: float
+) -> MarianMTModel:
+    """Builds the model with random weights; for the arguments see TransformerConfig."""
     config = MarianConfig(
         vocab_size=vocab_size,
-        # One more for the start token, which counts as a position of the target.
+        # One more for the start token, which is a position of the target.
         max_position_embeddings=max_length + 1,
         encoder_layers=num_layers,
         decoder_layers=num_layers,
@@ -40,16 +44,24 @@ def build_model(vocab_size, max_length, num_layers, d_model, d_ff, num_heads, dr
     return MarianMTModel(config).eval()
 
 
-def padded(rows):
-    """Token ids with end tokens, and the mask of what is not padding."""
-    rows = [torch.tensor([*row, END]) for row in rows]
-    token_ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+def pad(rows: Iterable[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Adds end tokens and padding.
+
+    Args:
+        rows: lists of token ids.
+
+    Returns:
+        Token ids (rows, length), and a mask that is true where there is no padding.
+    """
+    with_end = [torch.tensor([*row, END]) for row in rows]
+    token_ids = torch.nn.utils.rnn.pad_sequence(with_end, batch_first=True, padding_value=PAD)
     return token_ids, token_ids != PAD
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task")
+def main() -> None:
+    """Measures the contender and prints its report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("task", metavar="TASK", help="the task's directory")
     options = parser.parse_args()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(1)
@@ -58,25 +70,26 @@ def main():
     model = build_model(facts["vocab_size"], facts["max_length"], **facts["sizes"])
 
     @torch.inference_mode()
-    def generate(request):
-        rows, steps = request
-        token_ids, mask = padded(row[: facts["max_length"] - 1] for row in rows)
+    def generate(request: tuple[list[list[int]], int]) -> int:
+        rows, num_steps = request
+        token_ids, mask = pad(row[: facts["max_length"] - 1] for row in rows)
         found = model.generate(
             token_ids,
             attention_mask=mask,
             num_beams=BEAM_SIZE,
             do_sample=False,
             use_cache=True,
-            min_new_tokens=steps,
-            max_new_tokens=steps,
+            min_new_tokens=num_steps,
+            max_new_tokens=num_steps,
         )
         return found.shape[1] - 1
 
-    requests = list(zip(task.id_requests(), facts["num_steps"]))
-    answer_all(generate, requests[::8])
-    num_steps, seconds = answer_all(generate, requests)
-    sentences = sum(len(rows) for rows, _ in requests)
-    print(json.dumps(report(sentences, seconds, versions("torch", "transformers"), num_steps=num_steps)))
+    requests = list(zip(task.token_id_requests(), facts["num_steps"], strict=True))
+    send_requests(generate, requests[::8])
+    num_steps, seconds = send_requests(generate, requests)
+    num_sentences = sum(len(rows) for rows, _ in requests)
+    report = make_report(num_sentences, seconds, versions("torch", "transformers"), num_steps=num_steps)
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -1,134 +1,185 @@
-"""What the matrix products of training alone allow: those of an epoch, forward and backward, and nothing else.
+"""Only the matrix products of a training epoch, forward and backward: an upper bound for the speed of training.
 
-Every product of a step is a plain `tf.matmul`, one after another, of operands that stand ready: projections of all
-positions (queries, keys and values of one input as one product), attention's two products, feed-forward networks, and
-logits of the real tokens; each once forward and twice backward, for the gradients of its two operands. With `--parts`
-the rows of a batch are shared out and the parts computed side by side, each by its share of the cores.
+Each product of a step is a plain `tf.matmul` of operands that already exist: the projections of all positions
+(queries, keys and values of the same input in one product), the two products of attention, the feed-forward networks,
+and the logits of the real tokens. Each is computed once forward and twice backward, for the gradients of its two
+operands. With `--parts`, the rows of a batch are divided into parts that are computed at the same time, each on its
+share of the cores.
 """
 
-import argparse
 import concurrent.futures
 import json
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from benchmarks.processes import versions
-from benchmarks.training_task import TrainingTask, count_tokens
+from benchmarks.training_task import Batch, TrainingTask, count_tokens, make_parser
 
-RUNS = 3
+NUM_RUNS = 3
+
+Operation = Callable[[], Any]
 
 
-def forward_products(rows, source_length, target_length, num_tokens, vocab_size, sizes):
-    """The products of a forward pass.
+class Product(NamedTuple):
+    """A product of matrices, or of two equally large stacks of matrices.
+
+    Attributes:
+        repeats: int. How often it is computed.
+        stack: the shape of the stacks, () for single matrices.
+        m, k, n: int. An (m, k) matrix times a (k, n) matrix.
+    """
+
+    repeats: int
+    stack: tuple[int, ...]
+    m: int
+    k: int
+    n: int
+
+
+def forward_products(
+    rows: int,
+    source_length: int,
+    target_length: int,
+    num_tokens: int,
+    vocab_size: int,
+    sizes: Mapping[str, Any],
+) -> list[Product]:
+    """Lists the products of a forward pass.
 
     Args:
-        rows: sentences in the batch.
-        source_length, target_length: its columns.
-        num_tokens: how many of the target's positions hold a token.
-        vocab_size: of the model.
-        sizes: the model's others.
-
-    Returns:
-        A list of `(how often, leading dimensions, m, k, n)`: (m, k) times (k, n).
+        rows: int. Sentence pairs in the batch.
+        source_length: int. Columns of the source.
+        target_length: int. Columns of the target.
+        num_tokens: int. How many positions of the target hold a token.
+        vocab_size: int.
+        sizes: Mapping. The model's sizes, fields of TransformerConfig.
     """
     num_layers, d_model, d_ff = sizes["num_layers"], sizes["d_model"], sizes["d_ff"]
     heads = (rows, sizes["num_heads"])
     key_dim = d_model // sizes["num_heads"]
 
-    def projection(length, width, units):
-        return num_layers, (), rows * length, width, units
+    def projection(length: int, inputs: int, outputs: int) -> Product:
+        return Product(num_layers, (), rows * length, inputs, outputs)
 
-    def attention(query_length, value_length):
+    def attention(query_length: int, value_length: int) -> list[Product]:
         return [
-            (num_layers, heads, query_length, key_dim, value_length),
-            (num_layers, heads, query_length, value_length, key_dim),
+            Product(num_layers, heads, query_length, key_dim, value_length),
+            Product(num_layers, heads, query_length, value_length, key_dim),
             projection(query_length, d_model, d_model),
         ]
 
-    def feed_forward(length):
+    def feed_forward(length: int) -> list[Product]:
         return [projection(length, d_model, d_ff), projection(length, d_ff, d_model)]
 
     return [
+        # The encoder.
         projection(source_length, d_model, 3 * d_model),
         *attention(source_length, source_length),
         *feed_forward(source_length),
+        # The decoder: self-attention, attention to the source, feed-forward network.
         projection(target_length, d_model, 3 * d_model),
         *attention(target_length, target_length),
         projection(target_length, d_model, d_model),
         projection(source_length, d_model, 2 * d_model),
         *attention(target_length, source_length),
         *feed_forward(target_length),
-        (1, (), num_tokens, d_model, vocab_size),
+        # The logits.
+        Product(1, (), num_tokens, d_model, vocab_size),
     ]
 
 
-def floating_point_operations(products):
-    """Of forward and backward pass: a multiplication and an addition for each element of each of three products."""
-    return sum(3 * 2 * often * int(np.prod(leading)) * m * k * n for often, leading, m, k, n in products)
+def count_operations(products: Sequence[Product]) -> int:
+    """Counts the floating-point operations of a training step: three products of m * k * n multiply-adds each."""
+    return sum(3 * 2 * p.repeats * int(np.prod(p.stack)) * p.m * p.k * p.n for p in products)
 
 
-def operations(products, dtype):
-    """Functions without arguments, one for each product of forward and backward pass, on operands that stand ready."""
-    made = []
-    for often, leading, m, k, n in products:
+def make_operations(products: Sequence[Product], dtype: str) -> list[Operation]:
+    """Makes the operations of a training step.
+
+    Args:
+        products: list of Product, those of the forward pass.
+        dtype: str. Type of the operands.
+
+    Returns:
+        Functions without arguments, three for each product.
+    """
+    operations: list[Operation] = []
+    for repeats, stack, m, k, n in products:
         left, right, gradient = (
-            tf.cast(tf.random.normal((*leading, *shape)), dtype) for shape in ((m, k), (k, n), (m, n))
+            tf.cast(tf.random.normal((*stack, *shape)), dtype) for shape in ((m, k), (k, n), (m, n))
         )
-        made += often * [
+        operations += repeats * [
             lambda a=left, b=right: tf.matmul(a, b),
             lambda a=gradient, b=right: tf.matmul(a, b, transpose_b=True),
             lambda a=left, b=gradient: tf.matmul(a, b, transpose_a=True),
         ]
-    return made
+    return operations
 
 
-def share(count, parts):
-    """A number as a sum of nearly equal parts."""
-    return [count * (i + 1) // parts - count * i // parts for i in range(parts)]
+def split_evenly(number: int, parts: int) -> list[int]:
+    """Divides a number into parts that differ by 1 at most."""
+    return [number * (i + 1) // parts - number * i // parts for i in range(parts)]
 
 
-def seconds_of(plans, threads):
-    """The time until every plan, a list of functions, has been gone through by a thread; the mean of RUNS."""
+def measure_seconds(parts: Sequence[Sequence[Operation]], threads: concurrent.futures.Executor) -> float:
+    """Returns the mean time in which threads run all parts, each its operations one after another."""
 
-    def go_through(plan):
-        for operation in plan:
+    def run(operations: Sequence[Operation]) -> None:
+        for operation in operations:
             operation()
 
-    list(threads.map(go_through, plans))
+    list(threads.map(run, parts))
     begin = time.perf_counter()
-    for _ in range(RUNS):
-        list(threads.map(go_through, plans))
-    return (time.perf_counter() - begin) / RUNS
+    for _ in range(NUM_RUNS):
+        list(threads.map(run, parts))
+    return (time.perf_counter() - begin) / NUM_RUNS
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task")
-    parser.add_argument("--precision", default="float32")
-    parser.add_argument("--parts", type=int, default=1)
+def products_of_parts(
+    lengths: tuple[int, int], batches: Sequence[Batch], facts: Mapping[str, Any], num_parts: int
+) -> list[list[Product]]:
+    """Lists the forward products of each part of the average batch of some lengths.
+
+    Args:
+        lengths: source length and target length.
+        batches: list of Batch, all batches of these lengths.
+        facts: Mapping, those of a TrainingTask.
+        num_parts: int.
+    """
+    rows = round(np.mean([len(labels) for _, _, labels in batches]))
+    num_tokens = round(np.mean([count_tokens(labels) for _, _, labels in batches]))
+    return [
+        forward_products(part_rows, *lengths, part_tokens, facts["vocab_size"], facts["sizes"])
+        for part_rows, part_tokens in zip(
+            split_evenly(rows, num_parts), split_evenly(num_tokens, num_parts), strict=True
+        )
+    ]
+
+
+def main() -> None:
+    """Measures the contender and prints its report."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--parts", type=int, default=1, metavar="N", help="parts of a batch (%(default)s)")
     options = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     tf.config.threading.set_inter_op_parallelism_threads(options.parts)
     tf.config.threading.set_intra_op_parallelism_threads(max(cores // options.parts, 1))
     task = TrainingTask(options.task)
-    vocab_size, sizes = task.facts["vocab_size"], task.facts["sizes"]
-    seconds = done = 0
+    seconds = 0.0
+    num_operations = 0
     with concurrent.futures.ThreadPoolExecutor(options.parts) as threads:
-        for lengths, batches in task.batches_by_width().items():
-            rows = round(np.mean([len(labels) for _, _, labels in batches]))
-            num_tokens = round(np.mean([count_tokens(labels) for _, _, labels in batches]))
-            parts = [
-                forward_products(part_rows, *lengths, part_tokens, vocab_size, sizes)
-                for part_rows, part_tokens in zip(share(rows, options.parts), share(num_tokens, options.parts))
-            ]
-            plans = [operations(products, options.precision) for products in parts]
-            seconds += len(batches) * seconds_of(plans, threads)
-            done += len(batches) * sum(map(floating_point_operations, parts))
-    gigaflops = done / seconds / 1e9
-    print(json.dumps(task.report(seconds, versions("tensorflow"), gigaflops=gigaflops)))
+        for lengths, batches in task.batches_by_lengths().items():
+            parts = products_of_parts(lengths, batches, task.facts, options.parts)
+            operations = [make_operations(products, options.precision) for products in parts]
+            seconds += len(batches) * measure_seconds(operations, threads)
+            num_operations += len(batches) * sum(map(count_operations, parts))
+    gigaflops = num_operations / seconds / 1e9
+    print(json.dumps(task.make_report(seconds, versions("tensorflow"), gigaflops=gigaflops)))
 
 
 if __name__ == "__main__":

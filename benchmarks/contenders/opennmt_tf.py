@@ -1,10 +1,10 @@
-"""OpenNMT-tf's own trainer with its automatic settings: the speed that its log gives for its second report.
+"""OpenNMT-tf's own trainer with its automatic settings; its log gives the speed.
 
-It reads the same subwords, and makes batches of as many tokens by itself. Its count of target tokens includes the end
-token, as ours does. What would make it another model is set otherwise: layers normalise after the sum, dropout is
-where the paper has it, and projections have no bias.
+It reads the same subwords and makes its own batches, with as many tokens. It counts end tokens as target tokens, as the
+other contenders do. Settings that would make the model a different one are changed: normalization comes after the
+residual sum, dropout is applied where the paper applies it, and projections have no bias.
 
-Run by the Python of an environment that has OpenNMT-tf.
+To be run with the Python interpreter of an environment that has OpenNMT-tf.
 """
 
 import argparse
@@ -22,19 +22,24 @@ from benchmarks.training_task import TrainingTask
 REPORT = re.compile(r"Step = (\d+) .* (\d+) target\)")
 
 
-class Reports(logging.Handler):
-    """Keeps target tokens per second by step, as the trainer logs them."""
+class SpeedHandler(logging.Handler):
+    """Collects the target tokens per second that the trainer logs.
 
-    def __init__(self):
+    Attributes:
+        speeds: dict from steps to target tokens per second.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self.speeds = {}
+        self.speeds: dict[int, int] = {}
 
-    def emit(self, record):
+    def emit(self, record: logging.LogRecord) -> None:
         if found := REPORT.search(record.getMessage()):
             self.speeds[int(found[1])] = int(found[2])
 
 
-def build_model(num_layers, d_model, d_ff, num_heads, dropout):
+def build_model(num_layers: int, d_model: int, d_ff: int, num_heads: int, dropout: float) -> opennmt.models.Transformer:
+    """Builds the model; for the arguments see TransformerConfig."""
     return opennmt.models.Transformer(
         opennmt.inputters.WordEmbedder(embedding_size=d_model),
         opennmt.inputters.WordEmbedder(embedding_size=d_model),
@@ -52,17 +57,18 @@ def build_model(num_layers, d_model, d_ff, num_heads, dropout):
     )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task")
+def main() -> None:
+    """Measures the contender and prints its report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("task", metavar="TASK", help="the task's directory")
     options = parser.parse_args()
     task = TrainingTask(options.task)
     facts = task.facts
     steps = facts["steps"]
     vocabulary = str(task.path / "vocabulary.txt")
-    reports = Reports()
+    handler = SpeedHandler()
     tf.get_logger().setLevel(logging.INFO)
-    tf.get_logger().addHandler(reports)
+    tf.get_logger().addHandler(handler)
     with tempfile.TemporaryDirectory() as model_dir:
         config = {
             "model_dir": model_dir,
@@ -82,7 +88,8 @@ def main():
             },
         }
         opennmt.Runner(build_model(**facts["sizes"]), config, auto_config=True).train()
-    print(json.dumps({"value": reports.speeds[2 * steps], "versions": versions("OpenNMT-tf", "tensorflow")}))
+    # The speed of the second half, after the warm-up.
+    print(json.dumps({"value": handler.speeds[2 * steps], "versions": versions("OpenNMT-tf", "tensorflow")}))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""OpenNMT-tf's `infer` with a model of the same size, on the same subwords, by the time that its log gives.
+"""OpenNMT-tf's `infer` with a model of the same size, on the same subwords; its log gives the time.
 
-Its weights are random, so that it would not know when to end, and one number of steps is set for all requests: the
-mean of what our search's requests take. The time of the first request by itself, in which TensorFlow optimizes the
-graph, is subtracted from that of the first request and all.
+It has random weights, which do not know when to end a translation, and takes a single number of steps for all requests:
+the mean of what the trained model takes. TensorFlow optimizes the graph during the first request. The first request is
+therefore measured alone, and then together with all requests; the difference of the two times is reported.
 
-Run by the Python of an environment that has OpenNMT-tf.
+To be run with the Python interpreter of an environment that has OpenNMT-tf.
 """
 
 import argparse
@@ -18,38 +18,43 @@ import opennmt
 import tensorflow as tf
 
 from benchmarks.contenders.opennmt_tf import build_model
-from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, DecodingTask, report
+from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, DecodingTask, make_report
 from benchmarks.processes import versions
 
-TOTAL = re.compile(r"Total prediction time \(s\): ([\d.]+)")
+TOTAL_TIME = re.compile(r"Total prediction time \(s\): ([\d.]+)")
 
 
-class Totals(logging.Handler):
-    """Keeps the seconds of every inference, as they are logged."""
+class TimeHandler(logging.Handler):
+    """Collects the times that `infer` logs.
 
-    def __init__(self):
+    Attributes:
+        seconds: list of float.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self.seconds = []
+        self.seconds: list[float] = []
 
-    def emit(self, record):
-        if found := TOTAL.search(record.getMessage()):
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := TOTAL_TIME.search(record.getMessage()):
             self.seconds.append(float(found[1]))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task")
+def main() -> None:
+    """Measures the contender and prints its report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("task", metavar="TASK", help="the task's directory")
     options = parser.parse_args()
     task = DecodingTask(options.task)
     vocabulary = str(task.path / "vocabulary.txt")
-    totals = Totals()
+    handler = TimeHandler()
     tf.get_logger().setLevel(logging.INFO)
-    tf.get_logger().addHandler(totals)
+    tf.get_logger().addHandler(handler)
     lines = (task.path / "ids.en").read_text().splitlines(keepends=True)
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
         config = {
-            "model_dir": str(folder),
+            "model_dir": str(directory),
             "data": {"source_vocabulary": vocabulary, "target_vocabulary": vocabulary},
             "params": {
                 "beam_width": BEAM_SIZE,
@@ -57,19 +62,23 @@ def main():
                 "minimum_decoding_length": task.mean_steps,
                 "maximum_decoding_length": task.mean_steps,
             },
-            # Sentences come in the order of their length already.
+            # The sentences are sorted by length already.
             "infer": {"batch_size": REQUEST_SIZE, "batch_type": "examples", "length_bucket_width": 0},
         }
         runner = opennmt.Runner(build_model(**task.facts["sizes"]), config)
         first = lines[:REQUEST_SIZE]
         for name, text in (("first", first), ("first-and-all", first + lines)):
-            (folder / name).write_text("".join(text))
-            runner.infer(str(folder / name), str(folder / f"{name}.predictions"), log_time=True)
-    alone, together = totals.seconds
-    measured = report(
-        len(lines), together - alone, versions("OpenNMT-tf", "tensorflow"), num_steps=task.mean_steps, first=alone
+            (directory / name).write_text("".join(text))
+            runner.infer(str(directory / name), str(directory / f"{name}.predictions"), log_time=True)
+    first_seconds, all_seconds = handler.seconds
+    report = make_report(
+        len(lines),
+        all_seconds - first_seconds,
+        versions("OpenNMT-tf", "tensorflow"),
+        num_steps=task.mean_steps,
+        first=first_seconds,
     )
-    print(json.dumps(measured))
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

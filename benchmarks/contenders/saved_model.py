@@ -1,26 +1,27 @@
-"""The exported SavedModel, in a process that imports TensorFlow, what its graph's operations need, and no more."""
+"""The exported SavedModel, in a process that imports only TensorFlow and the operations that the graph needs."""
 
 import json
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, the tokenizer's operations
 
-from benchmarks.decoding_task import DecodingTask, parser
+from benchmarks.decoding_task import DecodingTask, make_parser
 from benchmarks.processes import versions
 
 
-def main():
-    options_parser = parser(__doc__.splitlines()[0])
-    options_parser.add_argument("--precision", default="float32")
-    # As a server has it by --tensorflow_intra_op_parallelism=1.
-    options_parser.add_argument("--threads", type=int, default=1, metavar="N", help="of one operation")
-    options = options_parser.parse_args()
+def main() -> None:
+    """Measures the contender and prints its report."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    # TensorFlow Serving is set to the same by --tensorflow_intra_op_parallelism=1.
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of an operation (%(default)s)")
+    options = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     task = DecodingTask(options.task)
     served = tf.saved_model.load(str(task.saved_model(options.precision, options.beam_size)))
     signature = served.signatures["serving_default"]
 
-    def translate(request):
+    def translate(request: list[str]) -> tuple[list[str], list[float]]:
         answer = signature(text=tf.constant(request))
         return [text.decode() for text in answer["text"].numpy()], answer["score"].numpy().tolist()
 

@@ -1,68 +1,84 @@
-"""Our weights in a translator that keeps nothing: each step runs the whole model over the whole prefix again.
+"""The trained model without a cache of keys and values: each step runs the whole model on the whole prefix again.
 
-So the tensorflow.org tutorial translates, one sentence at a time. The text, the search and the graph around it are
-the real translator's.
+The translator of the tensorflow.org tutorial works like this, one sentence at a time. Text processing, search and graph
+are those of `Translator`.
 """
 
 import json
+import os
+from typing import Any
 
 import tensorflow as tf
 
-from benchmarks.decoding_task import DecodingTask, parser
+from benchmarks.decoding_task import DecodingTask, make_parser
 from benchmarks.processes import versions
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding import Step
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.models import Transformer
 from keras_transformer.tokenizers import load_tokenizer
 from keras_transformer.translator import Translator
 
 
-class WholePrefix:
-    """A `Transformer` to a `Translator`, but its state is the source and the prefixes.
+class WholePrefixModel:
+    """Implements the protocol of `keras_transformer.decoding` with a state of sources and prefixes only.
 
     Args:
-        model: a `Transformer`.
+        model: Transformer.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: Transformer) -> None:
         self.model = model
         self.config = model.config
         self.variables = model.variables
 
-    def init_state(self, source, beam_size, max_length):
-        return source, tf.zeros([tf.shape(source)[0], beam_size, max_length], tf.int32)
+    def start_decoding(self, source: Any, beam_size: int = 1, max_length: Any = None) -> tuple[Step, Any]:
+        """Prepares to decode; for the arguments see `keras_transformer.decoding.Decodable`."""
+        batch_size = tf.shape(source)[0]
+        # Without a length, a size that is not known statically, so that the prefixes may grow in a loop.
+        length = 0 * batch_size if max_length is None else max_length
 
-    def output_kernel(self):
-        return None
+        def step(token_ids: Any, parents: Any, position: Any, state: Any) -> tuple[Any, Any]:
+            source, prefixes = state
+            prefixes = tf.gather(prefixes, parents, batch_dims=1)
+            newest = token_ids[:, :, None]
+            if max_length is None:
+                prefixes = tf.concat([prefixes, newest], axis=2)
+            else:
+                prefixes = tf.where(tf.range(max_length) == position, newest, prefixes)
+            target = tf.reshape(prefixes[:, :, : position + 1], [-1, position + 1])
+            logits = self.model({"source": tf.repeat(source, beam_size, axis=0), "target": target}, training=False)
+            return tf.reshape(logits[:, -1], [-1, beam_size, logits.shape[-1]]), (source, prefixes)
 
-    def decode_step(self, token_ids, parents, position, state, grow, output_kernel):
-        source, prefixes = state
-        beam_size = token_ids.shape[1]
-        prefixes = tf.gather(prefixes, parents, batch_dims=1)
-        prefixes = tf.concat([prefixes, token_ids[:, :, None]], axis=2)
-        target = tf.reshape(prefixes, [-1, position + 1])
-        logits = self.model({"source": tf.repeat(source, beam_size, axis=0), "target": target}, training=False)
-        return tf.reshape(logits[:, -1], [-1, beam_size, logits.shape[-1]]), (source, prefixes)
-
-
-def load(model_dir, decoding):
-    """A translator as `Translator.load` gives it, but one that keeps nothing."""
-    model_dir = ModelDir(model_dir)
-    return Translator(WholePrefix(model_dir.load_model()), load_tokenizer(model_dir.path), decoding)
+        return step, (source, tf.zeros([batch_size, beam_size, length], tf.int32))
 
 
-def main():
-    options_parser = parser(__doc__.splitlines()[0])
-    options_parser.add_argument("--model-dir", required=True)
-    options = options_parser.parse_args()
+def load(model_dir: str | os.PathLike[str], decoding: DecodingConfig) -> Translator:
+    """Loads a translator as `Translator.load` does, but without a cache.
+
+    Args:
+        model_dir: str or path.
+        decoding: DecodingConfig.
+    """
+    directory = ModelDir(model_dir)
+    model = directory.load_model(directory.read_config().model)
+    return Translator(WholePrefixModel(model), load_tokenizer(directory.path), decoding)
+
+
+def main() -> None:
+    """Measures the contender and prints its report."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--model-dir", metavar="DIR", required=True, help="directory of the trained model")
+    options = parser.parse_args()
     task = DecodingTask(options.task)
-    search = DecodingConfig(options.beam_size, length_penalty=0.0, max_extra_tokens=task.facts["max_length"])
-    translator = load(options.model_dir, search)
+    decoding = DecodingConfig(options.beam_size, length_penalty=0.0, max_extra_tokens=task.facts["max_length"])
+    translator = load(options.model_dir, decoding)
 
-    def translate(request):
-        return zip(*(best[0] for best in translator.n_best(request, 1)))
+    def translate(request: list[str]) -> tuple[list[str], list[float]]:
+        texts, scores = zip(*(best[0] for best in translator.n_best(request, 1)), strict=True)
+        return list(texts), list(scores)
 
-    measured = task.measure(translate, versions("keras", "tensorflow"), options, warmup_every=8)
-    print(json.dumps(measured))
+    print(json.dumps(task.measure(translate, versions("keras", "tensorflow"), options, warmup_every=8)))
 
 
 if __name__ == "__main__":
