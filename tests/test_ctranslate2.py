@@ -127,14 +127,14 @@ def test_the_models_magnify_no_rounding_beyond_the_tolerance(engines, monkeypatc
 
 def search(model, beam_size, max_length):
     """The best translation of every sentence by our search, and its log probability."""
-    state = model.init_state(padded(SENTENCES), beam_size, max_length)
+    step, state = model.start_decoding(padded(SENTENCES), beam_size, max_length)
     limits = [max_length] * len(SENTENCES)
     arguments = dict(max_length=max_length, start_id=START, end_id=END)
     if beam_size == 1:
-        found = greedy_search(model.decode_step, state, limits, **arguments)
+        found = greedy_search(step, state, limits, **arguments)
     else:
         arguments.update(beam_size=beam_size, length_penalty=0.0)
-        found = beam_search(model.decode_step, state, limits, **arguments)
+        found = beam_search(step, state, limits, **arguments)
     token_ids, lengths, scores = (reference.array(tensor)[:, 0] for tensor in found)
     best = [row[: int(length)].astype(int) for row, length in zip(token_ids, lengths)]
     return pieces(best), scores
@@ -192,7 +192,7 @@ def test_in_a_narrow_beam_ours_is_the_same_or_more_probable(engines):
     assert same > 3
 
 
-def test_the_epsilon_of_normalisation_is_ours(tmp_path):
+def test_the_epsilon_of_normalization_is_ours(tmp_path):
     translator = random_translator(norm_first=True, positions="learned", tie_embeddings="none")
     for embedding in (translator.model.source_embedding, translator.model.target_embedding):
         for table in embedding.trainable_variables:

@@ -77,15 +77,13 @@ def test_unseen_digits_are_written_backwards(trained, beam_size):
     source, target = unseen(seen)
     assert len(source) > 400
     max_length = LONGEST + 5
-    state = model.init_state(source, beam_size, max_length)
+    step, state = model.start_decoding(source, beam_size, max_length)
     arguments = dict(max_length=max_length, start_id=START, end_id=END)
     max_lengths = np.full(len(source), max_length)
     if beam_size == 1:
-        found = greedy_search(model.decode_step, state, max_lengths, **arguments)
+        found = greedy_search(step, state, max_lengths, **arguments)
     else:
-        found = beam_search(
-            model.decode_step, state, max_lengths, beam_size=beam_size, **arguments
-        )
+        found = beam_search(step, state, max_lengths, beam_size=beam_size, **arguments)
     expected = np.pad(target[:, 1:], ((0, 0), (0, max_length - LONGEST - 1)))
     exact = np.all(ops.convert_to_numpy(found.token_ids)[:, 0] == expected, axis=1)
     assert exact.mean() >= 0.98

@@ -8,7 +8,7 @@ import numpy_transformer as reference
 import pytest
 from keras import ops
 
-from keras_transformer import Transformer, TransformerConfig, build_transformer
+from keras_transformer import TiedProjection, Transformer, TransformerConfig, build_transformer
 
 SIZES = dict(
     num_layers=2, d_model=8, d_ff=12, num_heads=2, key_dim=3, value_dim=5, max_length=12
@@ -61,19 +61,26 @@ def random_parents(generator, position, beam_size):
     return generator.integers(0, beam_size, size=(len(SOURCE), beam_size))
 
 
-def decode_steps(model, beam_size, seed=0, **arguments):
+LENGTH = 6
+
+
+def decode_steps(model, beam_size, max_length=LENGTH, seed=0):
     """Random tokens and parents: the logits of each step, and each hypothesis' tokens so far."""
-    batch, length = len(SOURCE), 6
+    batch = len(SOURCE)
     generator = np.random.default_rng(seed)
-    state = model.init_state(SOURCE, beam_size, 0 if arguments.get("grow") else length)
+    step, state = model.start_decoding(SOURCE, beam_size, max_length)
     prefixes = np.zeros((batch, beam_size, 0), int)
-    for position in range(length):
+    for position in range(LENGTH):
         token_ids = generator.integers(1, 11, size=(batch, beam_size)).astype("int32")
         parents = random_parents(generator, position, beam_size).astype("int32")
         prefixes = np.take_along_axis(prefixes, parents[:, :, None], axis=1)
         prefixes = np.concatenate([prefixes, token_ids[:, :, None]], axis=2)
-        token_ids, parents = ops.convert_to_tensor(token_ids), ops.convert_to_tensor(parents)
-        logits, state = model.decode_step(token_ids, parents, position, state, **arguments)
+        logits, state = step(*map(ops.convert_to_tensor, (token_ids, parents, np.int32(position))), state)
+        # A row for each source, and room for what may come, or for what has come.
+        num_entries = (LENGTH if max_length else position + 1) * beam_size
+        shapes = {tuple(tensor.shape) for cache in state.caches for tensor in cache}
+        assert shapes == {(batch, 2, num_entries, width) for width in (SIZES["key_dim"], SIZES["value_dim"])}
+        assert tuple(state.ancestors.shape) == (batch, beam_size, num_entries // beam_size)
         yield ops.convert_to_numpy(logits), prefixes
 
 
@@ -87,11 +94,12 @@ def test_each_cached_step_equals_the_full_pass(variant):
         np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=2e-5)
 
 
-def assert_each_hypothesis_equals_the_full_pass(model, beam_size, **arguments):
-    for logits, prefixes in decode_steps(model, beam_size, **arguments):
+def assert_each_hypothesis_equals_the_full_pass(model, beam_size, max_length=LENGTH):
+    for logits, prefixes in decode_steps(model, beam_size, max_length):
         source = np.repeat(SOURCE, beam_size, axis=0)
         target = prefixes.reshape(len(source), -1)
         expected = logits_of(model, source, target)[:, -1]
+        assert logits.shape == (len(SOURCE), beam_size, 11)
         np.testing.assert_allclose(logits.reshape(expected.shape), expected, atol=2e-5)
 
 
@@ -102,17 +110,22 @@ def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(varian
 
 @all_variants
 def test_a_state_may_grow_with_each_step(variant):
-    assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3, grow=True)
+    assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3, max_length=None)
 
 
 @all_variants
-def test_the_output_projection_may_be_read_before_the_steps(variant):
+def test_hidden_states_times_the_output_kernel_are_the_logits(variant):
     model = model_of(**variant)
-    kernel = model.output_kernel()
-    if kernel is not None:
-        table = ops.convert_to_numpy(model.output_table)
-        np.testing.assert_array_equal(ops.convert_to_numpy(kernel), table.T)
-    assert_each_hypothesis_equals_the_full_pass(model, beam_size=3, output_kernel=kernel)
+    kernel = ops.convert_to_numpy(model.output_projection.kernel)
+    assert kernel.shape == (8, 11)
+    if variant["tie_embeddings"] == "none":
+        assert type(model.output_projection) is keras.layers.Dense and not model.output_projection.use_bias
+    else:
+        assert type(model.output_projection) is TiedProjection
+        assert model.output_projection.embedding is model.target_embedding
+        np.testing.assert_array_equal(kernel, ops.convert_to_numpy(model.target_embedding.token_table).T)
+    hidden = ops.convert_to_numpy(model.hidden_states({"source": SOURCE, "target": TARGET}))
+    np.testing.assert_allclose(hidden @ kernel, logits_of(model, SOURCE, TARGET), rtol=1e-5, atol=1e-5)
 
 
 @two_variants
@@ -150,7 +163,7 @@ def test_a_source_of_padding_alone_stays_finite():
 def test_the_base_model_has_the_papers_number_of_parameters():
     # Shared table: 37,000 * 512 = 18,944,000.
     # Attention, four projections without bias: 4 * 512 * 512 = 1,048,576.
-    # Feed-forward: 512 * 2048 + 2048 + 2048 * 512 + 512 = 2,099,712. Normalisation: 1,024.
+    # Feed-forward: 512 * 2048 + 2048 + 2048 * 512 + 512 = 2,099,712. Normalization: 1,024.
     # Encoder layer: 1,048,576 + 2,099,712 + 2 * 1,024 = 3,150,336.
     # Decoder layer: 2 * 1,048,576 + 2,099,712 + 3 * 1,024 = 4,199,936.
     # 18,944,000 + 6 * (3,150,336 + 4,199,936) = 63,045,632; the paper says 65 million.
@@ -176,9 +189,9 @@ def test_logits_are_float32_under_a_mixed_policy(tie_embeddings):
     assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
     policies = {layer.dtype_policy.name for layer in model.layers if layer.weights}
     assert policies == {"mixed_bfloat16"}
-    state = model.init_state(SOURCE, 2, 4)
+    step, state = model.start_decoding(SOURCE, 2, 4)
     tokens = ops.ones((3, 2), "int32")
-    step_logits, _ = model.decode_step(tokens, tokens, 0, state)
+    step_logits, _ = step(tokens, tokens, ops.zeros((), "int32"), state)
     assert keras.backend.standardize_dtype(step_logits.dtype) == "float32"
     # bfloat16 has 8 bits: the same model, roughly.
     exact = logits_of(model_of(dtype="float32", tie_embeddings=tie_embeddings), SOURCE, TARGET)
@@ -235,7 +248,13 @@ def test_the_model_is_functional():
     )
 
 
+def test_an_activation_that_keras_does_not_have_is_refused():
+    with pytest.raises(ValueError) as error:
+        model_of(activation="rellu")
+    assert str(error.value) == "model.activation must be the name of a Keras activation; received model.activation='rellu'"
+
+
 def test_learned_positions_end_at_max_length():
     model = model_of(positions="learned", max_length=5)
-    with pytest.raises(ValueError, match="longer than max_length=5; received length 6"):
+    with pytest.raises(ValueError, match="token_ids must have at most max_length=5 positions; received 6"):
         model({"source": SOURCE, "target": TARGET})
