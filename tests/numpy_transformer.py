@@ -156,9 +156,7 @@ def positional_embedding(layer, token_ids):
 def transformer(model, source, target):
     """Logits of token ids, by Figure 1."""
     source_mask, target_mask = source != 0, target != 0
-    encoded = encoder(
-        model.encoder, positional_embedding(model.source_embedding, source), source_mask
-    )
+    encoded = encoder(model.encoder, positional_embedding(model.source_embedding, source), source_mask)
     decoded = decoder(
         model.decoder,
         positional_embedding(model.target_embedding, target),

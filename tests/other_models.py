@@ -1,7 +1,7 @@
 """Somebody else's models around our layers. A script, for a process of each backend:
 
-    python other_models.py train DIRECTORY            trains models, writes them and their outputs
-    python other_models.py load OUTPUT DIRECTORY...   loads such files, writes their outputs
+python other_models.py train DIRECTORY            trains models, writes them and their outputs
+python other_models.py load OUTPUT DIRECTORY...   loads such files, writes their outputs
 """
 
 import json

@@ -6,7 +6,6 @@ import sys
 import keras
 import numpy as np
 import tensorflow as tf
-
 from keras_transformer.training.adam import Adam
 
 CODE = """
@@ -19,7 +18,8 @@ strategy = mirrored_strategy(2)
 
 def train(optimizer_class):
     with strategy.scope():
-        variables = [keras.Variable(np.linspace(-1, 1, 12, dtype="float32").reshape(3, 4)), keras.Variable(np.ones(5, dtype="float32"))]
+        values = np.linspace(-1, 1, 12).reshape(3, 4), np.ones(5)
+        variables = [keras.Variable(value, dtype="float32") for value in values]
         optimizer = optimizer_class(0.01, 0.9, 0.98, 1e-9)
         optimizer.build(variables)
 

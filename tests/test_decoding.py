@@ -1,6 +1,7 @@
 """Greedy and beam search against hand-worked numbers, exhaustive and plain Python searches."""
 
 import contextlib
+import inspect
 import itertools
 
 import keras
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.decoding import beam_search, greedy_search
-from keras_transformer.decoding.hypotheses import continuations
+from keras_transformer import Transformer
+from keras_transformer.decoding import Decodable, beam_search, greedy_search
+from keras_transformer.decoding.continuations import _group_size, continuations, top_k
 
 START, END = 0, 1
 NEVER = 10**6  # An end token that no vocabulary here has.
@@ -69,15 +71,14 @@ def penalty(length, alpha):
     return ((5 + length) / 6) ** alpha
 
 
-def exhaustive_search(table, max_length, alpha, n_best):
-    vocab_size = table.shape[1]
+def exhaustive_search(next_log_probs, vocab_size, max_length, alpha, n_best):
     found = []
     for length in range(1, max_length + 1):
         for tokens in itertools.product(range(vocab_size), repeat=length):
             ends = tokens[-1] == END
             if END in tokens[:-1] or not (ends or length == max_length):
                 continue
-            log_prob = sum(next_log_probs(table, tokens[:i])[t] for i, t in enumerate(tokens))
+            log_prob = sum(next_log_probs(list(tokens[:i]))[t] for i, t in enumerate(tokens))
             if log_prob > -np.inf:
                 found.append((log_prob / penalty(length, alpha), list(tokens)))
     return sorted(found, reverse=True)[:n_best]
@@ -103,9 +104,8 @@ def plain_beam_search(next_log_probs, max_length, beam_size, alpha, n_best):
         finished = sorted(finished, key=lambda f: -f[0])[:beam_size]
         if not live:
             break
-        if len(finished) >= n_best:
-            if finished[n_best - 1][0] >= live[0][0] / penalty(max_length, alpha):
-                break
+        if len(finished) >= n_best and finished[n_best - 1][0] >= live[0][0] / penalty(max_length, alpha):
+            break
     return finished[:n_best], length
 
 
@@ -134,16 +134,13 @@ def as_lists(hypotheses):
     token_ids, lengths, scores = as_arrays(hypotheses)
     assert (lengths[np.isneginf(scores)] == 0).all()
     return [
-        [(s, list(t[:n])) for t, n, s in zip(*sentence) if s > -np.inf]
-        for sentence in zip(token_ids, lengths, scores)
+        [(s, list(t[:n])) for t, n, s in zip(*sentence) if s > -np.inf] for sentence in zip(token_ids, lengths, scores)
     ]
 
 
 def assert_same_sentences(found, expected):
     assert [tokens for _, tokens in found] == [tokens for _, tokens in expected]
-    np.testing.assert_allclose(
-        [score for score, _ in found], [score for score, _ in expected], rtol=1e-5, atol=1e-5
-    )
+    np.testing.assert_allclose([score for score, _ in found], [score for score, _ in expected], rtol=1e-5, atol=1e-5)
 
 
 def search(tables, max_lengths, beam_size, max_length=None, **options):
@@ -173,9 +170,7 @@ TRAP = [
 
 def test_greedy_follows_the_best_token_and_is_cut():
     # a (0.6), then a (0.4), then cut: P = 0.24.
-    found = greedy_search(
-        markov_step(TRAP), (), [2], max_length=4, start_id=START, end_id=END
-    )
+    found = greedy_search(markov_step(TRAP), (), [2], max_length=4, start_id=START, end_id=END)
     token_ids, lengths, scores = as_arrays(found)
     np.testing.assert_array_equal(token_ids, [[[A, A, 0, 0]]])
     np.testing.assert_array_equal(lengths, [[2]])
@@ -242,6 +237,72 @@ def test_continuations_are_those_of_a_stable_sort(vocab_size, k):
         np.testing.assert_allclose(found[i], expected, rtol=1e-5, atol=1e-5)
 
 
+# Rows of logits in which something is special, each a function of a random generator and the vocabulary size.
+ROWS = {
+    "all different": lambda generator, size: generator.permutation(size),
+    "equals": lambda generator, size: generator.integers(0, 3, size),
+    "all equal": lambda generator, size: np.zeros(size),
+    "most forbidden": lambda generator, size: np.where(
+        generator.random(size) < 5 / size, generator.integers(0, 2, size), -np.inf
+    ),
+    "all but the last forbidden": lambda generator, size: np.where(np.arange(size) == size - 1, -5.0, -np.inf),
+    "all forbidden": lambda generator, size: np.full(size, -np.inf),
+    "the best at the end": lambda generator, size: np.arange(size),
+    "the best at the beginning": lambda generator, size: -np.arange(size),
+    "the lowest numbers": lambda generator, size: np.full(size, np.finfo("float32").min),
+    "the end forbidden": lambda generator, size: np.where(
+        np.arange(size) < size / 2, generator.normal(size=size), -np.inf
+    ),
+}
+
+
+def special_rows(vocab_size):
+    """Logits (batch, beam_size, vocab_size)."""
+    generator = np.random.default_rng(vocab_size)
+    rows = [row(generator, vocab_size) for row in ROWS.values()]
+    return np.array(rows, "float32").reshape(-1, 2, vocab_size)
+
+
+def assert_same_as_a_stable_sort(found, logits, k):
+    top_logits, token_ids = (ops.convert_to_numpy(x) for x in found)
+    assert (top_logits.dtype, token_ids.dtype) == ("float32", "int32")
+    assert np.all((token_ids >= 0) & (token_ids < logits.shape[-1]))
+    order = np.argsort(-logits, axis=-1, kind="stable")[..., :k]
+    np.testing.assert_array_equal(token_ids, order)
+    np.testing.assert_array_equal(top_logits, np.take_along_axis(logits, order, axis=-1))
+
+
+# Primes, which groups of one size never divide, and powers, which they do.
+@pytest.mark.parametrize("vocab_size", [2, 3, 31, 64, 997, 1024, 7993, 36997])
+@pytest.mark.parametrize("k", [1, 8, 16])
+def test_top_k_is_that_of_a_stable_sort(vocab_size, k):
+    logits, k = special_rows(vocab_size), min(k, vocab_size)
+    assert_same_as_a_stable_sort(top_k(logits, k), logits, k)
+
+
+@pytest.mark.parametrize("vocab_size", [7993, 8000, 36997, 37000])
+@pytest.mark.parametrize("k", [1, 8, 16])
+def test_rows_of_common_vocabularies_are_grouped(vocab_size, k):
+    group_size = _group_size(vocab_size, k)
+    assert group_size is not None
+    # What is sorted: the maxima of the groups, and the members of k of them.
+    assert -(-vocab_size // group_size) + k * group_size < vocab_size / 4
+
+
+def test_rows_of_which_all_are_wanted_are_not_grouped():
+    for vocab_size in (1, 2, 3, 31, 997):
+        assert _group_size(vocab_size, vocab_size) is None
+
+
+def test_logits_without_a_known_vocabulary_size_are_refused():
+    with pytest.raises(ValueError) as error:
+        continuations(np.zeros((1, 1), "float32"), keras.KerasTensor((1, 1, None)), 2)
+    assert str(error.value) == (
+        "the logits of step must have a static vocab_size as their last dimension; "
+        "received logits of shape (1, 1, None)"
+    )
+
+
 # Against exhaustive search.
 
 
@@ -264,7 +325,9 @@ def test_a_wide_beam_equals_exhaustive_search(vocab_size, max_lengths, n_best, f
         if max_length == 0:
             expected = [(0.0, [])]
         else:
-            expected = exhaustive_search(table, max_length, alpha, n_best)
+            expected = exhaustive_search(
+                lambda prefix: next_log_probs(table, prefix), vocab_size, max_length, alpha, n_best
+            )
         assert_same_sentences(sentences, expected)
 
 
@@ -298,9 +361,7 @@ def test_narrow_beams_equal_a_plain_beam_search(vocab_size, beam_size, n_best, f
 def test_greedy_equals_a_plain_greedy_search():
     tables = random_tables(3, 40, 6)
     max_lengths = [1 + i % 9 for i in range(40)]
-    found = greedy_search(
-        step, initial_state(tables, 1), max_lengths, max_length=12, start_id=START, end_id=END
-    )
+    found = greedy_search(step, initial_state(tables, 1), max_lengths, max_length=12, start_id=START, end_id=END)
     for table, max_length, sentences in zip(tables, max_lengths, as_lists(found)):
         expected = plain_greedy_search(lambda prefix: next_log_probs(table, prefix), max_length)
         assert_same_sentences(sentences, [expected])
@@ -310,16 +371,12 @@ def test_a_beam_of_one_equals_greedy_unless_the_end_was_once_second():
     tables = random_tables(5, 60, 6)
     max_lengths = [8] * 60
     greedy = as_lists(
-        greedy_search(
-            step, initial_state(tables, 1), max_lengths, max_length=8, start_id=START, end_id=END
-        )
+        greedy_search(step, initial_state(tables, 1), max_lengths, max_length=8, start_id=START, end_id=END)
     )
     beam = as_lists(search(tables, max_lengths, beam_size=1, length_penalty=0.0))
     num_equal = 0
     for table, [followed], [found] in zip(tables, greedy, beam):
-        seconds = [
-            np.argsort(-next_log_probs(table, followed[1][:i]))[1] for i in range(len(followed[1]))
-        ]
+        seconds = [np.argsort(-next_log_probs(table, followed[1][:i]))[1] for i in range(len(followed[1]))]
         if END in seconds:
             # Up to rounding, as in assert_same_sentences.
             assert found[0] >= followed[0] - 1e-5 * (1 + abs(followed[0]))
@@ -398,10 +455,7 @@ def test_the_first_step_gets_start_ids_and_each_hypothesis_as_its_own_parent():
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_beam_search_stops_as_soon_as_nothing_can_change(alpha):
     tables = random_tables(23, 12, 5)
-    expected = [
-        plain_beam_search(lambda prefix: next_log_probs(table, prefix), 40, 3, alpha, 2)[1]
-        for table in tables
-    ]
+    expected = [plain_beam_search(lambda prefix: next_log_probs(table, prefix), 40, 3, alpha, 2)[1] for table in tables]
     assert 1 < max(expected) < 40 and len(set(expected)) > 2
     for chosen in ([0], [1], range(12)):
         calls = []
@@ -425,6 +479,109 @@ def test_greedy_search_stops_with_its_last_sentence():
     assert 1 < len(calls) == ops.convert_to_numpy(found.lengths).max() < 40
 
 
+class RecurrentModel:
+    """Somebody else's model: it shares nothing with ours but the protocol."""
+
+    vocab_size, width = 4, 5
+
+    def __init__(self):
+        generator = np.random.default_rng(99)
+        self.source_weights, self.token_weights, self.weights, self.output_weights = (
+            generator.normal(scale=1.5, size=shape).astype("float32") for shape in ((3, 5), (4, 5), (5, 5), (5, 4))
+        )
+        self.beam_sizes, self.calls = [], []
+
+    def start_decoding(self, source, beam_size=1, max_length=None):
+        self.beam_sizes.append(beam_size)
+        memory = ops.tanh(ops.matmul(source, self.source_weights))  # (batch, width)
+        return self.step, {"memory": ops.repeat(memory[:, None], beam_size, axis=1)}
+
+    def step(self, token_ids, parents, position, state):
+        self.calls.append(tuple(ops.convert_to_numpy(x) for x in (position, token_ids, parents)))
+        memory = ops.take_along_axis(state["memory"], parents[..., None], axis=1)  # (batch, beam_size, width)
+        memory = ops.tanh(ops.matmul(memory, self.weights) + ops.take(self.token_weights, token_ids, axis=0))
+        return ops.matmul(memory, self.output_weights), {"memory": memory}
+
+    def next_log_probs(self, source, prefix):
+        """The same in NumPy, from the beginning."""
+        memory = np.tanh(source @ self.source_weights.astype("float64"))
+        for token_id in [START, *prefix]:
+            memory = np.tanh(memory @ self.weights + self.token_weights[token_id])
+        return log_softmax(memory @ self.output_weights)
+
+    def assert_calls_keep_the_protocol(self, batch, beam_size):
+        assert [int(position) for position, _, _ in self.calls] == list(range(len(self.calls)))
+        for position, token_ids, parents in self.calls:
+            assert (position.shape, position.dtype) == ((), "int32")
+            for values, end in ((token_ids, self.vocab_size), (parents, beam_size)):
+                assert (values.shape, values.dtype) == ((batch, beam_size), "int32")
+                assert np.all((values >= 0) & (values < end))
+        _, first_ids, first_parents = self.calls[0]
+        assert np.all(first_ids == START) and np.all(first_parents == np.arange(beam_size))
+
+
+SOURCES = np.random.default_rng(73).normal(size=(5, 3)).astype("float32")
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize(("beam_size", "n_best"), [(27, 3), (2, 2)])
+def test_beam_search_needs_nothing_of_a_model_but_the_protocol(beam_size, n_best, alpha):
+    model, max_length = RecurrentModel(), 4
+    with run_step_by_step():
+        step, state = model.start_decoding(SOURCES, beam_size)
+        found = beam_search(
+            *(step, state, [max_length] * 5),
+            **dict(max_length=max_length, start_id=START, end_id=END),
+            **dict(beam_size=beam_size, length_penalty=alpha, n_best=n_best),
+        )
+    model.assert_calls_keep_the_protocol(5, beam_size)
+    assert 1 < len(model.calls) <= max_length and model.beam_sizes == [beam_size]
+    differences = 0
+    for source, sentences in zip(SOURCES, as_lists(found)):
+
+        def log_probs(prefix):
+            return model.next_log_probs(source, prefix)
+
+        best = exhaustive_search(log_probs, model.vocab_size, max_length, alpha, n_best)
+        if beam_size == 27:
+            # At most 3 ** 3 hypotheses do not end before the last step: none is lost.
+            assert_same_sentences(sentences, best)
+        else:
+            expected, _ = plain_beam_search(log_probs, max_length, beam_size, alpha, n_best)
+            assert_same_sentences(sentences, expected)
+            differences += [tokens for _, tokens in expected] != [tokens for _, tokens in best]
+    # A narrow beam misses something, so that the comparison above says something of its own.
+    assert (differences > 0) == (beam_size == 2)
+
+
+def test_greedy_search_needs_nothing_of_a_model_but_the_protocol():
+    model, max_length = RecurrentModel(), 6
+    with run_step_by_step():
+        step, state = model.start_decoding(SOURCES)
+        found = greedy_search(step, state, [max_length] * 5, max_length=max_length, start_id=START, end_id=END)
+    model.assert_calls_keep_the_protocol(5, beam_size=1)
+    for source, sentences in zip(SOURCES, as_lists(found)):
+        expected = plain_greedy_search(lambda prefix: model.next_log_probs(source, prefix), max_length)
+        assert_same_sentences(sentences, [expected])
+
+
+def test_greedy_search_with_one_token_of_freedom_equals_exhaustive_search():
+    # One step: the most probable token is the most probable sequence.
+    model = RecurrentModel()
+    step, state = model.start_decoding(SOURCES)
+    found = greedy_search(step, state, [1] * 5, max_length=1, start_id=START, end_id=END)
+    for source, sentences in zip(SOURCES, as_lists(found)):
+        expected = exhaustive_search(lambda prefix: model.next_log_probs(source, prefix), 4, 1, 0.0, 1)
+        assert_same_sentences(sentences, expected)
+
+
+def test_the_transformer_starts_decoding_as_the_protocol_says():
+    ours, protocol = (inspect.signature(cls.start_decoding).parameters for cls in (Transformer, Decodable))
+    assert [(p.name, p.kind, p.default) for p in ours.values()] == [
+        (p.name, p.kind, p.default) for p in protocol.values()
+    ]
+
+
 # Sentences in a batch.
 
 
@@ -433,23 +590,25 @@ def test_a_batch_equals_its_sentences_one_by_one():
     max_lengths = [5, 0, 8, 1, 7, 8]
     together = as_lists(search(tables, max_lengths, beam_size=4, n_best=3))
     greedy_together = as_lists(
-        greedy_search(
-            step, initial_state(tables, 1), max_lengths, max_length=8, start_id=START, end_id=END
-        )
+        greedy_search(step, initial_state(tables, 1), max_lengths, max_length=8, start_id=START, end_id=END)
     )
     for i, max_length in enumerate(max_lengths):
         [alone] = as_lists(search(tables[i : i + 1], [max_length], beam_size=4, n_best=3))
         assert_same_sentences(together[i], alone)
         [alone] = as_lists(
             greedy_search(
-                step, initial_state(tables[i : i + 1], 1), [max_length],
-                max_length=max_length, start_id=START, end_id=END,
-            )  # fmt: skip
+                step,
+                initial_state(tables[i : i + 1], 1),
+                [max_length],
+                max_length=max_length,
+                start_id=START,
+                end_id=END,
+            )
         )
         assert_same_sentences(greedy_together[i], alone)
 
 
-def test_a_neighbour_that_goes_on_for_long_changes_nothing():
+def test_a_neighbor_that_goes_on_for_long_changes_nothing():
     # All sentences but the last are done before position 20. What their models answer from there
     # on, here that they are sure of an end, must not be seen.
     tables = random_tables(37, 6, 5)
@@ -464,9 +623,7 @@ def test_a_neighbour_that_goes_on_for_long_changes_nothing():
 
     options = dict(max_length=40, start_id=START, end_id=END)
     for searched_step in (step, tempting_step):
-        beam = beam_search(
-            searched_step, initial_state(tables, 3), [40] * 6, beam_size=3, n_best=2, **options
-        )
+        beam = beam_search(searched_step, initial_state(tables, 3), [40] * 6, beam_size=3, n_best=2, **options)
         greedy = greedy_search(searched_step, initial_state(tables, 1), [40] * 6, **options)
         assert int(beam.lengths[5, 0]) == int(greedy.lengths[5, 0]) == 40
         for table, sentences, followed in zip(tables[:5], as_lists(beam), as_lists(greedy)):
@@ -484,9 +641,7 @@ def test_each_sentence_is_cut_at_its_own_maximum_length():
     tables = random_tables(41, 5, 4)
     max_lengths = [3, 0, 1, 6, 9]  # The capacity is 7: the last one is lowered to it.
     options = dict(max_length=7, start_id=START, end_id=NEVER)
-    beam = beam_search(
-        step, initial_state(tables, 2), max_lengths, beam_size=2, n_best=2, **options
-    )
+    beam = beam_search(step, initial_state(tables, 2), max_lengths, beam_size=2, n_best=2, **options)
     greedy = greedy_search(step, initial_state(tables, 1), max_lengths, **options)
     np.testing.assert_array_equal(beam.lengths, [[3, 3], [0, 0], [1, 1], [6, 6], [7, 7]])
     np.testing.assert_array_equal(greedy.lengths, [[3], [0], [1], [6], [7]])
@@ -495,9 +650,7 @@ def test_each_sentence_is_cut_at_its_own_maximum_length():
         assert ops.shape(found.token_ids)[-1] == 7
         for i, sentences in enumerate(as_lists(found)):
             for score, tokens in sentences:
-                log_prob = sum(
-                    next_log_probs(tables[i], tokens[:n])[token] for n, token in enumerate(tokens)
-                )
+                log_prob = sum(next_log_probs(tables[i], tokens[:n])[token] for n, token in enumerate(tokens))
                 np.testing.assert_allclose(score, log_prob / penalty(len(tokens), alpha), rtol=1e-5)
 
 
@@ -534,9 +687,7 @@ def test_a_dead_end_is_left_for_a_less_probable_way():
         return ops.take(ops.cast(logits, "float32"), token_ids, axis=0), state
 
     options = dict(max_length=3, start_id=START, end_id=END)
-    found = beam_search(
-        dead_end_step, (), [3], beam_size=2, n_best=2, length_penalty=0.0, **options
-    )
+    found = beam_search(dead_end_step, (), [3], beam_size=2, n_best=2, length_penalty=0.0, **options)
     expected = [(np.log(0.05), [B, END]), (np.log(0.025), [B, B, END])]
     assert_same_sentences(as_lists(found)[0], expected)
     # A beam of 1 and greedy search have lost the way by then: nothing found, and said so.
@@ -626,9 +777,7 @@ def test_a_compiled_search_equals_a_plain_one(batch):
         )  # fmt: skip
 
     def greedy(tables, max_lengths):
-        return greedy_search(
-            step, initial_state(tables, 1), max_lengths, max_length=9, start_id=START, end_id=END
-        )
+        return greedy_search(step, initial_state(tables, 1), max_lengths, max_length=9, start_id=START, end_id=END)
 
     tables = ops.convert_to_tensor(random_tables(53, batch, 7))
     max_lengths = ops.convert_to_tensor(np.array([9, 4, 0][:batch], "int32"))
@@ -661,9 +810,7 @@ if keras.backend.backend() == "tensorflow":
     def both_searches(tables, max_lengths, max_length, **options):
         tables = tf.ensure_shape(tables, (None, NUM_ROWS, 7))
         options |= dict(max_length=max_length, start_id=START, end_id=END)
-        beam = beam_search(
-            step, initial_state(tables, 3), max_lengths, beam_size=3, n_best=2, **options
-        )
+        beam = beam_search(step, initial_state(tables, 3), max_lengths, beam_size=3, n_best=2, **options)
         return beam, greedy_search(step, initial_state(tables, 1), max_lengths, **options)
 
     @pytest.mark.parametrize("graph_search", [graph_search, graph_search_that_drops])
@@ -682,6 +829,33 @@ if keras.backend.backend() == "tensorflow":
         expected = greedy_search(step, initial_state(tables, 1), max_lengths, **options)
         for sentences, expected_sentences in zip(as_lists(greedy), as_lists(expected)):
             assert_same_sentences(sentences, expected_sentences)
+
+    @pytest.mark.parametrize("jit_compile", [False, True])
+    @pytest.mark.parametrize("vocab_size", [997, 7993])
+    def test_top_k_of_an_unknown_batch_is_that_of_a_stable_sort(vocab_size, jit_compile):
+        logits = special_rows(vocab_size)
+        graph = tf.function(
+            lambda logits: top_k(logits, 8),
+            input_signature=[tf.TensorSpec((None, 2, vocab_size), tf.float32)],
+            jit_compile=jit_compile,
+        )
+        assert_same_as_a_stable_sort(graph(logits), logits, 8)
+
+    @pytest.mark.parametrize("beam_size", [1, 2, 27])
+    def test_sequences_of_somebody_elses_model_leave_the_batch(beam_size):
+        found = []
+        for drop_finished in (False, True):
+            model = RecurrentModel()
+            step, state = model.start_decoding(SOURCES, beam_size)
+            options = dict(max_length=6, start_id=START, end_id=END, drop_finished=drop_finished)
+            if beam_size == 1:
+                found.append(greedy_search(step, state, [6, 2, 6, 1, 3], **options))
+            else:
+                found.append(beam_search(step, state, [6, 2, 6, 1, 3], beam_size=beam_size, **options))
+            num_rows = [len(token_ids) for _, token_ids, _ in model.calls]
+            assert num_rows == sorted(num_rows, reverse=True) and (num_rows[-1] < 5) == drop_finished
+        for sentences, expected in zip(*map(as_lists, found), strict=True):
+            assert_same_sentences(sentences, expected)
 
     @pytest.mark.parametrize("beam_size", [1, 3])
     def test_sentences_that_are_done_leave_the_batch(beam_size):
@@ -741,26 +915,37 @@ if keras.backend.backend() == "tensorflow":
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "rule"),
     [
-        (dict(beam_size=0), "beam_size must be at least 1, received 0"),
-        (dict(n_best=0), r"n_best must be from 1 to beam_size \(4\), received 0"),
-        (dict(n_best=5), r"n_best must be from 1 to beam_size \(4\), received 5"),
-        (dict(length_penalty=-0.1), "length_penalty must be .* at least 0, received -0.1"),
-        (dict(length_penalty=float("nan")), "length_penalty must be .* at least 0, received nan"),
-        (dict(length_penalty=float("inf")), "length_penalty must be .* at least 0, received inf"),
-        (dict(max_length=-1), "max_length must be at least 0, received -1"),
-        (dict(start_id=-2), "start_id must be at least 0, received -2"),
-        (dict(end_id=-3), "end_id must be at least 0, received -3"),
-        (dict(max_lengths=4), r"max_lengths must have the shape \(batch,\), received \(\)"),
-        (dict(max_lengths=[[4]]), r"max_lengths must have the shape \(batch,\), received \(1, 1\)"),
+        (dict(beam_size=0), "positive; received beam_size=0"),
+        (dict(beam_size=2.0), "of type int; received beam_size=2.0"),
+        (dict(beam_size=True), "of type int; received beam_size=True"),
+        (dict(n_best=0), "from 1 to beam_size=4; received n_best=0"),
+        (dict(n_best=5), "from 1 to beam_size=4; received n_best=5"),
+        (dict(length_penalty=-0.1), "at least 0 and finite; received length_penalty=-0.1"),
+        (dict(length_penalty=float("nan")), "at least 0 and finite; received length_penalty=nan"),
+        (dict(length_penalty=float("inf")), "at least 0 and finite; received length_penalty=inf"),
+        (dict(length_penalty="1"), "of type float; received length_penalty='1'"),
+        (dict(max_length=-1), "at least 0; received max_length=-1"),
+        (dict(start_id=-2), "at least 0; received start_id=-2"),
+        (dict(end_id=-3), "at least 0; received end_id=-3"),
     ],
 )
-def test_bad_arguments_are_named(arguments, message):
+def test_bad_arguments_are_named(arguments, rule):
     given = dict(max_lengths=[4], max_length=4, start_id=START, end_id=END) | arguments
+    (name,) = arguments
     searches = [beam_search]
-    if not {"beam_size", "n_best", "length_penalty"} & set(arguments):
+    if name not in ("beam_size", "n_best", "length_penalty"):
         searches.append(greedy_search)
     for function in searches:
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError) as error:
             function(markov_step(TRAP), (), **given)
+        assert str(error.value) == f"{name} must be {rule}"
+
+
+@pytest.mark.parametrize(("max_lengths", "shape"), [(4, "()"), ([[4]], "(1, 1)")])
+def test_there_is_one_maximum_length_for_each_sentence(max_lengths, shape):
+    for function in (beam_search, greedy_search):
+        with pytest.raises(ValueError) as error:
+            function(markov_step(TRAP), (), max_lengths, max_length=4, start_id=START, end_id=END)
+        assert str(error.value) == f"max_lengths must have shape (batch,); received max_lengths of shape {shape}"

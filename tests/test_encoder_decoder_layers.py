@@ -178,9 +178,7 @@ def test_encoder_equals_numpy(norm_first):
 
 @both_norms
 def test_decoder_equals_numpy(norm_first):
-    layer = built(
-        Decoder(num_layers=3, **SIZES, norm_first=norm_first), TARGET_ROWS.shape, SOURCE_ROWS.shape
-    )
+    layer = built(Decoder(num_layers=3, **SIZES, norm_first=norm_first), TARGET_ROWS.shape, SOURCE_ROWS.shape)
     masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK)
     expected = reference.decoder(layer, TARGET_ROWS, SOURCE_ROWS, **masks)
     assert_close(layer(TARGET_ROWS, SOURCE_ROWS, **masks), expected)

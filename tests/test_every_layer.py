@@ -56,7 +56,7 @@ LAYERS = {
 }
 
 
-# Beside which null is allowed; the width of keys only in layers that can derive it from d_model.
+# The arguments that may be None; key_dim may in the layers that can derive it from d_model.
 MAY_BE_NULL = {"value_dim", "neighborhood", "max_length"}
 TYPES = {
     **dict.fromkeys(["num_layers", "num_heads", "d_ff", "vocab_size", "d_model"], int),
@@ -64,25 +64,38 @@ TYPES = {
     **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout", "epsilon"], float),
     **dict.fromkeys(["use_bias", "norm_first"], bool),
 }
-SIZE_RULES = [(0, "positive"), (-1, "positive"), ("8", "of type int"), (2.0, "of type int"), (True, "of type int")]
-RATE_RULES = [
+NOT_SIZES = [(0, "positive"), (-1, "positive"), ("8", "of type int"), (2.0, "of type int"), (True, "of type int")]
+NEITHER_SIZES_NOR_NULL = [*NOT_SIZES, (None, "of type int")]
+NOT_ODD_SIZES = [
+    *[(value, "positive and odd") for value in (4, 0, -3)],
+    *[(value, "of type int") for value in ("3", 3.0, True)],
+]
+NOT_RATES = [
     *[(value, "at least 0 and below 1") for value in (1.5, 1, -0.1, math.nan, math.inf, -math.inf)],
     *[(value, "of type float") for value in ("0.1", True, False, None)],
 ]
+NOT_POSITIVE = [
+    *[(value, "positive and finite") for value in (0, 0.0, -1e-6, math.nan, math.inf)],
+    *[(value, "of type float") for value in ("1e-6", True, None)],
+]
+NOT_BOOL = [(value, "of type bool") for value in (1, 0, "yes", None)]
 # What breaks the rule of an argument, and the rule.
 BROKEN = {
-    **dict.fromkeys(["num_layers", "num_heads", "d_ff", "vocab_size", "d_model"], [*SIZE_RULES, (None, "of type int")]),
-    **dict.fromkeys(["key_dim", "value_dim", "max_length"], SIZE_RULES),
-    "neighborhood": [
-        *[(value, "positive and odd") for value in (4, 0, -3)],
-        *[(value, "of type int") for value in ("3", 3.0, True)],
-    ],
-    **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout"], RATE_RULES),
-    "epsilon": [
-        *[(value, "positive and finite") for value in (0, 0.0, -1e-6, math.nan, math.inf)],
-        *[(value, "of type float") for value in ("1e-6", True, None)],
-    ],
-    **dict.fromkeys(["use_bias", "norm_first"], [(value, "of type bool") for value in (1, 0, "yes", None)]),
+    "num_layers": NEITHER_SIZES_NOR_NULL,
+    "num_heads": NEITHER_SIZES_NOR_NULL,
+    "d_ff": NEITHER_SIZES_NOR_NULL,
+    "vocab_size": NEITHER_SIZES_NOR_NULL,
+    "d_model": NEITHER_SIZES_NOR_NULL,
+    "key_dim": NOT_SIZES,
+    "value_dim": NOT_SIZES,
+    "max_length": NOT_SIZES,
+    "neighborhood": NOT_ODD_SIZES,
+    "dropout": NOT_RATES,
+    "attention_dropout": NOT_RATES,
+    "activation_dropout": NOT_RATES,
+    "epsilon": NOT_POSITIVE,
+    "use_bias": NOT_BOOL,
+    "norm_first": NOT_BOOL,
     "positions": [(value, "one of sinusoidal, learned") for value in ("sin", None, 0)],
 }
 
@@ -123,9 +136,7 @@ def test_every_public_layer_is_here():
     layers = {
         name
         for name, value in public.items()
-        if isinstance(value, type)
-        and issubclass(value, keras.layers.Layer)
-        and not issubclass(value, keras.Model)
+        if isinstance(value, type) and issubclass(value, keras.layers.Layer) and not issubclass(value, keras.Model)
     }
     assert layers == set(LAYERS)
 
@@ -233,7 +244,7 @@ def broken_arguments():
 
 
 def test_every_argument_that_has_a_rule_is_tried():
-    tried = {argument for argument in BROKEN}
+    tried = set(BROKEN)
     all_arguments = {argument for arguments, _ in LAYERS.values() for argument in arguments}
     assert all_arguments - tried == {"activation", "kernel_initializer", "embedding"}
     assert tried <= all_arguments

@@ -80,9 +80,7 @@ def test_reductions(label_smoothing):
         ("sum_over_batch_size", expected.sum() / NUM_TOKENS),
     ):
         loss = MaskedLabelSmoothedCrossentropy(label_smoothing, reduction=reduction)
-        np.testing.assert_allclose(
-            ops.convert_to_numpy(loss(LABELS, LOGITS)), value, rtol=1e-5, atol=1e-6
-        )
+        np.testing.assert_allclose(ops.convert_to_numpy(loss(LABELS, LOGITS)), value, rtol=1e-5, atol=1e-6)
 
 
 def test_sample_weights_multiply_sentences_or_tokens():
@@ -115,9 +113,7 @@ def test_the_gradient_equals_automatic_and_numerical_differentiation(label_smoot
         change = np.zeros(LOGITS.shape)
         change[index] = 1e-5
         above, below = LOGITS.astype("float64") + change, LOGITS.astype("float64") - change
-        difference = mean_loss(LABELS, above, label_smoothing) - mean_loss(
-            LABELS, below, label_smoothing
-        )
+        difference = mean_loss(LABELS, above, label_smoothing) - mean_loss(LABELS, below, label_smoothing)
         numerical[index] = difference / 2e-5
     np.testing.assert_allclose(by_hand, numerical, atol=1e-7)
 

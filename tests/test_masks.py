@@ -46,9 +46,7 @@ def test_ancestor_mask_by_hand():
     # position 1; the second is itself everywhere. Position 3 is not written yet.
     ancestors = np.array([[[1, 0, 0, 0], [1, 1, 1, 0]]])
     mask = ancestor_mask(ancestors, 2, beam_size=2)
-    assert ops.convert_to_numpy(mask).astype(int).tolist() == [
-        [[0, 1, 1, 0, 1, 0, 0, 0], [0, 1, 0, 1, 0, 1, 0, 0]]
-    ]
+    assert ops.convert_to_numpy(mask).astype(int).tolist() == [[[0, 1, 1, 0, 1, 0, 0, 0], [0, 1, 0, 1, 0, 1, 0, 0]]]
 
 
 def test_neighborhood_mask_by_hand():
@@ -58,9 +56,7 @@ def test_neighborhood_mask_by_hand():
         [[1, 1, 1, 0, 0], [0, 1, 1, 1, 0]]
     ]
     causal = neighborhood_mask(queries, keys, 3, use_causal_mask=True)
-    assert ops.convert_to_numpy(causal).astype(int).tolist() == [
-        [[1, 1, 0, 0, 0], [0, 1, 1, 0, 0]]
-    ]
+    assert ops.convert_to_numpy(causal).astype(int).tolist() == [[[1, 1, 0, 0, 0], [0, 1, 1, 0, 0]]]
 
 
 def test_ancestor_mask_ends_where_the_neighborhood_does():

@@ -134,9 +134,7 @@ def test_an_attention_mask_may_differ_between_heads(with_key):
                 mask & (VALUE_MASK & KEY_MASK)[:, None, None, :] & causal,
             ),
         ):
-            output, weights = layer(
-                QUERY, VALUE, key, attention_mask=mask, return_attention_scores=True, **arguments
-            )
+            output, weights = layer(QUERY, VALUE, key, attention_mask=mask, return_attention_scores=True, **arguments)
             expected, expected_weights = reference.multi_head_attention(layer, QUERY, VALUE, key, combined)
             np.testing.assert_allclose(numpy(weights), expected_weights, atol=TOLERANCE)
             np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
@@ -208,9 +206,7 @@ def test_what_comes_later_changes_nothing():
         changed = QUERY.copy()
         changed[:, position + 1 :] += 100.0
         changed_output = numpy(layer(changed, changed, use_causal_mask=True))
-        np.testing.assert_array_equal(
-            changed_output[:, : position + 1], output[:, : position + 1]
-        )
+        np.testing.assert_array_equal(changed_output[:, : position + 1], output[:, : position + 1])
 
 
 TOKEN_IDS = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 0]])

@@ -47,9 +47,7 @@ def test_sinusoids_by_hand():
 
 def test_sinusoids_equal_numpy():
     # An angle of up to 1000 in float32 is off by up to 3e-5, and its powers of 10000 add as much.
-    np.testing.assert_allclose(
-        positions_alone(list(range(1000)), d_model=64), reference.sinusoids(1000, 64), atol=2e-4
-    )
+    np.testing.assert_allclose(positions_alone(list(range(1000)), d_model=64), reference.sinusoids(1000, 64), atol=2e-4)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras_transformer.training import projected_crossentropy as module
+from keras_transformer.training.projected_crossentropy import projected_crossentropy
 
 from keras_transformer import TransformerConfig, build_transformer
 from keras_transformer.losses import token_crossentropy
-from keras_transformer.training import projected_crossentropy as module
-from keras_transformer.training.projected_crossentropy import projected_crossentropy
 
 
 def inputs(passes, num_tokens=53, d_model=6, vocab_size=11, scale=1.0):
@@ -21,9 +21,7 @@ def with_logits(hidden, kernel, labels, label_smoothing, consistency):
     """The same by the public loss, and R-Drop's formula as its paper writes it."""
     logits = tf.matmul(hidden, kernel)
     passes = hidden.shape[0]
-    total = sum(
-        tf.reduce_sum(token_crossentropy(labels, logits[i], label_smoothing)) for i in range(passes)
-    )
+    total = sum(tf.reduce_sum(token_crossentropy(labels, logits[i], label_smoothing)) for i in range(passes))
     if passes == 2:
         log_p, log_q = tf.unstack(tf.nn.log_softmax(logits))
         p, q = tf.exp(log_p), tf.exp(log_q)
@@ -35,9 +33,7 @@ def with_logits(hidden, kernel, labels, label_smoothing, consistency):
 @pytest.mark.parametrize("rows_at_once", [1, 10, 53, 1000])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("passes, consistency", [(1, 0.0), (2, 0.0), (2, 5.0)])
-def test_loss_and_gradients_are_those_of_the_logits(
-    passes, consistency, label_smoothing, rows_at_once, monkeypatch
-):
+def test_loss_and_gradients_are_those_of_the_logits(passes, consistency, label_smoothing, rows_at_once, monkeypatch):
     hidden, kernel, labels = inputs(passes)
     monkeypatch.setattr(module, "_LOGITS", rows_at_once * passes * kernel.shape[1])
     results = []

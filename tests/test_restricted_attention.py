@@ -158,9 +158,7 @@ def test_gradients_are_those_of_full_attention_with_a_band_mask(use_causal_mask)
         before = keras.layers.Dense(D_MODEL)
         attention = MultiHeadAttention(3, 4, use_bias=True, neighborhood=neighborhood)
         hidden = before(inputs)
-        outputs = attention(
-            hidden, hidden, value_mask=mask, use_causal_mask=use_causal_mask, **arguments
-        )
+        outputs = attention(hidden, hidden, value_mask=mask, use_causal_mask=use_causal_mask, **arguments)
         model = reference.randomize(keras.Model([inputs, mask], outputs))
         initial = model.get_weights()
         model.compile(keras.optimizers.SGD(1.0), "mse")

@@ -5,14 +5,14 @@ import shutil
 
 import numpy as np
 import pytest
-
-from keras_transformer import Translator, build_transformer
 from keras_transformer.export.servable import export_servable
-from keras_transformer.model_dir import ModelDir
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.devices import mirrored_strategy
 from keras_transformer.training.recipe import load_recipe, recipe_names
 from keras_transformer.training.trainer import train
+
+from keras_transformer import Translator, build_transformer
+from keras_transformer.model_dir import ModelDir
 
 COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "smoothing", "positions", "steps", "millions")
 BASE = dict(zip(COLUMNS, (6, 512, 2048, 8, 64, 64, 0.1, 0.1, "sinusoidal", 100_000, 65)))

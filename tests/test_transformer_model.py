@@ -10,9 +10,7 @@ from keras import ops
 
 from keras_transformer import TiedProjection, Transformer, TransformerConfig, build_transformer
 
-SIZES = dict(
-    num_layers=2, d_model=8, d_ff=12, num_heads=2, key_dim=3, value_dim=5, max_length=12
-)
+SIZES = dict(num_layers=2, d_model=8, d_ff=12, num_heads=2, key_dim=3, value_dim=5, max_length=12)
 SOURCE = np.array([[4, 7, 9, 2, 0], [3, 2, 0, 0, 0], [5, 6, 7, 8, 2]])
 TARGET = np.array([[1, 5, 3, 8, 0, 0], [1, 4, 6, 9, 3, 2], [1, 3, 0, 0, 0, 0]])
 
@@ -37,9 +35,7 @@ all_variants, two_variants = each(VARIANTS), each(VARIANTS[:2])
 
 def model_of(dtype=None, seed=0, **changes):
     source_vocab_size = 11 if changes.get("tie_embeddings", "all") == "all" else 10
-    config = TransformerConfig(
-        **{**SIZES, "source_vocab_size": source_vocab_size, "target_vocab_size": 11, **changes}
-    )
+    config = TransformerConfig(**{**SIZES, "source_vocab_size": source_vocab_size, "target_vocab_size": 11, **changes})
     return reference.randomize(build_transformer(config, dtype=dtype), seed)
 
 
@@ -171,9 +167,7 @@ def test_the_base_model_has_the_papers_number_of_parameters():
     assert build_transformer(config).count_params() == 63_045_632
 
 
-@pytest.mark.parametrize(
-    ("tie_embeddings", "tables"), [("all", 1), ("target", 2), ("none", 3)]
-)
+@pytest.mark.parametrize(("tie_embeddings", "tables"), [("all", 1), ("target", 2), ("none", 3)])
 def test_tied_tables_are_one_variable(tie_embeddings, tables):
     model = model_of(source_vocab_size=11, tie_embeddings=tie_embeddings)
     shapes = [tuple(sorted(variable.shape)) for variable in model.trainable_variables]
@@ -207,9 +201,7 @@ def test_a_saved_model_is_the_same_model(variant, tmp_path):
     assert type(loaded) is Transformer
     assert loaded.config == model.config
     assert loaded.get_config() == model.get_config()
-    np.testing.assert_array_equal(
-        logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
-    )
+    np.testing.assert_array_equal(logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET))
     assert len(loaded.variables) == len(model.variables)
 
 
@@ -218,9 +210,7 @@ def test_the_policy_is_saved_too(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.encoder.dtype_policy.name == "mixed_bfloat16"
-    np.testing.assert_array_equal(
-        logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
-    )
+    np.testing.assert_array_equal(logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET))
 
 
 def test_a_configuration_makes_the_model_again():
@@ -228,9 +218,7 @@ def test_a_configuration_makes_the_model_again():
     copy = Transformer.from_config(model.get_config())
     assert copy.config == model.config and copy.name == model.name
     copy.set_weights(model.get_weights())
-    np.testing.assert_array_equal(
-        logits_of(copy, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
-    )
+    np.testing.assert_array_equal(logits_of(copy, SOURCE, TARGET), logits_of(model, SOURCE, TARGET))
     as_dict = Transformer(dataclasses.asdict(model.config))
     assert as_dict.config == model.config
 
@@ -251,7 +239,9 @@ def test_the_model_is_functional():
 def test_an_activation_that_keras_does_not_have_is_refused():
     with pytest.raises(ValueError) as error:
         model_of(activation="rellu")
-    assert str(error.value) == "model.activation must be the name of a Keras activation; received model.activation='rellu'"
+    assert (
+        str(error.value) == "model.activation must be the name of a Keras activation; received model.activation='rellu'"
+    )
 
 
 def test_learned_positions_end_at_max_length():
