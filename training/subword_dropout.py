@@ -19,8 +19,10 @@ class SubwordDropout:
         seed: int. Seed of the random numbers.
 
     Example:
-        >>> SubwordDropout(tokenizer, rate=0.1, seed=1).tokenize(["A dog runs."])  # different ids at each call
-        <tf.RaggedTensor [[46, 292, 321, 275, 79, 321, 46]]>
+        >>> sampler = SubwordDropout(tokenizer, rate=0.5, seed=1)
+        >>> first, second = (sampler.tokenize(["A dog runs through the park."]).to_list() for _ in range(2))
+        >>> first != second
+        True
     """
 
     def __init__(self, tokenizer: SentencePieceTokenizer, rate: float, seed: int) -> None:

@@ -87,8 +87,10 @@ def beam_search(
         >>> found = beam_search(
         ...     step, (), [5], max_length=5, start_id=0, end_id=1, beam_size=2, length_penalty=0.0
         ... )
-        >>> found.token_ids[0, 0], found.scores[0, 0]
-        [1, 0, 0, 0, 0], -1.204  # log 0.3, where greedy search finds 0.6 * 0.4 = 0.24
+        >>> np.array(found.token_ids[0, 0]).tolist(), round(float(found.scores[0, 0]), 3)
+        ([1, 0, 0, 0, 0], -1.204)
+
+        That is log 0.3; greedy search finds 0.6 * 0.4 = 0.24.
     """
     limits = check_search_arguments(max_lengths, max_length, start_id, end_id)
     check("beam_size", beam_size, Size)

@@ -62,7 +62,8 @@ def greedy_search(
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.7, 0.1]]  # [previous][next]
         >>> def step(token_ids, parents, position, state):
         ...     return ops.take(ops.log(probabilities), token_ids, axis=0), state
-        >>> greedy_search(step, (), [5], max_length=5, start_id=0, end_id=1).token_ids[0, 0]
+        >>> found = greedy_search(step, (), [5], max_length=5, start_id=0, end_id=1)
+        >>> np.array(found.token_ids[0, 0]).tolist()
         [2, 1, 0, 0, 0]
     """
     limits = check_search_arguments(max_lengths, max_length, start_id, end_id)

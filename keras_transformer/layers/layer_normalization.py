@@ -25,8 +25,8 @@ class LayerNormalization(keras.layers.LayerNormalization):
         (..., features).
 
     Example:
-        >>> LayerNormalization()(np.array([[1.0, 3.0]]))
-        array([[-1., 1.]], dtype=float32)
+        >>> np.array(LayerNormalization()(np.array([[1.0, 3.0]]))).round(3)
+        array([[-1.,  1.]], dtype=float32)
     """
 
     @checked
