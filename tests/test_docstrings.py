@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from conftest import sentence_pairs
 from keras import ops
+from keras_transformer.training.vocabulary import train_tokenizer
 
 import keras_transformer
 from keras_transformer.tokenizers import SentencePieceTokenizer
-from keras_transformer.training.vocabulary import train_tokenizer
 
 # What it translates depends on the model.
 EXCLUDED = "keras_transformer.translator"
@@ -21,16 +21,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def module_names():
-    for folder, package in (
-        ("keras_transformer", "keras_transformer"),
-        ("training", "keras_transformer.training"),
-        ("export", "keras_transformer.export"),
-    ):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            parts = path.relative_to(ROOT / folder).with_suffix("").parts
-            if path.stem not in ("__main__", "__init__") and ">>>" in path.read_text(encoding="utf-8"):
-                if (name := ".".join((package, *parts))) != EXCLUDED:
-                    yield name
+    folders = {
+        "keras_transformer": "keras_transformer",
+        "training": "keras_transformer.training",
+        "export": "keras_transformer.export",
+    }
+    names = [
+        ".".join((package, *path.relative_to(ROOT / folder).with_suffix("").parts))
+        for folder, package in folders.items()
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.stem not in ("__main__", "__init__") and ">>>" in path.read_text(encoding="utf-8")
+    ]
+    return [name for name in names if name != EXCLUDED]
 
 
 class Checker(doctest.OutputChecker):
