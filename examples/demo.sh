@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 echo "This generates 30,000 English sentences with their German translations, trains a small Transformer on them,
 evaluates it on 1,000 new sentences, exports it as a SavedModel, and translates with both.
-It takes about 2 minutes on 2 fast CPU cores, and 5 on slow ones. Everything goes to $to."
+It takes 2 to 5 minutes on 2 CPU cores. All files are written to $to."
 
 run() {
     printf '\n$ %s\n' "$*"
