@@ -5,16 +5,14 @@ steps where they were written; each hypothesis carries a list of its ancestors a
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from keras import ops
 
+from ..layers import Decoder, PositionalEmbedding
 from ..layers.key_value_cache import Cache, KeyValues
 from ..masks import ancestor_mask
 from ..shapes import reshape_inferring
-
-if TYPE_CHECKING:
-    from .transformer import Transformer
 
 # (token_ids, parents, position, state) -> (logits, state), see `keras_transformer.decoding`
 Step = Callable[[Any, Any, Any, "DecoderState"], tuple[Any, "DecoderState"]]
@@ -37,35 +35,52 @@ class DecoderState(NamedTuple):
     source_mask: Any
 
 
-def start_decoding(model: "Transformer", source: Any, beam_size: int, max_length: Any) -> tuple[Step, DecoderState]:
-    """Implements `Transformer.start_decoding`."""
-    encoded, source_mask = model.encode(source)
-    batch_size = ops.shape(source)[0]
+def start_decoding(
+    decoder: Decoder,
+    embedding: PositionalEmbedding,
+    kernel: Any,
+    encoded: Any,
+    source_mask: Any,
+    beam_size: int,
+    max_length: Any,
+) -> tuple[Step, DecoderState]:
+    """Prepares to decode from an encoded source, see `Transformer.start_decoding`.
+
+    Args:
+        decoder: Decoder.
+        embedding: PositionalEmbedding of the target.
+        kernel: (d_model, vocab_size), of the output projection.
+        encoded: (batch, source length, d_model), the encoder's output.
+        source_mask: bool (batch, source length).
+        beam_size: int.
+        max_length: int, int scalar or None.
+    """
+    batch_size = ops.shape(encoded)[0]
     # Without a length, 0: as unknown as the batch size, so that a loop may change it.
     length = 0 * batch_size if max_length is None else max_length
     state = DecoderState(
         ancestors=ops.zeros((batch_size, beam_size, length), dtype="int32"),
-        caches=model.decoder.init_cache(batch_size, None if max_length is None else max_length * beam_size),
-        source_key_values=model.decoder.project_source(encoded),
+        caches=decoder.init_cache(batch_size, None if max_length is None else max_length * beam_size),
+        source_key_values=decoder.project_source(encoded),
         source_mask=source_mask,
     )
     add_position = _set_newest if max_length is not None else _append_newest
-    # Transposed once here if it is tied: for a product of few rows that takes longer than the product.
-    kernel = ops.cast(ops.convert_to_tensor(model.output_projection.kernel), model.decoder.compute_dtype)
+    # Cast, and transposed if it is tied, once for all steps: for few rows that takes longer than their product.
+    kernel = ops.cast(ops.convert_to_tensor(kernel), decoder.compute_dtype)
 
     def step(token_ids: Any, parents: Any, position: Any, state: DecoderState) -> tuple[Any, DecoderState]:
         ancestors = add_position(_of_parents(state.ancestors, parents), position)
-        decoded, caches = model.decoder.step(
-            model.target_embedding(token_ids, position_ids=ops.reshape(position, (1, 1))),
+        decoded, caches = decoder.step(
+            embedding(token_ids, position_ids=ops.reshape(position, (1, 1))),
             state.caches,
             position * beam_size,
-            ancestor_mask(ancestors, position, beam_size, model.config.neighborhood),
+            ancestor_mask(ancestors, position, beam_size, decoder.neighborhood),
             state.source_key_values,
             state.source_mask,
         )
-        rows = ops.reshape(decoded, (-1, model.config.d_model))
-        logits = ops.cast(ops.matmul(rows, kernel), "float32")  # (batch * beam_size, target_vocab_size)
-        logits = reshape_inferring(logits, (*ops.shape(token_ids), model.config.target_vocab_size))
+        rows = ops.reshape(decoded, (-1, embedding.d_model))
+        logits = ops.cast(ops.matmul(rows, kernel), "float32")  # (batch * beam_size, vocab_size)
+        logits = reshape_inferring(logits, (*ops.shape(token_ids), kernel.shape[1]))
         return logits, state._replace(ancestors=ancestors, caches=caches)
 
     return step, state

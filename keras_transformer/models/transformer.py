@@ -107,7 +107,9 @@ class Transformer(keras.Model):
         Returns:
             The step function, and the state for its first call.
         """
-        return start_decoding(self, source, beam_size, max_length)
+        encoded, source_mask = self.encode(source)
+        kernel = self.output_projection.kernel
+        return start_decoding(self.decoder, self.target_embedding, kernel, encoded, source_mask, beam_size, max_length)
 
     def get_config(self) -> dict[str, Any]:
         return {
