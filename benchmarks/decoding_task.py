@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from benchmarks.processes import Report
 
 if TYPE_CHECKING:
-    from keras_transformer.config import Precision
     from keras_transformer.training.corpus import SentencePairs
+
+    from keras_transformer.config import Precision
     from keras_transformer.translator import Translator
 
 BEAM_SIZE = 4
@@ -204,9 +205,10 @@ def prepare(
     Raises:
         ConfigError: `model_dir` is not the directory of a trained model.
     """
-    from benchmarks.training_task import write_token_ids
     from keras_transformer.export.ctranslate2 import export_ctranslate2
     from keras_transformer.training.corpus import SentencePairs
+
+    from benchmarks.training_task import write_token_ids
 
     task = DecodingTask(path)
     translator = _export_saved_models(task, model_dir, precisions)
@@ -240,8 +242,9 @@ def _export_saved_models(
     task: DecodingTask, model_dir: str | os.PathLike[str], precisions: Sequence["Precision"]
 ) -> "Translator":
     """Returns the translator in the first precision, with a beam."""
-    from keras_transformer.config import DecodingConfig
     from keras_transformer.export.servable import export_servable
+
+    from keras_transformer.config import DecodingConfig
     from keras_transformer.model_dir import ModelDir
     from keras_transformer.translator import Translator
 

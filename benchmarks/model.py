@@ -4,12 +4,13 @@ import itertools
 import os
 from typing import Any
 
+from keras_transformer.training.corpus import SentencePairs
+from keras_transformer.training.vocabulary import train_tokenizer
+
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import Tokenizer
-from keras_transformer.training.corpus import SentencePairs
-from keras_transformer.training.vocabulary import train_tokenizer
 
 SIZES: dict[str, Any] = dict(num_layers=3, d_model=256, d_ff=1024, num_heads=4, dropout=0.1)
 VOCAB_SIZE = 8000

@@ -7,8 +7,9 @@ import os
 import pathlib
 from typing import Literal
 
-from examples.corpus import generate
 from keras_transformer.training.corpus import SentencePairs, read_pairs
+
+from examples.corpus import generate
 
 Split = Literal["train", "valid", "test"]
 

@@ -16,10 +16,11 @@ import numpy as np
 from benchmarks.processes import Report
 
 if TYPE_CHECKING:
-    from keras_transformer.config import Config
-    from keras_transformer.tokenizers import Tokenizer
     from keras_transformer.training.batch_plan import BatchPlan
     from keras_transformer.training.corpus import SentencePairs
+
+    from keras_transformer.config import Config
+    from keras_transformer.tokenizers import Tokenizer
 
 # Source, target and labels: int32 (rows, length), 0 where there is no token.
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -120,10 +121,11 @@ def prepare(
     Raises:
         ConfigError: The text is too small for the vocabulary.
     """
-    from benchmarks.model import learn_tokenizer
-    from benchmarks.text import write_pairs
     from keras_transformer.training.batch_plan import plan_batches
     from keras_transformer.training.encoded_pairs import encode
+
+    from benchmarks.model import learn_tokenizer
+    from benchmarks.text import write_pairs
 
     task = TrainingTask(path)
     task.path.mkdir(parents=True, exist_ok=True)
@@ -158,7 +160,6 @@ def prepare(
 
 def _write_recipe(path: pathlib.Path, vocab_size: int, sizes: Mapping[str, Any], tokens_per_batch: int) -> "Config":
     import yaml
-
     from keras_transformer.training.recipe import load_recipe
 
     sections = {

@@ -1,6 +1,6 @@
 """Translates standard input with an exported SavedModel; needs tensorflow and tensorflow-text alone.
 
-    python examples/translate_saved_model.py servable/en-de/1 < in.txt > out.txt
+python examples/translate_saved_model.py servable/en-de/1 < in.txt > out.txt
 """
 
 import sys

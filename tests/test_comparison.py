@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs as invented_pairs
+from keras_transformer.training.corpus import SentencePairs
+from keras_transformer.training.recipe import load_recipe
 
 from benchmarks import text, training
 from benchmarks.comparison import Comparison, best_of, measure, print_table, publish, select
@@ -19,8 +21,6 @@ from benchmarks.training_task import prepare
 from keras_transformer.config import TransformerConfig
 from keras_transformer.models import build_transformer
 from keras_transformer.rules import ConfigError
-from keras_transformer.training.corpus import SentencePairs
-from keras_transformer.training.recipe import load_recipe
 
 SIZES = dict(num_layers=2, d_model=16, d_ff=24, num_heads=2, dropout=0.1)
 
@@ -77,8 +77,8 @@ def test_contenders_take_turns_and_one_that_fails_is_not_run_again():
 
 def test_best_of_two_precisions_is_the_higher_median_of_each_contender():
     names = "fast", "slow", "absent"
-    float32 = Comparison("float32", "tokens/s", {name: None for name in names}, "fast")
-    bfloat16 = Comparison("bfloat16", "tokens/s", {name: None for name in names}, "fast")
+    float32 = Comparison("float32", "tokens/s", dict.fromkeys(names), "fast")
+    bfloat16 = Comparison("bfloat16", "tokens/s", dict.fromkeys(names), "fast")
     float32.reports = {"fast": [{"value": 4}, {"value": 5}, {"value": 90}], "slow": [{"value": 3}]}
     bfloat16.reports = {"fast": [{"value": 6}], "slow": [{"value": 2}]}
     float32.failures = bfloat16.failures = {"absent": "not here"}

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 from conftest import sentence_pairs as invented_pairs
+from keras_transformer.training.corpus import SentencePairs
 
 from benchmarks import decoding
 from benchmarks.comparison import Comparison
@@ -16,7 +17,6 @@ from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, prepare
 from benchmarks.processes import contender
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import beam_search
-from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.translator import Translator
 
 

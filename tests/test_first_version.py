@@ -1,8 +1,8 @@
 """Model directories that version 0.1 wrote still load, translate, resume and average.
 
-tests/data/version-0.1 has two, of very small models with few updates: `tied` is the paper's kind of model, `untied` has
-no shared weights, learned positions, pre-norm layers, a neighborhood and WordPiece. Beside them is what version 0.1 made
-of four sentences.
+tests/data/version-0.1 has two, of very small models with few updates: `tied` is the paper's kind of model; `untied` has
+no shared weights, learned positions, pre-norm layers, a neighborhood and WordPiece. Beside them is what version 0.1
+made of four sentences.
 """
 
 import json
