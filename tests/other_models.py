@@ -47,6 +47,15 @@ def language_model():
     return keras.Model(token_ids, logits), SUMS, loss
 
 
+def tied_language_model():
+    """Functional: the same, with our positions, and logits from the table of the embedding."""
+    token_ids = keras.Input((None,), dtype="int32")
+    embedding = keras_transformer.PositionalEmbedding(VOCAB_SIZE, WIDTH)
+    hidden = keras_transformer.Decoder(num_layers=1, num_heads=2, d_ff=32, dropout=0.0)(embedding(token_ids))
+    logits = keras_transformer.TiedProjection(embedding)(hidden)
+    return keras.Model(token_ids, logits), SUMS, keras_transformer.MaskedLabelSmoothedCrossentropy()
+
+
 def subclassed_language_model():
     """Subclassed, with our positions and our loss."""
 
@@ -81,6 +90,7 @@ def translator():
 MODELS = {
     "classifier": classifier,
     "language_model": language_model,
+    "tied_language_model": tied_language_model,
     "translator": translator,
     "subclassed_language_model": subclassed_language_model,
 }

@@ -1,4 +1,4 @@
-"""The layers' own tests once more: on JAX, in a process that cannot import TensorFlow."""
+"""The tests of layers, model and search once more: on JAX, in a process that cannot import TensorFlow."""
 
 import os
 import pathlib
@@ -7,18 +7,22 @@ import sys
 
 TESTS = pathlib.Path(__file__).parent
 # One process each, at once.
-LAYER_TESTS = (
+TESTS_OF_ALL_BACKENDS = (
     (
         "test_masks.py",
         "test_multi_head_attention.py",
         "test_restricted_attention.py",
         "test_positional_embedding.py",
+        "test_tied_projection.py",
     ),
     (
         "test_encoder_decoder_layers.py",
         "test_layer_normalization.py",
         "test_loss_metrics_schedule.py",
         "test_transformer_model.py::test_a_state_may_grow_with_each_step",
+        "test_decoding.py::test_top_k_is_that_of_a_stable_sort",
+        "test_decoding.py::test_a_compiled_search_equals_a_plain_one",
+        "test_decoding.py::test_greedy_search_needs_nothing_of_a_model_but_the_protocol",
     ),
 )
 WITHOUT_TENSORFLOW = """
@@ -29,7 +33,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-def test_layers_loss_metrics_and_schedule_pass_their_tests_on_jax_without_tensorflow():
+def test_they_pass_on_jax_without_tensorflow():
     options = ["--noconftest", "-p", "no:cacheprovider", "-v"]
     processes = [
         subprocess.Popen(
@@ -44,7 +48,7 @@ def test_layers_loss_metrics_and_schedule_pass_their_tests_on_jax_without_tensor
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for files in LAYER_TESTS
+        for files in TESTS_OF_ALL_BACKENDS
     ]
     outputs = [process.communicate()[0] for process in processes]
     for process, output in zip(processes, outputs, strict=True):

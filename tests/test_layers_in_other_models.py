@@ -11,7 +11,7 @@ import pytest
 
 BACKENDS = ("tensorflow", "jax")
 POLICIES = ("float32", "mixed_bfloat16")
-MODELS = ("classifier", "language_model", "translator", "subclassed_language_model")
+MODELS = ("classifier", "language_model", "tied_language_model", "translator", "subclassed_language_model")
 SCRIPT = pathlib.Path(__file__).with_name("other_models.py")
 
 
