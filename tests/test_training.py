@@ -346,7 +346,7 @@ def test_training_stops_after_patience_validations_without_a_new_best(tmp_path, 
 
 
 def test_the_peak_learning_rate_is_reached_when_the_warmup_ends():
-    changes = ["training.peak_learning_rate=0.004", "training.warmup_steps=20"]
+    changes = ["training.peak_learning_rate=0.004", "training.warmup_steps=20", "training.decay=inverse_sqrt"]
     schedule = learning_rate(128, load_recipe("demo", changes).training)
     rates = [float(schedule(step)) for step in range(100)]
     assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 19
