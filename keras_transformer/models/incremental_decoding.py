@@ -69,7 +69,7 @@ def start_decoding(
     kernel = ops.cast(ops.convert_to_tensor(kernel), decoder.compute_dtype)
 
     def step(token_ids: Any, parents: Any, position: Any, state: DecoderState) -> tuple[Any, DecoderState]:
-        ancestors = add_position(_of_parents(state.ancestors, parents), position)
+        ancestors = add_position(_of_parents(state.ancestors, parents), parents, position)
         decoded, caches = decoder.step(
             embedding(token_ids, position_ids=ops.reshape(position, (1, 1))),
             state.caches,
@@ -93,14 +93,13 @@ def _of_parents(ancestors: Any, parents: Any) -> Any:
     return ops.take(ops.reshape(ancestors, (batch_size * beam_size, length)), rows, axis=0)
 
 
-def _set_newest(ancestors: Any, position: Any) -> Any:
+def _set_newest(ancestors: Any, parents: Any, position: Any) -> Any:
     """At the newest position every hypothesis is its own ancestor."""
-    _, beam_size, length = ops.shape(ancestors)
-    itself = ops.arange(beam_size, dtype="int32")[None, :, None]
-    return ops.where(ops.equal(ops.arange(length, dtype="int32"), position), itself, ancestors)
+    is_newest = ops.equal(ops.arange(ops.shape(ancestors)[2], dtype="int32"), position)
+    itself = ops.arange(parents.shape[1], dtype="int32")[None, :, None]
+    return ops.where(is_newest, itself, ancestors)
 
 
-def _append_newest(ancestors: Any, position: Any) -> Any:
-    batch_size, beam_size, _ = ops.shape(ancestors)
-    itself = ops.broadcast_to(ops.arange(beam_size, dtype="int32")[None, :, None], (batch_size, beam_size, 1))
-    return ops.concatenate([ancestors, itself], axis=2)
+def _append_newest(ancestors: Any, parents: Any, position: Any) -> Any:
+    itself = ops.arange(parents.shape[1], dtype="int32") + ops.zeros_like(parents)  # (batch, beam_size)
+    return ops.concatenate([ancestors, ops.expand_dims(itself, 2)], axis=2)
