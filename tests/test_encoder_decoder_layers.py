@@ -295,15 +295,14 @@ def test_steps_equal_one_call(norm_first, with_source, stack, growing):
         assert_close(output, whole[:, position : position + 1])
 
 
-@both_norms
-def test_several_positions_may_be_one_step(norm_first):
-    layer = built(Decoder(2, **SIZES, norm_first=norm_first), TARGET_ROWS.shape)
+def test_several_positions_may_be_one_step():
+    layer = built(DecoderLayer(**SIZES), TARGET_ROWS.shape)
     whole = numpy(layer(TARGET_ROWS))
     for max_length in (TARGET + 1, None):
-        caches = layer.init_cache(BATCH, max_length)
+        cache = layer.init_cache(BATCH, max_length)
         for start, end in ((0, 2), (2, TARGET)):
             mask = np.tril(np.ones((TARGET, max_length or end), bool))[None, start:end]
-            output, caches = layer.step(ops.convert_to_tensor(TARGET_ROWS[:, start:end]), caches, start, mask)
+            output, cache = layer.step(ops.convert_to_tensor(TARGET_ROWS[:, start:end]), cache, start, mask)
             assert_close(output, whole[:, start:end])
 
 
