@@ -3,7 +3,9 @@
 Importing this package imports neither Keras nor TensorFlow: each public name is loaded when it is first used.
 """
 
+import functools
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import wrapt
@@ -67,5 +69,5 @@ def _register(keras: Any) -> None:
     """Lets Keras load files with our classes without custom objects, whichever of the two is imported first."""
     for name, module in _MODULES.items():
         if module in ("layers", "losses", "metrics", "models", "schedules"):
-            custom_object = wrapt.lazy_import(f"{__name__}.{module}", name)
+            custom_object = wrapt.LazyObjectProxy(functools.partial(__getattr__, name), interface=Callable)
             keras.saving.get_custom_objects().setdefault(f"{__name__}>{name}", custom_object)
