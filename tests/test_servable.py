@@ -274,7 +274,7 @@ def test_every_warm_up_request_is_answered(translator, saved_model, other_transl
 
 def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(translator, other_translator):
     sizes = [len(texts) for texts in REQUESTS]
-    assert min(sizes) == 1 and max(sizes) >= 2 * translator_module._TEXTS_WORTH_A_SEARCH
+    assert min(sizes) == 1 and max(sizes) >= 2 * translator_module._MIN_TEXTS_PER_BATCH
     for each in (translator, other_translator):
         lengths = [each.num_tokens(texts).max() for texts in REQUESTS]
         assert min(lengths) == 1 and max(lengths) > 50

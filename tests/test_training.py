@@ -132,7 +132,10 @@ def test_intervals_worked_out_by_hand():
 
 
 def test_a_killed_run_is_resumed_from_its_last_checkpoint(files, tmp_path):
-    overrides = ("training.steps=60", "training.validate_every=20", "training.average_last=2")
+    overrides = (
+        *("training.steps=60", "training.validate_every=20"),
+        *("training.keep_checkpoints=2", "training.average_last=2"),
+    )
     arguments = command(files, tmp_path / "model", *overrides)
     model_dir = ModelDir(tmp_path / "model")
     running = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
