@@ -22,6 +22,8 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.models import build_transformer
 from keras_transformer.rules import ConfigError
 
+# Tests replace `sys.executable`.
+PYTHON = sys.executable
 SIZES = dict(num_layers=2, d_model=16, d_ff=24, num_heads=2, dropout=0.1)
 
 
@@ -208,28 +210,46 @@ def test_matrix_products_of_a_small_model_equal_a_count_by_hand():
     assert matrix_products.split_evenly(7, 2) == [3, 4]
 
 
-def test_an_epoch_is_timed_from_its_announcement_to_its_last_step():
-    output = [
-        (1.0, "learning a vocabulary\r\nEpoch 1/2\r\n"),
-        (2.0, "\r\x1b[1m 1/12\x1b[0m \x1b[32m━\x1b[0m"),
-        (3.0, "\r\x1b[1m12/12\x1b[0m done\r\n"),
-        (3.5, "\r\x1b[1m12/12\x1b[0m done - val_loss: 1\r\nEpoch 2/2\r\n"),
-        (5.0, "\r\x1b[1m11/12\x1b[0m"),
-        (7.0, "\r\x1b[1m12/"),
-        (7.25, "12\x1b[0m done"),
-        (9.0, "\r\x1b[1m12/12\x1b[0m done - val_loss: 1"),
-    ]
-    assert train_command.epoch_seconds(output, 2, 12) == 3.75
-    assert train_command.epoch_seconds(output, 1, 12) == 2
-    assert train_command.epoch_seconds(output[:5], 2, 12) is None
+LOG = """\
+320 tokens, 7,123 parameters, 12 steps
+step 170: loss 5.001, validation loss 4.951, perplexity 141.33, accuracy 21.1%, 930 target tokens/s
+step 1,340: loss 3.214, validation loss 2.951, BLEU 3.1, perplexity 12.30, 45,230.5 target tokens/s, 1.2 GB
+"""
 
 
-def test_output_and_error_of_a_command_in_a_terminal_are_read():
-    code = "import sys; print(sys.stderr.isatty(), file=sys.stderr)"
-    output = train_command.run_in_terminal([sys.executable, "-c", code])
-    assert "".join(text for _, text in output).strip() == "True"
-    with pytest.raises(SystemExit, match="no such thing"):
-        list(train_command.run_in_terminal([sys.executable, "-c", "import sys; sys.exit('no such thing')"]))
+def test_speed_of_the_command_is_that_of_the_step():
+    assert train_command.reported_speed(LOG, 170) == 930
+    assert train_command.reported_speed(LOG, 1340) == 45230.5
+    assert train_command.reported_speed(LOG.replace("1,340", "1340"), 1340) == 45230.5
+    assert train_command.reported_speed(LOG, 340) is None
+    assert train_command.reported_speed("step 340: loss 3.214\n12 target tokens/s", 340) is None
+
+
+def run_train_command(task, tmp_path, monkeypatch, code):
+    """Runs the contender with a Python interpreter that runs the code whatever its arguments are."""
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f"#!{PYTHON}\nimport sys\n{code}\n")
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", ["train_command", str(task.path)])
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    train_command.main()
+
+
+def test_train_command_reports_the_speed_of_the_second_epoch(task, tmp_path, monkeypatch, capsys):
+    steps = task.facts["steps"]
+    arguments = f"assert sys.argv[-4:] == ['--set', 'training.steps={2 * steps}', '--set', "
+    arguments += f"'training.validate_every={steps}'], sys.argv"
+    lines = ["7,123 parameters, 12 steps", f"step {steps}: 50 target tokens/s", f"step {2 * steps}: 80 target tokens/s"]
+    run_train_command(task, tmp_path, monkeypatch, f"{arguments}\nsys.stderr.write({chr(10).join(lines)!r})")
+    report = json.loads(capsys.readouterr().out)
+    assert report["value"] == pytest.approx(80)
+    assert report["seconds"] == task.facts["target_tokens"] / 80
+    assert report["log"] == lines[:1] and "keras" in report["versions"]
+    message = f"did not report its target tokens/s at step {2 * steps}, "
+    with pytest.raises(SystemExit, match=message):
+        run_train_command(task, tmp_path, monkeypatch, f"sys.stderr.write({lines[1]!r})")
+    with pytest.raises(SystemExit, match="^no such thing$"):
+        run_train_command(task, tmp_path, monkeypatch, "print('step', file=sys.stderr); sys.exit('no such thing')")
 
 
 def test_peak_memory_is_that_of_the_command():
