@@ -8,13 +8,12 @@ import argparse
 import dataclasses
 import json
 import os
-import pathlib
-import platform
 import statistics
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from benchmarks.machine import add_machine_options, machine, restrict, restrictions
 from benchmarks.processes import Contender, Report, RunFailed
 from keras_transformer.files import replacing
 from keras_transformer.rules import ConfigError
@@ -143,7 +142,7 @@ def format_number(value: float) -> str:
 def print_table(comparison: Comparison) -> None:
     """Prints a comparison: a line for each contender."""
     runs = max(map(len, comparison.reports.values()), default=0)
-    print(f"\n{comparison.title}: {comparison.unit}, median of {runs}\n")
+    print(f"\n{comparison.title}: {comparison.unit}, median of {runs}, {restrictions()}\n")
     width = max(map(len, comparison.contenders))
     line = f"{{:{width}}} {{:>9}} {{:>9}} {{:>9}} {{:>7}}  {{}}"
     print(line.format("", "median", "least", "most", "ratio" if comparison.reference else "", "versions").rstrip())
@@ -199,19 +198,8 @@ def publish(path: str | os.PathLike[str], comparisons: Sequence[Comparison], **s
         temporary.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def machine() -> dict[str, Any]:
-    """Describes the machine: its processor, the cores available to this process, its system and its Python."""
-    models = [line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
-    return {
-        "processor": models[0].partition(":")[2].strip() if models else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
-
-
 def make_parser(module: str, documentation: str | None, repeats: int = 3) -> argparse.ArgumentParser:
-    """Makes a parser with the options that every comparison has: `--json` and `--repeats`.
+    """Makes a parser with the options that every comparison has: `--json`, `--repeats`, `--isa` and `--cores`.
 
     Args:
         module: str. Name of the module that is run.
@@ -224,7 +212,22 @@ def make_parser(module: str, documentation: str | None, repeats: int = 3) -> arg
     parser.add_argument(
         "--repeats", type=int, default=repeats, metavar="N", help="number of runs, whose median is shown (%(default)s)"
     )
+    add_machine_options(parser)
     return parser
+
+
+def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parses the command line, and applies `--isa` and `--cores` to this process and all that it starts.
+
+    Args:
+        parser: the parser that `make_parser` has made.
+    """
+    options = parser.parse_args()
+    try:
+        restrict(options.isa, options.cores)
+    except ConfigError as error:
+        parser.error(str(error))
+    return options
 
 
 def add_contender_options(parser: argparse.ArgumentParser) -> None:

@@ -4,8 +4,9 @@
         --json decoding.json
 
 The test text, the longest sentence first, is sent in requests of 32 sentences, after a warm-up that sends all of them
-once. Each request is sent when the previous one has been answered; with "at once", as many requests as there are cores
-are in flight at the same time. The last table sends every 5th sentence as a request of its own.
+once. Each request is sent when the previous one has been answered, and may use all cores; with "at once", as many
+requests as there are cores are in flight at the same time and share the cores. The last table sends every 5th sentence
+as a request of its own. With `--isa avx2`, bfloat16 is left out.
 
     SavedModel             what `keras-transformer export` writes (contenders/saved_model.py)
     CTranslate2            the same weights and search settings (contenders/ctranslate2.py)
@@ -25,9 +26,18 @@ from typing import Any
 
 import ctranslate2
 
-from benchmarks.comparison import Comparison, add_contender_options, make_parser, measure, publish, select
+from benchmarks.comparison import (
+    Comparison,
+    add_contender_options,
+    make_parser,
+    measure,
+    parse_options,
+    publish,
+    select,
+)
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, prepare
-from benchmarks.processes import Contender, Report, contender, opennmt_contender
+from benchmarks.machine import NO_BFLOAT16, is_limited_to_avx2
+from benchmarks.processes import Contender, Report, contender, opennmt_contender, skipped
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
 from keras_transformer.config import Precision
 
@@ -36,7 +46,11 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 # CTranslate2's types that may be its fastest.
 COMPUTE_TYPES = ("float32", "int16", "int8", "bfloat16")
 SAVED_MODEL, CTRANSLATE2 = "SavedModel", "CTranslate2"
-CORES = len(os.sched_getaffinity(0))
+
+
+def usable_precisions() -> tuple[Precision, ...]:
+    """Returns the precisions that a SavedModel can be run in; the last is the fastest."""
+    return ("float32",) if is_limited_to_avx2() else PRECISIONS
 
 
 def comparisons(task_path: str, model_dir: str, opennmt: str | None) -> list[Comparison]:
@@ -55,13 +69,16 @@ def comparisons(task_path: str, model_dir: str, opennmt: str | None) -> list[Com
         "no KV cache, greedy": _without_cache(task_path, model_dir, beam_size=1),
         f"no KV cache, beam {BEAM_SIZE}": _without_cache(task_path, model_dir, beam_size=BEAM_SIZE),
     }
-    precisions: dict[str, Contender] = {}
-    for precision in PRECISIONS:
-        precisions |= _engine(f"{SAVED_MODEL}, {precision}", "saved_model", task_path, "--precision", precision)
+    best: dict[str, Contender] = {}
+    for precision in usable_precisions():
+        best |= _engine(f"{SAVED_MODEL}, {precision}", "saved_model", task_path, "--precision", precision)
+    compute_types = ctranslate2.get_supported_compute_types("cpu")
+    if is_limited_to_avx2():
+        best[f"{SAVED_MODEL}, bfloat16"] = skipped(NO_BFLOAT16)
+        compute_types.discard("bfloat16")
     for compute_type in COMPUTE_TYPES:
-        if compute_type in ctranslate2.get_supported_compute_types("cpu"):
-            name = f"{CTRANSLATE2}, {compute_type}"
-            precisions |= _engine(name, "ctranslate2", task_path, "--compute-type", compute_type)
+        if compute_type in compute_types:
+            best |= _engine(f"{CTRANSLATE2}, {compute_type}", "ctranslate2", task_path, "--compute-type", compute_type)
     greedy = {
         **_engine(SAVED_MODEL, "saved_model", task_path, "--beam-size", 1),
         **_engine(CTRANSLATE2, "ctranslate2", task_path, "--beam-size", 1),
@@ -69,13 +86,13 @@ def comparisons(task_path: str, model_dir: str, opennmt: str | None) -> list[Com
     single = {
         f"{name}, {threads} threads" if threads > 1 else name: _latency(module, task_path, threads)
         for name, module in ((SAVED_MODEL, "saved_model"), (CTRANSLATE2, "ctranslate2"))
-        for threads in sorted({1, CORES})
+        for threads in sorted({1, _num_cores()})
     }
     search = f"beam {BEAM_SIZE}, batch {REQUEST_SIZE}"
-    fastest = f"{SAVED_MODEL}, {PRECISIONS[-1]}"
+    fastest = f"{SAVED_MODEL}, {usable_precisions()[-1]}"
     return [
         Comparison(f"decoding, float32, {search}", "sentences/s", float32, SAVED_MODEL),
-        Comparison(f"decoding, best precision, {search}", "sentences/s", precisions, fastest),
+        Comparison(f"decoding, best precision, {search}", "sentences/s", best, fastest),
         Comparison(f"decoding, float32, greedy, batch {REQUEST_SIZE}", "sentences/s", greedy, SAVED_MODEL),
         Comparison(
             f"decoding, float32, beam {BEAM_SIZE}, batch 1", "ms per sentence, lower is better", single, SAVED_MODEL
@@ -86,9 +103,14 @@ def comparisons(task_path: str, model_dir: str, opennmt: str | None) -> list[Com
 def _engine(name: str, module: str, *arguments: object) -> dict[str, Contender]:
     """An engine that answers one request at a time, or several."""
     contenders = {name: contender(module, *arguments)}
-    if CORES > 1:
-        contenders[f"{name}, {CORES} at once"] = contender(module, *arguments, "--at-once", CORES)
+    cores = _num_cores()
+    if cores > 1:
+        contenders[f"{name}, {cores} at once"] = contender(module, *arguments, "--at-once", cores)
     return contenders
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _without_cache(task_path: str, model_dir: str, beam_size: int) -> Contender:
@@ -129,12 +151,12 @@ def main() -> None:
     add_data_option(parser)
     add_contender_options(parser)
     parser.add_argument("--sentences", type=int, metavar="N", help="translate the first N sentences only")
-    options = parser.parse_args()
+    options = parse_options(parser)
     with tempfile.TemporaryDirectory() as path:
         try:
             tables = select(comparisons(path, options.model_dir, options.opennmt), options.only)
             pairs = sentence_pairs(options.data, "test", options.sentences)
-            task = prepare(path, options.model_dir, pairs, PRECISIONS)
+            task = prepare(path, options.model_dir, pairs, usable_precisions())
         except ValueError as error:
             parser.error(str(error))
         measure(tables, options.repeats)

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.comparison import Comparison, make_parser, measure, publish
+from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.generated_lines import write_lines
 from benchmarks.model import SIZES, VOCAB_SIZE, vocab_size_for, write_random_model
 from benchmarks.processes import Contender, Report, run_for_report, versions
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument(
         "--lines", type=int, default=5_000_000, metavar="N", help="lines of the longest text (5,000,000)"
     )
-    options = parser.parse_args()
+    options = parse_options(parser)
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
         try:

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 
-from benchmarks.comparison import Comparison, make_parser, measure, publish
+from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.model import vocab_size_for, write_random_model
 from benchmarks.processes import Contender, Report, RunFailed, time_to_first_line, versions
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
@@ -48,7 +48,7 @@ def main() -> None:
     """Runs the benchmark from the command line."""
     parser = make_parser("benchmarks.startup", __doc__)
     add_data_option(parser)
-    options = parser.parse_args()
+    options = parse_options(parser)
     with tempfile.TemporaryDirectory() as model_dir:
         try:
             write_random_model(model_dir, sentence_pairs(options.data, "train"), vocab_size_for(options.data))

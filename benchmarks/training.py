@@ -4,7 +4,7 @@
 
 All contenders train a model of the same sizes on the same text for one epoch after a warm-up. The batches are those of
 `keras-transformer train`, unless a contender makes its own. The target tokens are those that the loss counts: subwords
-and end tokens.
+and end tokens. With `--isa avx2`, bfloat16 is left out.
 
     keras-transformer train     the command, with its input pipeline (contenders/train_command.py)
     stock Keras                 a model of Keras' own layers, with `compile` and `fit` (contenders/stock_keras.py)
@@ -28,9 +28,11 @@ from benchmarks.comparison import (
     best_of,
     make_parser,
     measure,
+    parse_options,
     publish,
     select,
 )
+from benchmarks.machine import NO_BFLOAT16, is_limited_to_avx2
 from benchmarks.model import SIZES, vocab_size_for
 from benchmarks.processes import Contender, contender, opennmt_contender, skipped
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
@@ -54,6 +56,8 @@ def contenders(task_path: str, precision: Precision, opennmt: str | None) -> dic
     """
 
     def run(module: str, *arguments: object) -> Contender:
+        if precision == "bfloat16" and is_limited_to_avx2():
+            return skipped(NO_BFLOAT16)
         return contender(module, task_path, "--precision", precision, *arguments)
 
     if precision == "float32":
@@ -78,7 +82,7 @@ def main() -> None:
     add_contender_options(parser)
     parser.add_argument("--pairs", type=int, metavar="N", help="train on the first N sentence pairs only")
     parser.add_argument("--precision", action="append", choices=PRECISIONS, help="measure only this precision")
-    options = parser.parse_args()
+    options = parse_options(parser)
     with tempfile.TemporaryDirectory() as path:
         comparisons = [
             Comparison(

@@ -2,6 +2,8 @@
 
 import collections
 import json
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -11,12 +13,21 @@ from conftest import sentence_pairs as invented_pairs
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.recipe import load_recipe
 
-from benchmarks import text, training
-from benchmarks.comparison import Comparison, best_of, measure, print_table, publish, select
+from benchmarks import machine, text, training
+from benchmarks.comparison import (
+    Comparison,
+    best_of,
+    make_parser,
+    measure,
+    parse_options,
+    print_table,
+    publish,
+    select,
+)
 from benchmarks.contenders import matrix_products, stock_keras, train_command
 from benchmarks.generated_lines import write_lines
 from benchmarks.model import learn_tokenizer, vocab_size_for
-from benchmarks.processes import RunFailed, run_for_report, skipped, time_to_first_line
+from benchmarks.processes import ROOT, RunFailed, run_for_report, skipped, time_to_first_line
 from benchmarks.training_task import prepare
 from keras_transformer.config import TransformerConfig
 from keras_transformer.models import build_transformer
@@ -105,13 +116,13 @@ def test_table_and_json_file_contain_all_measurements(tmp_path, capsys):
     measure([comparison], 2)
     publish(tmp_path / "speed.json", [comparison], pairs=7)
     table = capsys.readouterr().out
-    assert "speed: tokens/s, median of 2" in table
+    assert f"speed: tokens/s, median of 2, {machine.restrictions()}\n" in table
     rows = {line.split()[0]: line.split()[1:] for line in table.splitlines() if line.strip()}
     assert rows["fast"] == ["8,500", "8,000", "9,000", "1.00", "package", "1.2"]
     assert rows["slow"] == ["3", "2.5", "3.5", "2833.33", "package", "1.2"]
     assert rows["absent"] == ["skipped:", "no"]
     written = json.loads((tmp_path / "speed.json").read_text())
-    assert written["settings"] == {"pairs": 7} and written["machine"]["cores"] >= 1
+    assert written["settings"] == {"pairs": 7} and written["machine"] == machine.machine()
     fast, slow, absent = written["comparisons"][0]["contenders"]
     assert fast["median"] == 8500 and [run["value"] for run in fast["reports"]] == [9000, 8000]
     assert slow["ratio"] == pytest.approx(8500 / 3)
@@ -250,6 +261,56 @@ def test_train_command_reports_the_speed_of_the_second_epoch(task, tmp_path, mon
         run_train_command(task, tmp_path, monkeypatch, f"sys.stderr.write({lines[1]!r})")
     with pytest.raises(SystemExit, match="^no such thing$"):
         run_train_command(task, tmp_path, monkeypatch, "print('step', file=sys.stderr); sys.exit('no such thing')")
+
+
+def run_python(code):
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.split("\n")
+
+
+def test_isa_and_cores_hold_for_all_processes_that_are_started():
+    first = min(os.sched_getaffinity(0))
+    printed = run_python(
+        "import sys\n"
+        "from benchmarks.comparison import make_parser, parse_options\n"
+        "from benchmarks.machine import machine, restrictions\n"
+        "from benchmarks.processes import run\n"
+        "sys.argv = ['x', '--json', 'x', '--isa', 'avx2', '--cores', '1']\n"
+        "parse_options(make_parser('x', None))\n"
+        "print(restrictions(), machine()['isa'], machine()['cores'], sep='; ')\n"
+        "code = 'import os; print(os.sched_getaffinity(0), *map(os.environ.get, %r))'\n"
+        f"print(run([sys.executable, '-c', code % {list(machine.AVX2_ENVIRONMENT)}]))"
+    )
+    assert printed[:2] == ["AVX2, 1 core; AVX2; 1", f"{{{first}}} AVX2 AVX2 avx2 AVX2"]
+
+
+def test_cores_that_do_not_exist_are_one_error(monkeypatch, capsys):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5})
+    assert machine.restrictions() == "2 cores" and machine.machine()["isa"] is None
+    for cores in (0, 3, -1):
+        monkeypatch.setattr(sys, "argv", ["x", "--json", "x", f"--cores={cores}"])
+        with pytest.raises(SystemExit):
+            parse_options(make_parser("x", None))
+        expected = "--cores must be from 1 to 2, the number of cores that this process may use; received --cores="
+        assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {expected}{cores}")
+    restricted = []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: restricted.append((process, cores)))
+    machine.restrict(None, 1)
+    assert restricted == [(0, [3])]
+
+
+def test_training_in_bfloat16_is_skipped_with_avx2(monkeypatch):
+    for name, value in machine.AVX2_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    # A module that is not there is not run.
+    for run_once in training.contenders("nowhere", "bfloat16", None).values():
+        with pytest.raises(RunFailed, match="^skipped: "):
+            run_once()
+    assert machine.restrictions().startswith("AVX2, ")
+    # All variables are needed.
+    monkeypatch.delenv("CT2_FORCE_CPU_ISA")
+    assert not machine.is_limited_to_avx2()
 
 
 def test_peak_memory_is_that_of_the_command():

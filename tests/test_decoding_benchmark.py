@@ -13,8 +13,9 @@ from keras_transformer.training.corpus import SentencePairs
 from benchmarks import decoding
 from benchmarks.comparison import Comparison
 from benchmarks.contenders import whole_prefix
-from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, prepare, send_requests
-from benchmarks.processes import contender
+from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, prepare, send_requests, split_into_requests
+from benchmarks.machine import AVX2_ENVIRONMENT
+from benchmarks.processes import RunFailed, contender
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import beam_search
 from keras_transformer.translator import Translator
@@ -150,6 +151,38 @@ def test_reference_of_each_table_is_one_of_its_contenders(tmp_path, tiny_model_d
     tables = decoding.comparisons(tmp_path, tiny_model_dir, None)
     assert all(table.reference in table.contenders for table in tables)
     assert len({table.title for table in tables}) == 4
+
+
+def contenders_by_table(monkeypatch, cores):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)))
+    monkeypatch.setattr("ctranslate2.get_supported_compute_types", lambda device: {"int8", "float32", "bfloat16"})
+    return [list(table.contenders) for table in decoding.comparisons("task", "model", None)]
+
+
+def test_engines_are_compared_on_the_cores_that_there_are_at_the_moment(monkeypatch):
+    float32, best, greedy, single = contenders_by_table(monkeypatch, cores=3)
+    assert greedy == ["SavedModel", "SavedModel, 3 at once", "CTranslate2", "CTranslate2, 3 at once"]
+    assert float32[:4] == greedy and best[-1] == "CTranslate2, bfloat16, 3 at once"
+    assert single == ["SavedModel", "SavedModel, 3 threads", "CTranslate2", "CTranslate2, 3 threads"]
+    float32, _, greedy, single = contenders_by_table(monkeypatch, cores=1)
+    assert greedy == single == float32[:2] == ["SavedModel", "CTranslate2"]
+
+
+def test_bfloat16_is_skipped_with_avx2(monkeypatch):
+    for name, value in AVX2_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    best = contenders_by_table(monkeypatch, cores=1)[1]
+    assert best == ["SavedModel, float32", "SavedModel, bfloat16", "CTranslate2, float32", "CTranslate2, int8"]
+    assert decoding.usable_precisions() == ("float32",)
+    table = decoding.comparisons("task", "model", None)[1]
+    assert table.reference == "SavedModel, float32"
+    with pytest.raises(RunFailed, match="^skipped: .*AVX2"):
+        table.contenders["SavedModel, bfloat16"]()
+
+
+def test_512_sentences_are_16_requests():
+    requests = split_into_requests(list(range(512)), REQUEST_SIZE)
+    assert [len(request) for request in requests] == [32] * 16
 
 
 def scripted(value, **more):
