@@ -7,20 +7,25 @@ import argparse
 import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import json
 import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from .config import DecodingConfig, Precision
+from .config import DecodingConfig, Precision, PrecisionOrAuto
+from .native_log import silenced
+from .progress import ProgressBar, say
 from .rules import ConfigError, require
 
 if TYPE_CHECKING:
     from .translator import Translator
 
-# Lines that `translate` reads before it writes.
+Line = TypeVar("Line")
+
+# Lines that are translated at a time.
 _LINES_PER_BLOCK = 1024
 
 
@@ -37,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (ValueError, OSError) as error:
-        _say(f"keras-transformer {options.command}: error: {error}")
+        say(f"keras-transformer {options.command}: error: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -84,16 +89,17 @@ def _add_train_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--set",
-        action="append",
+        nargs="+",
+        action="extend",
         default=[],
         metavar="SECTION.KEY=VALUE",
-        help="replace one value of the recipe, such as model.d_model=256; may be repeated",
+        help="replace values of the recipe, such as model.d_model=256",
     )
 
 
 def _add_translate_options(parser: argparse.ArgumentParser) -> None:
     _add_decoding(parser)
-    _add_precision(parser)
+    _add_precision_or_auto(parser)
     parser.add_argument(
         "--n-best",
         type=int,
@@ -106,7 +112,7 @@ def _add_evaluate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", metavar="FILE", required=True, help="sentences, one per line")
     parser.add_argument("--reference", metavar="FILE", required=True, help="their translations")
     _add_decoding(parser)
-    _add_precision(parser)
+    _add_precision_or_auto(parser)
     parser.add_argument(
         "--tokenize",
         choices=("13a", "none", "intl", "char"),
@@ -135,7 +141,12 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("saved-model", "ctranslate2"), default="saved-model", help="what to write (saved-model)"
     )
     _add_decoding(parser)
-    _add_precision(parser)
+    parser.add_argument(
+        "--precision",
+        choices=typing.get_args(Precision),
+        default="float32",
+        help="bfloat16 halves the weights' size, and is faster on processors with instructions for it (float32)",
+    )
 
 
 def _add_plot_options(parser: argparse.ArgumentParser) -> None:
@@ -148,12 +159,12 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length-penalty", type=float, metavar="ALPHA", help="the higher, the longer the translations")
 
 
-def _add_precision(parser: argparse.ArgumentParser) -> None:
+def _add_precision_or_auto(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
-        choices=typing.get_args(Precision),
-        default="float32",
-        help="bfloat16 halves the weights' size, and is faster on processors with instructions for it (float32)",
+        choices=typing.get_args(PrecisionOrAuto),
+        default="auto",
+        help="auto takes bfloat16 where the device multiplies it faster, else float32 (auto)",
     )
 
 
@@ -170,7 +181,7 @@ def _train(options: argparse.Namespace) -> None:
     if not options.tfds:
         train_pairs = read_pairs(options.source, options.target)
         valid_pairs = read_pairs(options.valid_source, options.valid_target)
-    with _quiet():
+    with silenced():
         import keras
 
         from keras_transformer.cores import divide_cores
@@ -191,37 +202,37 @@ def _translate(options: argparse.Namespace) -> None:
     n_best = 1 if options.n_best is None else options.n_best
     beam_size = translator.decoding.beam_size
     require(1 <= n_best <= beam_size, "--n-best", f"from 1 to the beam size {beam_size}", n_best)
+    bar = ProgressBar("translating", "lines")
     num_lines = 0
-    for lines in _blocks(sys.stdin.buffer):
-        first = num_lines + 1
-        _warn_of_truncation(translator, lines, first)
-        for number, found in enumerate(translator.n_best(lines, n_best), start=first):
-            for text, score in found:
-                # Always one line each.
-                text = text.replace("\n", " ")
-                line = text if options.n_best is None else f"{number}\t{score:.4f}\t{text}"
-                sys.stdout.buffer.write(f"{line}\n".encode())
-        sys.stdout.buffer.flush()
-        num_lines += len(lines)
-        _say(f"{num_lines:,} lines")
+    # On a terminal the translations show the progress themselves.
+    with contextlib.nullcontext() if sys.stdout.isatty() else bar:
+        for block in _blocks(sys.stdin.buffer):
+            # As bytes: what is not UTF-8 is the tokenizer's business.
+            lines = [line.removesuffix(b"\n").removesuffix(b"\r") for line in block]
+            first = num_lines + 1
+            _warn_of_truncation(translator, lines, first)
+            for number, found in enumerate(translator.n_best(lines, n_best), start=first):
+                for text, score in found:
+                    # Always one line each.
+                    text = text.replace("\n", " ")
+                    line = text if options.n_best is None else f"{number}\t{score:.4f}\t{text}"
+                    sys.stdout.buffer.write(f"{line}\n".encode())
+            sys.stdout.buffer.flush()
+            num_lines += len(lines)
+            bar.advance(len(lines))
+    say(f"{num_lines:,} lines")
 
 
 def _warn_of_truncation(translator: "Translator", lines: list[bytes], first: int) -> None:
     max_length = translator.model.config.max_length
     for number, num_tokens in enumerate(translator.num_tokens(lines), start=first):
         if num_tokens > max_length:
-            _say(f"line {number}: {num_tokens:,} tokens, truncated to model.max_length={max_length}")
+            say(f"line {number}: {num_tokens:,} tokens, truncated to model.max_length={max_length}")
 
 
-def _blocks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    # As bytes: what is not UTF-8 is the tokenizer's business.
-    block = []
-    for line in lines:
-        block.append(line.removesuffix(b"\n").removesuffix(b"\r"))
-        if len(block) == _LINES_PER_BLOCK:
-            yield block
-            block = []
-    if block:
+def _blocks(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    lines = iter(lines)
+    while block := list(itertools.islice(lines, _LINES_PER_BLOCK)):
         yield block
 
 
@@ -232,7 +243,11 @@ def _evaluate(options: argparse.Namespace) -> None:
     translator = _load_translator(options)
     from keras_transformer.training.evaluate import evaluate
 
-    result = evaluate(translator, pairs, options.tokenize)
+    def translate(texts: list[str]) -> list[str]:
+        with ProgressBar("translating", "lines", len(texts)) as bar:
+            return [text for block in _blocks(texts) for text in bar.count(translator(block))]
+
+    result = evaluate(translate, pairs, options.tokenize)
     scores = {"bleu": result.bleu, "chrf": result.chrf}
     if options.json:
         print(json.dumps({name: score._asdict() for name, score in scores.items()}))
@@ -246,12 +261,14 @@ def _score(options: argparse.Namespace) -> None:
 
     pairs = read_pairs(options.source, options.target)
     translator = _load_translator(options)
-    for score in translator.score(list(pairs.source), list(pairs.target)):
-        print(f"{score:.4f}")
+    with ProgressBar("scoring", "lines", len(pairs)) as bar:
+        for block in _blocks(zip(pairs.source, pairs.target, strict=True)):
+            for score in bar.count(translator.score(*zip(*block, strict=True))):
+                print(f"{score:.4f}")
 
 
 def _average(options: argparse.Namespace) -> None:
-    with _quiet():
+    with silenced():
         from keras_transformer.training.average import average_checkpoints
     paths = average_checkpoints(options.model_dir, last=options.last, best=options.best)
     print(f"averaged {', '.join(path.name for path in paths)}")
@@ -296,34 +313,22 @@ def _load_translator(options: argparse.Namespace) -> "Translator":
     model_dir = ModelDir(options.model_dir)
     config = model_dir.read_config()
     decoding = _with_options(config.decoding, options)
-    with _quiet():
+    precision: Any = getattr(options, "precision", "float32")
+    reason = None
+    with silenced():
         from keras_transformer.cores import divide_cores
-        from keras_transformer.translator import PARALLEL_SEARCHES, Translator
+        from keras_transformer.precision import choose_precision
+        from keras_transformer.translator import PARALLEL_SEARCHES, TOKENS_PER_STEP, Translator
 
         divide_cores(PARALLEL_SEARCHES)
-        return Translator.from_config(model_dir, config, decoding, getattr(options, "precision", "float32"))
+        if precision == "auto":
+            precision, reason = choose_precision(config.model, TOKENS_PER_STEP)
+        translator = Translator.from_config(model_dir, config, decoding, precision)
+    if reason:
+        say(f"precision: {precision}, because {reason}")
+    return translator
 
 
 def _with_options(decoding: DecodingConfig, options: argparse.Namespace) -> DecodingConfig:
     given = {name: getattr(options, name, None) for name in ("beam_size", "length_penalty")}
     return dataclasses.replace(decoding, **{name: value for name, value in given.items() if value is not None})
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps what C++ libraries log while they are loaded from standard error."""
-    sys.stderr.flush()
-    standard_error = os.dup(2)
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(standard_error, 2)
-        os.close(standard_error)
-        os.close(null)
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)

@@ -29,6 +29,7 @@ from .rules import (
 )
 
 Precision = Literal["float32", "bfloat16"]
+PrecisionOrAuto = Literal["auto", "float32", "bfloat16"]
 PresetName = Literal["tiny", "base", "big"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece"]
 Section = TypeVar("Section")
@@ -186,7 +187,8 @@ class TrainingConfig:
         clip_norm: float or None. Largest norm of the gradient. For trainings that diverge. Defaults to None.
         accumulate_steps: int. Number of parts in which a device computes its share of a batch, one after another,
             so that a batch may exceed its memory; the result is the same. Defaults to 1.
-        precision: "float32" or "bfloat16" (mixed: weights stay in float32). Defaults to "float32".
+        precision: "float32", "bfloat16" (mixed: weights stay in float32), or "auto": bfloat16 where the device
+            multiplies it faster, else float32. Defaults to "auto".
         validate_every: int. Updates between validations, each of which saves a checkpoint. Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search: what makes one
             checkpoint better than another. Defaults to "perplexity".
@@ -214,7 +216,7 @@ class TrainingConfig:
     consistency: NonNegative = 0.0
     clip_norm: Positive | None = None
     accumulate_steps: Size = 1
-    precision: Precision = "float32"
+    precision: PrecisionOrAuto = "auto"
     validate_every: Size = 1000
     validate_by: Literal["perplexity", "bleu"] = "perplexity"
     patience: Size | None = None

@@ -55,31 +55,6 @@ def neighborhood_mask(
     return ops.expand_dims(mask, 0)
 
 
-def ancestor_mask(ancestors: Any, position: Any, beam_size: int, neighborhood: int | None = None) -> Any:
-    """Returns which cache entries each hypothesis of a beam search may attend to: those of its own ancestors.
-
-    The cache holds, for every position, one entry of each of the `beam_size` hypotheses that existed then.
-
-    Args:
-        ancestors: int (batch, beam_size, length). For each position, the index of the hypothesis' ancestor.
-        position: int scalar. The newest position.
-        beam_size: int.
-        neighborhood: int or None. r of restricted self-attention; the positions after the newest do not exist yet.
-            Defaults to None: no restriction.
-
-    Returns:
-        bool (batch, beam_size, length * beam_size).
-    """
-    batch, beam, length = ops.shape(ancestors)
-    is_ancestor = ops.equal(ancestors[..., None], ops.arange(beam_size))  # (batch, beam, length, beam)
-    positions = ops.arange(length)
-    is_visible = positions <= position
-    if neighborhood is not None:
-        is_visible = ops.logical_and(is_visible, positions >= position - neighborhood // 2)
-    mask = ops.logical_and(is_ancestor, is_visible[None, None, :, None])
-    return ops.reshape(mask, (batch, beam, length * beam_size))
-
-
 def combine(*masks: Any) -> Any:
     """Returns the conjunction of masks that broadcast against each other; None stands for no restriction."""
     given = [ops.cast(mask, "bool") for mask in masks if mask is not None]

@@ -23,6 +23,8 @@ _POSITIONS_PER_BATCH = 4096
 PARALLEL_SEARCHES = 4
 # To use two cores, a request is divided in half, unless that makes batches smaller than this.
 _MIN_TEXTS_PER_BATCH = 16
+# Tokens that a step of a search usually computes: a beam of 4 for each of 32 texts.
+TOKENS_PER_STEP = 128
 
 
 class Translations(NamedTuple):

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from keras_transformer.progress import ProgressBar
 from keras_transformer.rules import ConfigError
 
 
@@ -38,11 +39,13 @@ class Sentences(Collection[str]):
 
     Args:
         read: Callable. Returns an iterator over the sentences. It is called once at the start, to count them.
+        name: str. What messages call them.
     """
 
-    def __init__(self, read: Callable[[], Iterator[str]]) -> None:
+    def __init__(self, read: Callable[[], Iterator[str]], name: str) -> None:
         self._read = read
-        self._number = sum(1 for _ in read())
+        with ProgressBar(f"reading {name}", "lines") as bar:
+            self._number = sum(1 for _ in bar.count(read()))
 
     def __iter__(self) -> Iterator[str]:
         return self._read()
@@ -75,8 +78,9 @@ def read_lines(path: str | os.PathLike[str]) -> Collection[str]:
         ['A dog runs .', 'Two women sit on a bench .']
     """
     if os.path.isfile(path):
-        return Sentences(functools.partial(_lines, path))
-    return list(_lines(path))
+        return Sentences(functools.partial(_lines, path), os.fspath(path))
+    with ProgressBar(f"reading {path}", "lines") as bar:
+        return list(bar.count(_lines(path)))
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -152,7 +156,7 @@ def load_tfds(name: str, split: str, data_dir: str | os.PathLike[str] | None = N
             f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} ({_one_line(error)})"
         ) from error
 
-    source, target = (Sentences(functools.partial(_texts, dataset, side)) for side in (0, 1))
+    source, target = (Sentences(functools.partial(_texts, dataset, side), f"{name}, {split}") for side in (0, 1))
     pairs = SentencePairs(source, target, f"{name}, {split}")
     if not len(pairs):
         raise ConfigError(f"{name}: the split {split!r} is empty")

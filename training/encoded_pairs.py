@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.progress import ProgressBar
+
 from .corpus import SentencePairs
 
 # Sentences tokenized at a time; bounds memory.
@@ -50,6 +52,12 @@ class EncodedPairs:
         """The number of tokens on both sides together."""
         _, source_lengths, target_lengths, num_pairs = self.length_counts.T
         return int(((source_lengths + target_lengths) * num_pairs).sum())
+
+    @property
+    def num_target_tokens(self) -> int:
+        """The number of tokens on the target side."""
+        _, _, target_lengths, num_pairs = self.length_counts.T
+        return int((target_lengths * num_pairs).sum())
 
     def token_ids(self, side: str, block: Any) -> Any:
         """Reads the token ids of a block, all sequences end to end.
@@ -116,7 +124,7 @@ def encode(
     random = np.random.default_rng(0)
     length_counts = np.zeros((0, 4), np.int64)
     num_empty = num_too_long = 0
-    for sources, targets in itertools.chain.from_iterable(_chunks(pairs) for _ in range(times)):
+    for sources, targets in _chunks(pairs, times):
         sides = {"source": tokenizer.tokenize(tf.constant(sources)), "target": tokenizer.tokenize(tf.constant(targets))}
         lengths = np.stack([side.row_lengths().numpy() for side in sides.values()])  # (2, chunk)
         is_empty = lengths.min(axis=0) == 0
@@ -140,11 +148,14 @@ def encode(
     return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long)
 
 
-def _chunks(pairs: SentencePairs) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    sentences = zip(pairs.source, pairs.target, strict=True)
-    while chunk := list(itertools.islice(sentences, _SENTENCES_PER_CALL)):
-        sources, targets = zip(*chunk)
-        yield sources, targets
+def _chunks(pairs: SentencePairs, times: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    with ProgressBar(f"tokenizing {pairs.name}", "sentence pairs", times * len(pairs)) as bar:
+        for _ in range(times):
+            sentences = zip(pairs.source, pairs.target, strict=True)
+            while chunk := list(itertools.islice(sentences, _SENTENCES_PER_CALL)):
+                sources, targets = zip(*chunk)
+                yield sources, targets
+                bar.advance(len(chunk))
 
 
 def _with_end(ragged: Any, end_id: int) -> Any:

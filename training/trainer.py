@@ -6,7 +6,6 @@ import itertools
 import os
 import pathlib
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,6 +16,8 @@ import tensorflow as tf
 from keras_transformer.config import Config
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
+from keras_transformer.precision import choose_precision
+from keras_transformer.progress import ProgressBar, say
 from keras_transformer.rules import ConfigError
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, load_tokenizer
 
@@ -28,6 +29,7 @@ from .checkpoints import Progress, SaveCheckpoints, is_out_of_patience, restore_
 from .corpus import SentencePairs
 from .encoded_pairs import EncodedPairs, encode
 from .learning_rate import learning_rate
+from .progress_report import ReportProgress
 from .subword_dropout import SubwordDropout
 from .training_model import TrainingModel
 from .validation import Validation
@@ -70,6 +72,9 @@ def train(
     model_dir = ModelDir(model_dir)
     parts_per_device = max(parallel_parts // strategy.num_replicas_in_sync, 1)
     _require_same_configuration(model_dir, config)
+    if config.training.precision == "auto":
+        tokens_per_part = config.training.tokens_per_batch // (strategy.num_replicas_in_sync * parts_per_device)
+        config = _with_precision(config, model_dir, tokens_per_part)
     # Before the text is read: what is wrong with the model is noticed at once.
     model = _build_model(config, strategy, parts_per_device)
     with _directory_for_token_ids(model_dir) as directory:
@@ -107,6 +112,17 @@ def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
                     f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; received "
                     f"{section}.{name}={now!r}. Resume with the old value, or train into another --model-dir"
                 )
+
+
+def _with_precision(config: Config, model_dir: ModelDir, tokens_per_part: int) -> Config:
+    """The configuration with the precision that was chosen when training began, or is chosen now."""
+    before = model_dir.read_config().training.precision if model_dir.config_path.is_file() else "auto"
+    if before == "auto":
+        precision, reason = choose_precision(config.model, tokens_per_part)
+    else:
+        precision, reason = before, "this training began with it"
+    say(f"precision: {precision}, because {reason}")
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
 
 
 def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_device: int) -> TrainingModel:
@@ -150,9 +166,10 @@ def _prepare_text(
     if model_dir.config_path.is_file():
         tokenizer = load_tokenizer(model_dir.path)
     else:
-        _say(f"learning a vocabulary of {config.tokenizer.vocab_size:,} tokens")
         sentences = itertools.chain(train_pairs.source, train_pairs.target)
-        tokenizer = train_tokenizer(sentences, config.tokenizer.kind, config.tokenizer.vocab_size)
+        with ProgressBar(f"learning a vocabulary of {config.tokenizer.vocab_size:,} tokens"):
+            tokenizer = train_tokenizer(sentences, config.tokenizer.kind, config.tokenizer.vocab_size)
+        say(f"vocabulary: {tokenizer.vocab_size:,} tokens")
     if training.subword_dropout and isinstance(tokenizer, SentencePieceTokenizer):
         sampler = SubwordDropout(tokenizer, training.subword_dropout, training.seed)
         train_ids = encode(train_pairs, sampler, max_length, directory / "train", training.subword_samples)
@@ -180,22 +197,23 @@ def _fit(
 ) -> None:
     training = config.training
     if progress.step >= training.steps or is_out_of_patience(progress, training):
-        _say(f"training has already ended, after step {progress.step:,}")
+        say(f"training has already ended, after step {progress.step:,}")
         return
     if progress.step:
-        _say(f"resuming after step {progress.step:,}")
+        say(f"resuming after step {progress.step:,}")
     else:
         model_dir.log_path.unlink(missing_ok=True)
-    callbacks = [
-        Validation(valid_pairs, text.tokenizer, config.decoding, with_bleu=training.validate_by == "bleu"),
-        keras.callbacks.CSVLogger(str(model_dir.log_path), append=True),
-        keras.callbacks.TensorBoard(str(model_dir.tensorboard_path), write_graph=False),
-        SaveCheckpoints(model_dir, training, progress),
-    ]
+    target_tokens_per_step = text.train.pairs.num_target_tokens / text.train.num_steps
     start_id = text.tokenizer.start_id
     validation_batches = validation_dataset(text.valid, start_id=start_id)
-    # Keras prints its progress on standard output.
-    with contextlib.redirect_stdout(sys.stderr):
+    with ProgressBar("training", "steps", training.steps, done=progress.step) as bar:
+        callbacks = [
+            Validation(valid_pairs, text.tokenizer, config.decoding, with_bleu=training.validate_by == "bleu"),
+            keras.callbacks.CSVLogger(str(model_dir.log_path), append=True),
+            keras.callbacks.TensorBoard(str(model_dir.tensorboard_path), write_graph=False),
+            SaveCheckpoints(model_dir, training, progress),
+            ReportProgress(bar, target_tokens_per_step),
+        ]
         for steps, initial_epoch, epochs in intervals(progress.step, training.steps, training.validate_every):
             model.fit(
                 training_dataset(text.train, seed=training.seed, start_id=start_id, first_step=progress.step),
@@ -205,13 +223,13 @@ def _fit(
                 validation_data=validation_batches,
                 callbacks=callbacks,
                 shuffle=False,
-                verbose=1 if sys.stderr.isatty() else 2,
+                verbose=0,
             )
             if is_out_of_patience(progress, training):
-                _say(f"stopped after step {progress.step:,}: {training.patience} validations without a new best")
+                say(f"stopped after step {progress.step:,}: {training.patience} validations without a new best")
                 break
     num_programs = model.num_traces // strategy.num_replicas_in_sync
-    _say(f"{num_programs} training program(s) for {len(text.train.buckets)} shapes")
+    say(f"{num_programs} training program(s) for {len(text.train.buckets)} shapes")
 
 
 def intervals(step: int, steps: int, interval: int) -> list[tuple[int, int, int]]:
@@ -242,12 +260,12 @@ def _average(config: Config, model_dir: ModelDir) -> None:
     for name in ("last", "best"):
         if number := getattr(config.training, f"average_{name}"):
             paths = average_checkpoints(model_dir, **{name: number})
-            _say(f"averaged the {name} {len(paths)} checkpoints into {model_dir.average_path}")
+            say(f"averaged the {name} {len(paths)} checkpoints into {model_dir.average_path}")
 
 
 def _report(model: TrainingModel, text: Text, strategy: tf.distribute.Strategy) -> None:
     plan = text.train
-    _say(
+    say(
         f"{model.transformer.count_params():,} parameters, {strategy.num_replicas_in_sync} device(s), "
         f"{plan.num_steps:,} steps per epoch in {len(plan.buckets)} shapes, {plan.padding_share:.0%} padding"
     )
@@ -260,8 +278,4 @@ def _report_pairs(name: str, pairs: EncodedPairs) -> None:
         if count
     ]
     remark = f" (left out: {', '.join(left_out)})" if left_out else ""
-    _say(f"{name}: {len(pairs):,} sentence pairs{remark}")
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    say(f"{name}: {len(pairs):,} sentence pairs{remark}")

@@ -1,29 +1,67 @@
-"""Sequences that are finished leave the batch, so that nothing is computed for them any more.
+"""The loop of a search, in which nothing is computed any more for sequences that are finished.
 
 A search keeps what it knows about the sequences that it still extends in a NamedTuple of tensors with one row per
 sequence. Two of its fields are used here: `rows`, the places of these sequences in the batch, and `found`, what
 goes into the results.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from keras import ops, tree
 
 
-def record(history: Any, position: Any, rows: Any, values: Any) -> Any:
-    """Writes the values of one step into the history of all sequences.
+def extend_until_finished(
+    extend: Callable[[Any, Any], tuple[Any, Any]],
+    is_unfinished: Callable[[Any], Any],
+    active: Any,
+    history: Any,
+    drop_finished: bool,
+) -> tuple[Any, Any, Any]:
+    """Extends all sequences by one token per step until every one is finished.
 
     Args:
-        history: (number of steps, batch, ...).
-        position: int scalar, the step.
-        rows: int32 (n,), the places of the active sequences in the batch.
-        values: (n, ...).
+        extend: Callable. Takes a position, int32 scalar, and the active sequences; returns the active sequences with
+            one more token, and what is recorded of the step, (n, ...).
+        is_unfinished: Callable. Takes the active sequences, returns bool (n,).
+        active: a NamedTuple of nests of tensors (n, ...), see above.
+        history: (number of steps, batch, ...), in which the steps are recorded.
+        drop_finished: bool. Whether the rows of finished sequences are left out, as soon as they are an eighth of
+            all; fewer would not pay. Shapes then change.
 
     Returns:
-        (number of steps, batch, ...).
+        The number of steps, the history, and what was found for all sequences.
     """
-    at = ops.stack([ops.full_like(rows, position), rows], axis=-1)  # (n, 2)
-    return ops.scatter_update(history, at, values)
+
+    def step(position: Any, history: Any, active: Any) -> tuple[Any, Any, Any]:
+        active, newest = extend(position, active)
+        at = ops.stack([ops.full_like(active.rows, position), active.rows], axis=-1)  # (n, 2)
+        return position + 1, ops.scatter_update(history, at, newest), active
+
+    def any_unfinished(position: Any, history: Any, active: Any) -> Any:
+        return ops.any(is_unfinished(active))
+
+    start = ops.zeros((), "int32")
+    if not drop_finished:
+        num_steps, history, active = ops.while_loop(any_unfinished, step, (start, history, active))
+        return num_steps, history, active.found
+
+    def steps(position: Any, history: Any, active: Any, found: Any) -> tuple[Any, Any, Any, Any]:
+        def few_finished(position: Any, history: Any, active: Any) -> Any:
+            num_finished = ops.sum(ops.cast(ops.logical_not(is_unfinished(active)), "int32"))
+            return num_finished * 8 < ops.shape(active.rows)[0]
+
+        position, history, active = ops.while_loop(few_finished, step, (position, history, active))
+        found = store(found, active.rows, active.found)
+        kept = ops.nonzero(is_unfinished(active))[0]
+        return position, history, tree.map_structure(lambda tensor: ops.take(tensor, kept, axis=0), active), found
+
+    num_steps, history, _, found = ops.while_loop(
+        lambda position, history, active, found: ops.shape(active.rows)[0] > 0,
+        steps,
+        (start, history, active, active.found),
+    )
+    return num_steps, history, found
 
 
 def store(results: Any, rows: Any, found: Any) -> Any:
@@ -39,24 +77,3 @@ def store(results: Any, rows: Any, found: Any) -> Any:
     """
     at = rows[:, None]
     return tree.map_structure(lambda all, some: ops.scatter_update(all, at, some), results, found)
-
-
-def drop_rows(is_active: Any, results: Any, active: Any) -> tuple[Any, Any]:
-    """Leaves out the rows of finished sequences once they are an eighth of all; fewer would not pay.
-
-    Args:
-        is_active: bool (n,).
-        results: a nest of tensors (batch, ...).
-        active: a NamedTuple of nests of tensors (n, ...), see above.
-
-    Returns:
-        The results, into which the dropped rows were stored, and the active rows.
-    """
-    kept = ops.nonzero(is_active)[0]
-
-    def drop() -> tuple[Any, Any]:
-        remaining = tree.map_structure(lambda tensor: ops.take(tensor, kept, axis=0), active)
-        return store(results, active.rows, active.found), remaining
-
-    is_worthwhile = ops.shape(kept)[0] * 8 <= ops.shape(is_active)[0] * 7
-    return ops.cond(is_worthwhile, drop, lambda: (results, active))

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
+from ..gather import gather_in_rows
 from ..rules import NonNegative, Size, check, require
 from ..shapes import reshape_inferring
-from .active_rows import drop_rows, record, store
-from .continuations import continuations, select
+from .active_rows import extend_until_finished
+from .continuations import continuations
 from .hypotheses import Hypotheses, check_search_arguments
 from .protocol import Step
 
@@ -97,26 +98,17 @@ def beam_search(
     check("length_penalty", length_penalty, NonNegative)
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
 
-    def any_unfinished(position: Any, history: Any, results: _Found, active: _Active) -> Any:
-        return ops.any(active.log_probs > IMPOSSIBLE)
+    def is_unfinished(active: _Active) -> Any:
+        return ops.any(active.log_probs > IMPOSSIBLE, axis=-1)
 
-    # history: int32 (max_length + 1, batch, beam_size, 2), the links of every step; results: of all sequences
-    def extend(position: Any, history: Any, results: _Found, active: _Active) -> Any:
+    def extend(position: Any, active: _Active) -> tuple[_Active, Any]:
         active = _extend(step, position, active, end_id, length_penalty)
-        history = record(history, position, active.rows, active.links)
-        active = _stop_searches(active, length_penalty)
-        if drop_finished:
-            is_active = ops.any(active.log_probs > IMPOSSIBLE, axis=-1)
-            results, active = drop_rows(is_active, results, active)
-        return position + 1, history, results, active
+        return _stop_searches(active, length_penalty), active.links
 
     active = _start(limits, state, start_id, beam_size, n_best)
-    # The last row stays unused: it gives a compiler a row to read if max_length is 0.
+    # int32, the links of every step. The last row stays unused: it gives a compiler a row to read if max_length is 0.
     history = ops.zeros((max_length + 1, ops.shape(limits)[0], beam_size, 2), "int32")
-    num_steps, history, results, active = ops.while_loop(
-        any_unfinished, extend, (ops.zeros((), "int32"), history, active.found, active)
-    )
-    scores, ends = store(results, active.rows, active.found)
+    num_steps, history, (scores, ends) = extend_until_finished(extend, is_unfinished, active, history, drop_finished)
     return Hypotheses(_read_back(history, num_steps, ends, max_length), ends[..., 0], scores)
 
 
@@ -145,7 +137,7 @@ def _extend(step: Step, position: Any, active: _Active, end_id: int, length_pena
     flat_shape = (ops.shape(log_probs)[0], beam_size * k)
     log_probs, indices = ops.top_k(reshape_inferring(log_probs, flat_shape), beam_size * min(2, k))
     parents = ops.cast(indices // k, "int32")  # (n, 2 * beam_size), as token_ids and log_probs are now
-    token_ids = select(reshape_inferring(token_ids, flat_shape), indices)
+    token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
 
     length = position + 1
     is_end = (token_ids == end_id) | (length >= active.max_lengths)
@@ -153,10 +145,10 @@ def _extend(step: Step, position: Any, active: _Active, end_id: int, length_pena
     new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
     # top_k takes the first of equals, so what finished earlier comes first.
     scores, kept = ops.top_k(ops.concatenate([active.found.scores, new_scores], axis=1), n_best)
-    ends = select(ops.concatenate([active.found.ends, new_ends], axis=1), kept)
+    ends = gather_in_rows(ops.concatenate([active.found.ends, new_ends], axis=1), kept)
 
     log_probs, kept = ops.top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
-    links = select(ops.stack([parents, token_ids], axis=-1), kept)
+    links = gather_in_rows(ops.stack([parents, token_ids], axis=-1), kept)
     return active._replace(found=_Found(scores, ends), links=links, log_probs=log_probs, state=state)
 
 
@@ -180,7 +172,7 @@ def _read_back(history: Any, num_steps: Any, ends: Any, max_length: Any) -> Any:
         return position >= 0
 
     def prepend(position: Any, links: Any, token_ids: Any) -> Any:
-        links = select(ops.take(history, position, axis=0), links[..., 0])  # (batch, n_best, 2)
+        links = gather_in_rows(ops.take(history, position, axis=0), links[..., 0])  # (batch, n_best, 2)
         links = ops.where((position < lengths - 1)[..., None], links, last_links)
         newest = ops.where(position < lengths, links[..., 1], 0)
         token_ids = ops.scatter_update(token_ids, ops.reshape(position, (1, 1)), newest[None])

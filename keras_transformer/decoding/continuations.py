@@ -5,6 +5,7 @@ from typing import Any
 
 from keras import ops
 
+from ..gather import gather_in_rows
 from ..shapes import reshape_inferring
 
 
@@ -37,7 +38,7 @@ def continuations(log_probs: Any, logits: Any, k: int) -> tuple[Any, Any]:
     # Of the log softmax only these entries are computed: the best from its probability, the others from their
     # distance to the best.
     probabilities = ops.reshape(ops.softmax(logits), (-1, vocab_size))  # (batch * beam_size, vocab_size)
-    highest = select(probabilities, ops.reshape(token_ids[..., 0], (-1, 1)))  # (batch * beam_size, 1)
+    highest = gather_in_rows(probabilities, ops.reshape(token_ids[..., 0], (-1, 1)))  # (batch * beam_size, 1)
     log_highest = reshape_inferring(ops.log(highest), (*sizes, 1))
     continued = log_probs[..., None] + (top_logits - top_logits[..., :1] + log_highest)
     # NaN if all logits of a row are -inf; the comparison is then false.
@@ -68,11 +69,12 @@ def top_k(logits: Any, k: int) -> tuple[Any, Any]:
         logits = ops.pad(logits, ((0, 0), (0, 0), (0, missing)), constant_values=-math.inf)
     groups = reshape_inferring(logits, (batch * beam_size, num_groups, group_size))
     _, chosen = ops.top_k(ops.max(groups, axis=-1), k)
-    chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)  # (batch * beam_size, k)
-    members = reshape_inferring(select(groups, chosen), (batch * beam_size, k * group_size))
+    # In ascending order, by fewer operations than `ops.sort`.
+    chosen = -ops.top_k(-ops.cast(chosen, "int32"), k)[0]  # (batch * beam_size, k)
+    members = reshape_inferring(gather_in_rows(groups, chosen), (batch * beam_size, k * group_size))
     top_logits, indices = ops.top_k(members, k)
     indices = ops.cast(indices, "int32")
-    token_ids = select(chosen, indices // group_size) * group_size + indices % group_size
+    token_ids = gather_in_rows(chosen, indices // group_size) * group_size + indices % group_size
     shape = (batch, beam_size, k)
     return reshape_inferring(top_logits, shape), reshape_inferring(token_ids, shape)
 
@@ -86,12 +88,3 @@ def _group_size(vocab_size: int, k: int) -> int | None:
 
     best = min(range(1, math.isqrt(vocab_size) + 1), key=work)
     return best if work(best) <= vocab_size // 2 else None
-
-
-def select(values: Any, indices: Any) -> Any:
-    """Returns values[b, indices[b, i]] for every b and i: (batch, m, ...) of values (batch, n, ...)."""
-    batch, n = ops.shape(values)[:2]
-    rows = ops.arange(batch, dtype="int32")[:, None] * n + indices
-    selected = ops.take(ops.reshape(values, (-1, *values.shape[2:])), rows, axis=0)
-    # JAX returns empty values as they are, whatever the indices.
-    return reshape_inferring(selected, (*ops.shape(indices), *values.shape[2:]))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from .active_rows import drop_rows, record, store
+from .active_rows import extend_until_finished
 from .continuations import continuations
 from .hypotheses import Hypotheses, check_search_arguments
 from .protocol import Step
@@ -69,31 +69,23 @@ def greedy_search(
     limits = check_search_arguments(max_lengths, max_length, start_id, end_id)
     batch = ops.shape(limits)[0]
 
-    def any_unfinished(position: Any, history: Any, results: _Found, active: _Active) -> Any:
-        return ops.any(active.is_unfinished)
-
-    # history: int32 (max_length, batch, 1), the tokens of every step; results: of all sequences
-    def extend(position: Any, history: Any, results: _Found, active: _Active) -> Any:
+    def extend(position: Any, active: _Active) -> tuple[_Active, Any]:
         active = _extend(step, position, active, end_id)
-        history = record(history, position, active.rows, active.token_ids)
-        if drop_finished:
-            results, active = drop_rows(active.is_unfinished[:, 0], results, active)
-        return position + 1, history, results, active
+        return active, active.token_ids
 
-    results = _Found(ops.zeros((batch, 1), "int32"), ops.zeros((batch, 1), "float32"))
     active = _Active(
         rows=ops.arange(batch, dtype="int32"),
         max_lengths=limits,
-        found=results,
+        found=_Found(ops.zeros((batch, 1), "int32"), ops.zeros((batch, 1), "float32")),
         is_unfinished=limits > 0,
         token_ids=ops.full((batch, 1), start_id, "int32"),
         state=state,
     )
+    # int32, the tokens of every step
     history = ops.zeros((max_length, batch, 1), "int32")
-    _, history, results, active = ops.while_loop(
-        any_unfinished, extend, (ops.zeros((), "int32"), history, results, active)
+    _, history, (lengths, scores) = extend_until_finished(
+        extend, lambda active: active.is_unfinished[:, 0], active, history, drop_finished
     )
-    lengths, scores = store(results, active.rows, active.found)
     lengths = ops.where(scores > -math.inf, lengths, 0)
     token_ids = ops.transpose(history, (1, 2, 0))  # (batch, 1, max_length)
     is_token = ops.arange(max_length, dtype="int32") < lengths[..., None]

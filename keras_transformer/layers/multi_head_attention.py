@@ -217,6 +217,9 @@ class MultiHeadAttention(keras.layers.Layer):
     def _split_heads(self, projected: Any, batch: Any, length: Any, count: int = 1) -> list[Any]:
         # (batch * length, count * num_heads * width) -> count times (batch, num_heads, length, width)
         width = projected.shape[-1] // (count * self.num_heads)
+        if count == 1:
+            heads = reshape_inferring(projected, (batch, length, self.num_heads, width))
+            return [ops.transpose(heads, (0, 2, 1, 3))]
         heads = reshape_inferring(projected, (batch, length, count, self.num_heads, width))
         return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)))
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 # Not FastSentencepieceTokenizer: it ignores byte fallback, and its ids for BPE models are wrong.
 from tensorflow_text import SentencepieceTokenizer
 
+from ..native_log import silenced
 from ..rules import ConfigError, require
 from .tokenizer import Tokenizer
 
@@ -52,7 +53,9 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __init__(self, model: bytes) -> None:
         try:
-            subwords = SentencepieceTokenizer(model, out_type=tf.int32)
+            # It would say that the text is not normalized, as if that were worth a warning.
+            with silenced():
+                subwords = SentencepieceTokenizer(model, out_type=tf.int32)
         except tf.errors.OpError:
             raise ConfigError(
                 f"model must be the content of a SentencePiece model file; received {len(model)} other bytes"

@@ -1,0 +1,127 @@
+"""What long work shows on standard error: a bar on a terminal, lines in a log."""
+
+import contextlib
+import datetime
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+Item = TypeVar("Item")
+
+# A log gets a line at least every half minute, although a few seconds may pass between two pieces of work.
+_SECONDS_PER_LINE = 20.0
+_SECONDS_PER_REFRESH = 0.5
+
+_last_line = time.monotonic()
+# The bar on the terminal.
+_bar: Any = None
+
+
+def say(message: str) -> None:
+    """Writes a line to standard error, above the bar if there is one."""
+    global _last_line
+    _last_line = time.monotonic()
+    with contextlib.nullcontext() if _bar is None else _bar.external_write_mode(sys.stderr):
+        print(message, file=sys.stderr, flush=True)
+
+
+class ProgressBar:
+    """Shows how far a piece of work is, while a `with` block runs.
+
+    On a terminal it is a bar, which disappears at the end. Elsewhere, work that takes longer writes a line whenever
+    nothing was said for 20 seconds. A thread of its own does both, so that neither waits for the work.
+
+    Args:
+        task: str. What is done, such as "tokenizing".
+        unit: str. What is counted, in the plural. Defaults to "": nothing is.
+        total: int or None. How much there is to do. Defaults to None: unknown.
+        done: int. How much was done before. Defaults to 0.
+
+    Attributes:
+        details: str. What else to show, such as "loss 3.21".
+
+    Example:
+        >>> with ProgressBar("tokenizing", "lines", total=2) as bar:
+        ...     for line in ["A dog runs.", "Two women sit."]:
+        ...         bar.advance()
+    """
+
+    def __init__(self, task: str, unit: str = "", total: int | None = None, done: int = 0) -> None:
+        self.task = task
+        self.unit = unit
+        self.total = total
+        self.details = ""
+        self._first = self._done = done
+
+    def advance(self, number: int = 1) -> None:
+        """Adds to what is done."""
+        self._done += number
+
+    def count(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yields the items, and adds each to what is done."""
+        for item in items:
+            self._done += 1
+            yield item
+
+    def __enter__(self) -> Self:
+        self._begin = time.monotonic()
+        self._finished = threading.Event()
+        self._thread = threading.Thread(target=self._show_on_terminal if sys.stderr.isatty() else self._write_lines)
+        self._thread.daemon = True
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._finished.set()
+        self._thread.join()
+
+    def _show_on_terminal(self) -> None:
+        global _bar
+        # Imported only where it is used: the command's `--help` answers at once.
+        import tqdm
+
+        layout = f"{{desc}}: {{n:,}} {self.unit}{{postfix}}, {{elapsed}}" if self.unit else "{desc}: {elapsed}"
+        if self.total:
+            count = f"{{n:,}} of {{total:,}} {self.unit}"
+            layout = f"{{desc}}: {{percentage:3.0f}}% |{{bar}}| {count}{{postfix}}, {{remaining}} left"
+        with tqdm.tqdm(
+            desc=self.task,
+            total=self.total,
+            initial=self._first,
+            bar_format=layout,
+            file=sys.stderr,
+            leave=False,
+            dynamic_ncols=True,
+        ) as _bar:
+            while not self._finished.wait(_SECONDS_PER_REFRESH):
+                _bar.n = self._done
+                _bar.set_postfix_str(self.details)
+        _bar = None
+
+    def _write_lines(self) -> None:
+        while not self._finished.wait(_SECONDS_PER_REFRESH):
+            if time.monotonic() - _last_line >= _SECONDS_PER_LINE:
+                say(self._line())
+
+    def _line(self) -> str:
+        seconds = time.monotonic() - self._begin
+        newly_done = self._done - self._first
+        parts = [self.details] if self.details else []
+        if self.total:
+            parts.insert(0, f"{self._done:,} of {self.total:,} {self.unit} ({self._done / self.total:.0%})")
+        elif self.unit:
+            parts.insert(0, f"{self._done:,} {self.unit}")
+        if self.total and newly_done:
+            parts.append(f"{_duration(seconds / newly_done * (self.total - self._done))} left")
+        else:
+            parts.append(f"for {_duration(seconds)}")
+        return f"{self.task}: {', '.join(parts)}"
+
+
+def _duration(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))
