@@ -2,7 +2,6 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.masks import (
-    ancestor_mask,
     causal_mask,
     combine,
     implicit_mask,
@@ -41,14 +40,6 @@ def test_a_tensor_without_a_mask_has_no_implicit_mask():
     assert implicit_mask(ops.ones((1, 2))) is None
 
 
-def test_ancestor_mask_by_hand():
-    # Two hypotheses at position 2. The first descends from hypothesis 1 at position 0 and from 0 at
-    # position 1; the second is itself everywhere. Position 3 is not written yet.
-    ancestors = np.array([[[1, 0, 0, 0], [1, 1, 1, 0]]])
-    mask = ancestor_mask(ancestors, 2, beam_size=2)
-    assert ops.convert_to_numpy(mask).astype(int).tolist() == [[[0, 1, 1, 0, 1, 0, 0, 0], [0, 1, 0, 1, 0, 1, 0, 0]]]
-
-
 def test_neighborhood_mask_by_hand():
     # Three positions centred on position 4, then on 5; causal: itself and the one before.
     queries, keys = np.array([4, 5]), np.array([3, 4, 5, 6, 7])
@@ -57,13 +48,3 @@ def test_neighborhood_mask_by_hand():
     ]
     causal = neighborhood_mask(queries, keys, 3, use_causal_mask=True)
     assert ops.convert_to_numpy(causal).astype(int).tolist() == [[[1, 1, 0, 0, 0], [0, 1, 1, 0, 0]]]
-
-
-def test_ancestor_mask_ends_where_the_neighborhood_does():
-    # As above. With 3 the newest position sees itself and one before: position 0 is out of sight.
-    ancestors = np.array([[[1, 0, 0, 0], [1, 1, 1, 0]]])
-    for neighborhood, first in ((3, [0, 0]), (5, [0, 1])):
-        mask = ancestor_mask(ancestors, 2, beam_size=2, neighborhood=neighborhood)
-        assert ops.convert_to_numpy(mask).astype(int).tolist() == [
-            [[*first, 1, 0, 1, 0, 0, 0], [*first, 0, 1, 0, 1, 0, 0]]
-        ]

@@ -76,7 +76,7 @@ def decode_steps(model, beam_size, max_length=LENGTH, seed=0):
         num_entries = (LENGTH if max_length else position + 1) * beam_size
         shapes = {tuple(tensor.shape) for cache in state.caches for tensor in cache}
         assert shapes == {(batch, 2, num_entries, width) for width in (SIZES["key_dim"], SIZES["value_dim"])}
-        assert tuple(state.ancestors.shape) == (batch, beam_size, num_entries // beam_size)
+        assert tuple(state.is_ancestor.shape) == (batch, beam_size, num_entries)
         yield ops.convert_to_numpy(logits), prefixes
 
 
@@ -102,6 +102,18 @@ def assert_each_hypothesis_equals_the_full_pass(model, beam_size, max_length=LEN
 @all_variants
 def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(variant):
     assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3)
+
+
+@pytest.mark.parametrize("max_length", [4, None])
+def test_ancestors_by_hand(max_length):
+    # Two hypotheses at position 2. The first descends from hypothesis 1 at position 0 and from 0 at position 1; the
+    # second is itself everywhere. Position 3 is not written yet.
+    step, state = model_of(tie_embeddings="all").start_decoding(SOURCE[:1], 2, max_length)
+    for position, parents in enumerate([[0, 1], [1, 1], [0, 1]]):
+        _, state = step(*map(ops.convert_to_tensor, ([[5, 5]], [parents], position)), state)
+    expected = [[0, 1, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]]
+    is_ancestor = ops.convert_to_numpy(state.is_ancestor[0]).astype(int)
+    assert is_ancestor[:, :6].tolist() == expected and not is_ancestor[:, 6:].any()
 
 
 @all_variants
