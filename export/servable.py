@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_transformer.native_log import silenced
 from keras_transformer.translator import Translator
 
 from .versions import PROBES, publishing, version_path
@@ -66,7 +67,10 @@ def export_servable(translator: Translator, output: str | os.PathLike[str], vers
 
 
 def _verify(path: pathlib.Path, translator: Translator) -> None:
-    answer = tf.saved_model.load(str(path)).signatures["serving_default"](text=tf.constant(PROBES))
+    # The tokenizer's operation writes to standard error when it is loaded.
+    with silenced():
+        served_model = tf.saved_model.load(str(path))
+    answer = served_model.signatures["serving_default"](text=tf.constant(PROBES))
     served = [text.decode("utf-8") for text in answer["text"].numpy()]
     expected = translator(PROBES)
     if served != expected:

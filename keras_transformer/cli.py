@@ -185,11 +185,11 @@ def _train(options: argparse.Namespace) -> None:
         import keras
 
         from keras_transformer.cores import divide_cores
-        from keras_transformer.training.devices import TOKENS_PER_PART, mirrored_strategy
+        from keras_transformer.training.devices import TOKENS_PER_PART, make_strategy
         from keras_transformer.training.trainer import train
 
         parallel_parts = divide_cores(config.training.tokens_per_batch // TOKENS_PER_PART)
-        strategy = mirrored_strategy(options.devices)
+        strategy = make_strategy(options.devices)
     keras.utils.set_random_seed(config.training.seed)
     if options.tfds:
         train_pairs = load_tfds(options.tfds, "train")

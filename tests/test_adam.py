@@ -12,9 +12,9 @@ CODE = """
 import sys
 import keras, numpy as np, tensorflow as tf
 from keras_transformer.training.adam import Adam
-from keras_transformer.training.devices import mirrored_strategy
+from keras_transformer.training.devices import make_strategy
 
-strategy = mirrored_strategy(2)
+strategy = make_strategy(2)
 
 def train(optimizer_class):
     with strategy.scope():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from keras_transformer.training.average import average_checkpoints
 from keras_transformer.training.checkpoints import restore_training_state
-from keras_transformer.training.devices import mirrored_strategy
+from keras_transformer.training.devices import make_strategy
 from keras_transformer.training.trainer import _build_model
 
 from keras_transformer import Translator
@@ -40,7 +40,7 @@ def test_translations_and_scores_are_the_same(name):
 def test_the_training_state_is_that_of_the_checkpoint(name):
     model_dir = ModelDir(VERSION / name)
     config = model_dir.read_config()
-    model = _build_model(config, mirrored_strategy(), parts_per_device=1)
+    model = _build_model(config, make_strategy(), parts_per_device=1)
     progress = restore_training_state(model_dir, model)
     assert (progress.step, progress.scores) == (40, {})
     assert int(model.optimizer.iterations.numpy()) == 40

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.corpus import SentencePairs
-from keras_transformer.training.devices import mirrored_strategy
+from keras_transformer.training.devices import make_strategy
 from keras_transformer.training.recipe import load_recipe, recipe_names
 from keras_transformer.training.trainer import train
 
@@ -99,7 +99,7 @@ def test_a_row_trains_a_step_saves_loads_and_exports(row, folder):
             *("training.steps=1", "training.validate_every=1"),
         ],
     )
-    train(small, PAIRS, PAIRS, folder / "model", mirrored_strategy())
+    train(small, PAIRS, PAIRS, folder / "model", make_strategy())
     model_dir = ModelDir(folder / "model")
     with open(model_dir.log_path, newline="") as file:
         (log,) = csv.DictReader(file)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from keras_transformer.training.average import average_checkpoints
 from keras_transformer.training.corpus import SentencePairs
-from keras_transformer.training.devices import mirrored_strategy
+from keras_transformer.training.devices import make_strategy
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.learning_rate import learning_rate
 from keras_transformer.training.recipe import load_recipe, recipe_names
@@ -68,7 +68,7 @@ def train_here(model_dir, *overrides, parallel_parts=1):
     config = load_recipe("demo", [*TINY, *overrides])
     # As the command does.
     keras.utils.set_random_seed(config.training.seed)
-    train(config, pairs(0, 360), pairs(360, 400), model_dir, mirrored_strategy(), parallel_parts)
+    train(config, pairs(0, 360), pairs(360, 400), model_dir, make_strategy(), parallel_parts)
     return ModelDir(model_dir)
 
 
@@ -269,7 +269,7 @@ def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, 
     translator = Translator.load(tiny_model_dir)
     before = translator(["Anna sees a tree."])
     config = load_recipe("demo", [*TINY, "training.steps=1", "training.average_last=0"])
-    train(config, pairs(0, 360), pairs(360, 400), tmp_path / "model", mirrored_strategy())
+    train(config, pairs(0, 360), pairs(360, 400), tmp_path / "model", make_strategy())
     assert translator(["Anna sees a tree."]) == before
     assert translator.num_tokens(["the dog buys"]) > 1
 

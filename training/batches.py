@@ -13,6 +13,9 @@ from keras_transformer.rules import Count, checked
 
 from .batch_plan import BatchPlan
 
+# Batches that are made while others are computed. A batch is made in a few milliseconds.
+_BATCHES_AHEAD = 4
+
 
 @checked
 def training_dataset(plan: BatchPlan, *, seed: Count, start_id: int, first_step: Count = 0) -> tf.data.Dataset:
@@ -111,7 +114,7 @@ def _assemble(plan: BatchPlan, block: Any, pairs: Any, batches: Any, start_id: i
         target = tf.where(labels == 0, 0, target)
         return {"source": source, "target": target}, labels
 
-    return tf.data.Dataset.from_tensor_slices(batches).map(assemble, num_parallel_calls=tf.data.AUTOTUNE)
+    return tf.data.Dataset.from_tensor_slices(batches).map(assemble, num_parallel_calls=_BATCHES_AHEAD)
 
 
 def _offsets(lengths: Any) -> Any:
@@ -125,5 +128,9 @@ def _padded(token_ids: Any, offsets: Any, rows: Any, shape: Any) -> Any:
 
 
 def _finish(batches: tf.data.Dataset, cardinality: int) -> tf.data.Dataset:
+    options = tf.data.Options()
+    # A thread that looks for better numbers than ours would sleep for up to a minute when training ends, and is waited
+    # for.
+    options.autotune.enabled = False
     batches = batches.apply(tf.data.experimental.assert_cardinality(cardinality))
-    return batches.prefetch(tf.data.AUTOTUNE)
+    return batches.prefetch(_BATCHES_AHEAD).with_options(options)

@@ -8,12 +8,16 @@ from keras_transformer.rules import require
 TOKENS_PER_PART = 1000
 
 
-def mirrored_strategy(devices: int | None = None) -> tf.distribute.MirroredStrategy:
-    """Makes a strategy over GPUs, or over the CPU if there are none. Call it before TensorFlow does anything else.
+def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
+    """Makes a strategy for GPUs, or for the CPU if there are none. Call it before TensorFlow does anything else.
 
     Args:
         devices: int or None. How many devices; a CPU is divided into as many logical devices. Defaults to None: all
             GPUs, or one CPU.
+
+    Returns:
+        A `MirroredStrategy`; for one device TensorFlow's default strategy, since the other's input pipeline may take
+        a minute to end.
 
     Raises:
         ConfigError: The number is not positive, or there are fewer GPUs.
@@ -22,9 +26,10 @@ def mirrored_strategy(devices: int | None = None) -> tf.distribute.MirroredStrat
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         require(devices is None or devices <= len(gpus), "devices", f"at most {len(gpus)}, the number of GPUs", devices)
-        return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(devices or len(gpus))])
-    devices = devices or 1
-    if devices > 1:
+    devices = devices or len(gpus) or 1
+    if devices == 1:
+        return tf.distribute.get_strategy()
+    if not gpus:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
-    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)])
+    return tf.distribute.MirroredStrategy([f"{'GPU' if gpus else 'CPU'}:{i}" for i in range(devices)])

@@ -1,4 +1,4 @@
-"""Training: `fit` under `tf.distribute.MirroredStrategy`, from the first step or where an earlier run stopped."""
+"""Training: `fit` on one device or several, from the first step or where an earlier run stopped."""
 
 import contextlib
 import dataclasses
@@ -62,7 +62,7 @@ def train(
         train_pairs: SentencePairs to train on.
         valid_pairs: SentencePairs to validate on.
         model_dir: str, path or ModelDir; the directory is made if it does not exist.
-        strategy: from `mirrored_strategy`.
+        strategy: from `make_strategy`.
         parallel_parts: int. Into how many parts all devices together divide a batch, to compute them side by side:
             what `divide_cores` returns. Defaults to 1.
 
