@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -309,7 +310,14 @@ def content(path):
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
-def test_versions_go_up_and_none_is_overwritten(translator, saved_model, tmp_path, monkeypatch):
+@pytest.fixture
+def untraced(monkeypatch):
+    """Nothing is traced, for tests in which nothing is saved."""
+    function = types.SimpleNamespace(get_concrete_function=lambda: None)
+    monkeypatch.setattr(servable, "Servable", lambda translator: types.SimpleNamespace(translate=function))
+
+
+def test_versions_go_up_and_none_is_overwritten(translator, untraced, tmp_path, monkeypatch):
     monkeypatch.setattr(servable, "_verify", lambda path, translator: None)
     monkeypatch.setattr(tf.saved_model, "save", lambda module, path, signatures: os.mkdir(path))
     (tmp_path / "9-old").mkdir()
@@ -337,7 +345,7 @@ def test_what_appears_is_what_was_verified_and_nothing_before(translator, tmp_pa
 
 
 @pytest.mark.parametrize("broken", ["save", "verify"])
-def test_an_export_that_breaks_off_leaves_nothing(translator, tmp_path, monkeypatch, broken):
+def test_an_export_that_breaks_off_leaves_nothing(translator, untraced, tmp_path, monkeypatch, broken):
     def save(module, path, signatures):
         os.makedirs(path)
         pathlib.Path(path, "saved_model.pb").write_bytes(b"half")
