@@ -12,9 +12,11 @@ TESTS = pathlib.Path(__file__).parent
 MOST_TESTS = (
     (
         "test_masks.py",
-        "test_multi_head_attention.py",
+        "test_multi_head_attention.py::test_equals_numpy",
+        "test_multi_head_attention.py::test_an_attention_mask_may_differ_between_heads",
+        "test_multi_head_attention.py::test_attention_from_a_cache_equals_one_call",
         "test_positional_embedding.py",
-        "test_tied_projection.py",
+        "test_tied_projection.py::test_gradients_of_both_uses_meet_in_the_one_table",
         "test_restricted_attention.py::test_uniform_attention_over_three_positions_by_hand",
     ),
     (
@@ -29,6 +31,8 @@ MOST_TESTS = (
 TESTS_OF_MANY_SHAPES = (
     ("test_restricted_attention.py",),
     (
+        "test_multi_head_attention.py",
+        "test_tied_projection.py",
         "test_transformer_model.py::test_a_state_may_grow_with_each_step",
         "test_decoding.py::test_top_k_is_that_of_a_stable_sort",
     ),
