@@ -1,5 +1,8 @@
 """What several test files share: model directories, made in seconds of invented sentences; and their order."""
 
+import fcntl
+import os
+
 import keras
 import numpy as np
 import pytest
@@ -51,12 +54,19 @@ def model_dirs(tmp_path_factory):
 
     Setting a seed later would take away the SentencePiece models that TensorFlow holds then.
     """
-    folder = tmp_path_factory.mktemp("models")
-    keras.utils.set_random_seed(1)
-    return {
-        "tiny": make_model_dir(folder / "tiny", "bpe", 320, epochs=120),
-        "wordpiece": make_model_dir(folder / "wordpiece", "wordpiece", 90, epochs=0),
-    }
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # The workers' common one.
+    paths = {name: folder / name for name in ("tiny", "wordpiece")}
+    with open(folder / "lock", "w") as lock:
+        # The first worker makes them, the others wait.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            keras.utils.set_random_seed(1)
+            make_model_dir(paths["tiny"], "bpe", 320, epochs=120)
+            make_model_dir(paths["wordpiece"], "wordpiece", 90, epochs=0)
+            (folder / "made").touch()
+    return paths
 
 
 @pytest.fixture(scope="session")
