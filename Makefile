@@ -1,16 +1,23 @@
-# `make demo`, `make test`, `make lint` and `make bench` work from a fresh clone: each makes .venv and installs what it
-# needs.
+# `make demo`, `make test`, `make test-all`, `make lint` and `make bench` work from a fresh clone: each makes .venv and
+# installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test test-all lint format bench clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
+# Each file is tested by one process, in the order of tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(PYTEST)
+
+# All tests: those of `make test` and those that are marked slow.
+test-all: $(VENV)/installed-test
+	$(PYTEST) -m ""
 
 # The directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
 lint: $(VENV)/installed-lint

@@ -1,4 +1,7 @@
-"""What several test files share: model directories, made in seconds of invented sentences."""
+"""What several test files share: model directories, made in seconds of invented sentences; and their order."""
+
+import fcntl
+import os
 
 import keras
 import numpy as np
@@ -13,6 +16,27 @@ from keras_transformer.models import build_transformer
 SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}
 VERBS = {"sees": "sieht", "buys": "kauft", "paints": "malt", "greets": "grüßt"}
 OBJECTS = {"a tree": "einen Baum", "two apples": "zwei Äpfel", "the bridge": "die Brücke"}
+
+# The others follow by name. The longest come first, so that all workers are busy to the end.
+LONGEST_FILES = (
+    *("test_training.py", "test_backends.py", "test_table3.py", "test_layers_in_other_models.py", "test_cli.py"),
+    *("test_servable.py", "test_importing.py", "test_every_layer.py", "test_decoding_benchmark.py"),
+    *("test_decoding.py", "test_translator.py", "test_ctranslate2.py", "test_toy_task.py"),
+)
+
+
+def pytest_collection_modifyitems(items):
+    def place(item):
+        return LONGEST_FILES.index(item.path.name) if item.path.name in LONGEST_FILES else len(LONGEST_FILES)
+
+    items.sort(key=place)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def free_memory():
+    """Graphs and kernels that the tests of a file leave behind would add up to gigabytes."""
+    yield
+    keras.backend.clear_session()
 
 
 def sentence_pairs():
@@ -30,12 +54,19 @@ def model_dirs(tmp_path_factory):
 
     Setting a seed later would take away the SentencePiece models that TensorFlow holds then.
     """
-    folder = tmp_path_factory.mktemp("models")
-    keras.utils.set_random_seed(1)
-    return {
-        "tiny": make_model_dir(folder / "tiny", "bpe", 320, epochs=120),
-        "wordpiece": make_model_dir(folder / "wordpiece", "wordpiece", 90, epochs=0),
-    }
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # The workers' common one.
+    paths = {name: folder / name for name in ("tiny", "wordpiece")}
+    with open(folder / "lock", "w") as lock:
+        # The first worker makes them, the others wait.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            keras.utils.set_random_seed(1)
+            make_model_dir(paths["tiny"], "bpe", 320, epochs=120)
+            make_model_dir(paths["wordpiece"], "wordpiece", 90, epochs=0)
+            (folder / "made").touch()
+    return paths
 
 
 @pytest.fixture(scope="session")

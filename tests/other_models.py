@@ -1,6 +1,6 @@
 """Somebody else's models around our layers. A script, for a process of each backend:
 
-python other_models.py train DIRECTORY            trains models, writes them and their outputs
+python other_models.py train DIRECTORY POLICY     trains models of a dtype policy, writes them and their outputs
 python other_models.py load OUTPUT DIRECTORY...   loads such files, writes their outputs
 """
 
@@ -104,19 +104,17 @@ def predict(model, name):
     return keras.ops.convert_to_numpy(keras.ops.cast(model(inputs(name)), "float32"))
 
 
-def train(directory):
+def train(directory, policy):
+    keras.config.set_dtype_policy(policy)
     predictions, losses = {}, {}
-    for policy in ("float32", "mixed_bfloat16"):
-        keras.config.set_dtype_policy(policy)
-        (directory / policy).mkdir()
-        for name, function in MODELS.items():
-            keras.utils.set_random_seed(0)
-            model, labels, loss = function()
-            model.compile(keras.optimizers.Adam(0.01), loss)
-            history = model.fit(inputs(name), labels, batch_size=32, epochs=8, verbose=0).history
-            losses[f"{policy}/{name}"] = history["loss"]
-            predictions[f"{policy}/{name}"] = predict(model, name)
-            model.save(directory / policy / f"{name}.keras")
+    for name, function in MODELS.items():
+        keras.utils.set_random_seed(0)
+        model, labels, loss = function()
+        model.compile(keras.optimizers.Adam(0.01), loss)
+        history = model.fit(inputs(name), labels, batch_size=32, epochs=8, verbose=0).history
+        losses[name] = history["loss"]
+        predictions[name] = predict(model, name)
+        model.save(directory / f"{name}.keras")
     (directory / "losses.json").write_text(json.dumps(losses))
     np.savez(directory / "predictions.npz", **predictions)
 
@@ -133,5 +131,8 @@ def load(output, *directories):
 
 
 if __name__ == "__main__":
-    command, *paths = sys.argv[1:]
-    {"train": train, "load": load}[command](*map(pathlib.Path, paths))
+    command, path, *others = sys.argv[1:]
+    if command == "train":
+        train(pathlib.Path(path), *others)
+    else:
+        load(pathlib.Path(path), *map(pathlib.Path, others))

@@ -5,24 +5,36 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 TESTS = pathlib.Path(__file__).parent
-# One process each, at once.
-TESTS_OF_ALL_BACKENDS = (
+# One process for each part, at once.
+MOST_TESTS = (
     (
         "test_masks.py",
-        "test_multi_head_attention.py",
-        "test_restricted_attention.py",
+        "test_multi_head_attention.py::test_equals_numpy",
+        "test_multi_head_attention.py::test_an_attention_mask_may_differ_between_heads",
+        "test_multi_head_attention.py::test_attention_from_a_cache_equals_one_call",
         "test_positional_embedding.py",
-        "test_tied_projection.py",
+        "test_tied_projection.py::test_gradients_of_both_uses_meet_in_the_one_table",
+        "test_restricted_attention.py::test_uniform_attention_over_three_positions_by_hand",
     ),
     (
         "test_encoder_decoder_layers.py",
         "test_layer_normalization.py",
         "test_loss_metrics_schedule.py",
-        "test_transformer_model.py::test_a_state_may_grow_with_each_step",
-        "test_decoding.py::test_top_k_is_that_of_a_stable_sort",
         "test_decoding.py::test_a_compiled_search_equals_a_plain_one",
         "test_decoding.py::test_greedy_search_needs_nothing_of_a_model_but_the_protocol",
+    ),
+)
+# JAX compiles every operation anew for every shape, of which these have many.
+TESTS_OF_MANY_SHAPES = (
+    ("test_restricted_attention.py",),
+    (
+        "test_multi_head_attention.py",
+        "test_tied_projection.py",
+        "test_transformer_model.py::test_a_state_may_grow_with_each_step",
+        "test_decoding.py::test_top_k_is_that_of_a_stable_sort",
     ),
 )
 WITHOUT_TENSORFLOW = """
@@ -33,7 +45,10 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-def test_they_pass_on_jax_without_tensorflow():
+@pytest.mark.parametrize(
+    "parts", [MOST_TESTS, pytest.param(TESTS_OF_MANY_SHAPES, marks=pytest.mark.slow)], ids=["most", "many shapes"]
+)
+def test_they_pass_on_jax_without_tensorflow(parts):
     options = ["--noconftest", "-p", "no:cacheprovider", "-v"]
     processes = [
         subprocess.Popen(
@@ -48,7 +63,7 @@ def test_they_pass_on_jax_without_tensorflow():
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for files in TESTS_OF_ALL_BACKENDS
+        for files in parts
     ]
     outputs = [process.communicate()[0] for process in processes]
     for process, output in zip(processes, outputs, strict=True):

@@ -293,7 +293,8 @@ def test_a_model_that_cannot_be_built_is_noticed_before_the_text_is_read(text, f
 
 @pytest.mark.parametrize("section", ["training:", "training: {}", "training: null"])
 def test_a_value_may_be_set_in_an_empty_section_of_a_recipe(text, fails, tmp_path, section):
-    recipe = text("mine.yaml", f"tokenizer: {{vocab_size: 2000}}\n{section}\n")
+    model = "{num_layers: 1, d_model: 8, d_ff: 8, num_heads: 1}"
+    recipe = text("mine.yaml", f"model: {model}\ntokenizer: {{vocab_size: 2000}}\n{section}\n")
     arguments = train_arguments(text, **{"--config": recipe})
     # It comes as far as the text, which is too short for the vocabulary.
     message = fails("train", *arguments, "--model-dir", tmp_path / "model", "--set", "training.steps=5")

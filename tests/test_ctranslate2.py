@@ -59,9 +59,12 @@ def load(path):
     return ctranslate2.Translator(str(path), compute_type="float32", intra_threads=1)
 
 
-@pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS)
+*QUICK, LAST = MODELS
+
+
+@pytest.fixture(scope="module", params=[*QUICK, pytest.param(LAST, marks=pytest.mark.slow)])
 def engines(request, tmp_path_factory):
-    translator = random_translator(**request.param)
+    translator = random_translator(**MODELS[request.param])
     path = export_ctranslate2(translator, tmp_path_factory.mktemp("ctranslate2"))
     return translator.model, load(path)
 

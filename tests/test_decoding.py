@@ -880,7 +880,15 @@ if keras.backend.backend() == "tensorflow":
                 beam_search(counting_step, state, max_lengths, beam_size=beam_size, **options)
             return counts
 
-        alone = [len(num_rows(slice(i, i + 1), drop_finished=False)) for i in range(32)]
+        def steps_alone(table):
+            def log_probs(prefix):
+                return next_log_probs(table, prefix)
+
+            if beam_size == 1:
+                return len(plain_greedy_search(log_probs, 40)[1])
+            return plain_beam_search(log_probs, 40, beam_size, 0.6, 1)[1]
+
+        alone = [steps_alone(table) for table in tables]
         needed = [sum(steps > position for steps in alone) for position in range(max(alone))]
         assert num_rows(slice(None), drop_finished=False) == [32] * max(alone)
         dropping = num_rows(slice(None), drop_finished=True)

@@ -78,6 +78,7 @@ def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator
     assert found["equal"] == found["sentences"] == len(expected) and found["score_difference"] < 1e-3
 
 
+@pytest.mark.slow
 def test_saved_model_with_greedy_search_answers_several_requests_at_once(task):
     arguments = ("--beam-size", 1, "--at-once", 2, "--request-size", 7, "--answers", "greedy")
     contender("saved_model", task.path, *arguments)()
@@ -85,7 +86,7 @@ def test_saved_model_with_greedy_search_answers_several_requests_at_once(task):
     assert task.saved_model("float32", 1) != task.saved_model("float32", BEAM_SIZE)
 
 
-@pytest.mark.parametrize("beam_size", [1, BEAM_SIZE])
+@pytest.mark.parametrize("beam_size", [1, pytest.param(BEAM_SIZE, marks=pytest.mark.slow)])
 def test_model_without_cache_gives_the_same_translations_and_scores(task, tiny_model_dir, beam_size):
     search = DecodingConfig(beam_size, length_penalty=0.0, max_extra_tokens=64)
     # The last sentence is not in the training text.

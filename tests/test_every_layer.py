@@ -280,8 +280,18 @@ def classifier(name, dtype=None):
     return keras.Model(token_ids, keras.layers.Dense(9, dtype=dtype)(hidden)), layer
 
 
-@every_layer
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+# XLA takes longest for these; it compiles all of their parts for the other layers.
+LONG_TO_COMPILE = ("EncoderLayer", "Encoder", "Decoder")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        pytest.param(dtype, name, marks=[pytest.mark.slow] if dtype == "float32" and name in LONG_TO_COMPILE else [])
+        for dtype in ("float32", "mixed_bfloat16")
+        for name in LAYERS
+    ],
+)
 def test_a_model_with_the_layer_trains_is_saved_and_loads(name, dtype, tmp_path):
     keras.utils.set_random_seed(0)
     model, layer = classifier(name, dtype)

@@ -232,10 +232,10 @@ assert int(whole.optimizer.iterations) == 2
 @pytest.mark.parametrize(
     "imports",
     [
-        "import keras; import keras_transformer",
         "import keras_transformer; import keras",
-        "import keras_transformer.layers; import keras",
-        "import keras_transformer.masks; import keras",
+        pytest.param("import keras; import keras_transformer", marks=pytest.mark.slow),
+        pytest.param("import keras_transformer.layers; import keras", marks=pytest.mark.slow),
+        pytest.param("import keras_transformer.masks; import keras", marks=pytest.mark.slow),
     ],
 )
 def test_saved_models_load_without_custom_objects(imports, saved):

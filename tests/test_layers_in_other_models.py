@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 BACKENDS = ("tensorflow", "jax")
-POLICIES = ("float32", "mixed_bfloat16")
 MODELS = ("classifier", "language_model", "tied_language_model", "translator", "subclassed_language_model")
 SCRIPT = pathlib.Path(__file__).with_name("other_models.py")
 
@@ -36,11 +35,16 @@ def run_on_every_backend(arguments_of):
         assert process.returncode == 0, output
 
 
+@pytest.fixture(scope="module", params=["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
+def policy(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(policy, tmp_path_factory):
     """For each backend the directory of its models, their losses and predictions."""
     directories = {backend: tmp_path_factory.mktemp(backend) for backend in BACKENDS}
-    run_on_every_backend(lambda backend: ["train", directories[backend]])
+    run_on_every_backend(lambda backend: ["train", directories[backend], policy])
     return directories
 
 
@@ -48,41 +52,34 @@ def trained(tmp_path_factory):
 def loaded(trained):
     """What each backend predicts with the files of both, in a process that trained nothing."""
 
-    def arguments_of(backend):
-        (other,) = set(BACKENDS) - {backend}
-        folders = [trained[backend] / policy for policy in POLICIES] + [trained[other] / "float32"]
-        return ["load", trained[backend] / "loaded.npz", *folders]
-
-    run_on_every_backend(arguments_of)
+    run_on_every_backend(lambda backend: ["load", trained[backend] / "loaded.npz", *trained.values()])
     return {backend: np.load(trained[backend] / "loaded.npz") for backend in BACKENDS}
 
 
 every_model = pytest.mark.parametrize("model", MODELS)
-every_policy = pytest.mark.parametrize("policy", POLICIES)
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
 @every_model
-@every_policy
 @every_backend
-def test_fit_learns(model, policy, backend, trained):
-    losses = json.loads((trained[backend] / "losses.json").read_text())[f"{policy}/{model}"]
+def test_fit_learns(model, backend, trained):
+    losses = json.loads((trained[backend] / "losses.json").read_text())[model]
     assert losses[-1] < 0.8 * losses[0]
 
 
 @every_model
-@every_policy
 @every_backend
-def test_a_fresh_process_loads_the_same_model(model, policy, backend, trained, loaded):
-    expected = np.load(trained[backend] / "predictions.npz")[f"{policy}/{model}"]
-    predictions = loaded[backend][f"{trained[backend] / policy}/{model}"]
+def test_a_fresh_process_loads_the_same_model(model, backend, trained, loaded):
+    expected = np.load(trained[backend] / "predictions.npz")[model]
+    predictions = loaded[backend][f"{trained[backend]}/{model}"]
     np.testing.assert_array_equal(predictions, expected)
 
 
+@pytest.mark.parametrize("policy", ["float32"], indirect=True)
 @every_model
 @every_backend
 def test_a_file_of_one_backend_loads_on_the_other(model, backend, trained, loaded):
     (other,) = set(BACKENDS) - {backend}
-    expected = np.load(trained[backend] / "predictions.npz")[f"float32/{model}"]
-    predictions = loaded[other][f"{trained[backend] / 'float32'}/{model}"]
+    expected = np.load(trained[backend] / "predictions.npz")[model]
+    predictions = loaded[other][f"{trained[backend]}/{model}"]
     np.testing.assert_allclose(predictions, expected, atol=1e-5)

@@ -6,9 +6,15 @@ import sys
 
 import pytest
 import tensorflow as tf
+from keras_transformer.training.corpus import SentencePairs
+from keras_transformer.training.devices import make_strategy
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.trainer import train
 
+from examples.corpus import generate
 from keras_transformer import precision
 from keras_transformer.config import TransformerConfig
+from keras_transformer.config_file import read_config
 from keras_transformer.precision import choose_precision
 
 CONFIG = TransformerConfig(
@@ -90,6 +96,26 @@ def test_gpus_multiply_bfloat16_from_compute_capability_8(products, monkeypatch,
     shapes = products(float32=0.004, bfloat16=0.001)
     chosen, reason = choose_precision(CONFIG, 1000)
     assert chosen == expected and f"compute capability is {words};" in reason and shapes == []
+
+
+def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys):
+    def resume(*overrides):
+        sizes = ["model.d_model=32", "model.d_ff=64", "model.num_heads=2", "tokenizer.vocab_size=400"]
+        config = load_recipe("demo", [*sizes, "training.tokens_per_batch=500", *overrides])
+        text = SentencePairs(*map(list, zip(*generate(100, seed=3))), name="text")
+        train(config, text, text, tmp_path, make_strategy())
+        return read_config(tmp_path / "config.yaml").training.precision, capsys.readouterr().err
+
+    products(float32=0.004, bfloat16=0.001)
+    chosen, log = resume("training.steps=1")
+    assert chosen == "bfloat16" and "precision: bfloat16, because on this CPU" in log
+    # As on a machine with another processor.
+    products(float32=0.001, bfloat16=0.004)
+    chosen, log = resume("training.steps=2")
+    assert chosen == "bfloat16" and "precision: bfloat16, because this training began with it" in log
+    # What was asked for is obeyed.
+    chosen, log = resume("training.steps=3", "training.precision=float32")
+    assert chosen == "float32" and "precision:" not in log
 
 
 def test_this_processor_is_measured_and_with_a_limit_of_its_instructions_is_given_float32():

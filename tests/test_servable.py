@@ -3,8 +3,10 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -100,8 +102,23 @@ def translator(tiny_model_dir):
 
 
 @pytest.fixture(scope="module")
-def saved_model(translator, tmp_path_factory):
-    return export_servable(translator, tmp_path_factory.mktemp("servable"))
+def saved_and_verified(translator, tmp_path_factory):
+    """The path of a SavedModel, and what was seen when it was verified: other versions, and its content."""
+    folder = tmp_path_factory.mktemp("servable")
+    verify, seen = servable._verify, []
+
+    def watch(path, translator):
+        verify(path, translator)
+        seen.append((list(folder.glob("[0-9]*")), content(path)))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(servable, "_verify", watch)
+        return export_servable(translator, folder), seen
+
+
+@pytest.fixture(scope="module")
+def saved_model(saved_and_verified):
+    return saved_and_verified[0]
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +326,14 @@ def content(path):
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
-def test_versions_go_up_and_none_is_overwritten(translator, saved_model, tmp_path, monkeypatch):
+@pytest.fixture
+def untraced(monkeypatch):
+    """Nothing is traced, for tests in which nothing is saved."""
+    function = types.SimpleNamespace(get_concrete_function=lambda: None)
+    monkeypatch.setattr(servable, "Servable", lambda translator: types.SimpleNamespace(translate=function))
+
+
+def test_versions_go_up_and_none_is_overwritten(translator, untraced, tmp_path, monkeypatch):
     monkeypatch.setattr(servable, "_verify", lambda path, translator: None)
     monkeypatch.setattr(tf.saved_model, "save", lambda module, path, signatures: os.mkdir(path))
     (tmp_path / "9-old").mkdir()
@@ -323,21 +347,14 @@ def test_versions_go_up_and_none_is_overwritten(translator, saved_model, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "10", "11", "2", "9-old"]
 
 
-def test_what_appears_is_what_was_verified_and_nothing_before(translator, tmp_path, monkeypatch):
-    verify, seen = servable._verify, []
-
-    def watch(path, translator):
-        assert not list(tmp_path.glob("[0-9]*"))
-        verify(path, translator)
-        seen.append(content(path))
-
-    monkeypatch.setattr(servable, "_verify", watch)
-    assert [content(export_servable(translator, tmp_path))] == seen
-    assert {"saved_model.pb", "variables/variables.index"} <= set(seen[0])
+def test_what_appears_is_what_was_verified_and_nothing_before(saved_and_verified):
+    path, seen = saved_and_verified
+    assert seen == [([], content(path))]
+    assert {"saved_model.pb", "variables/variables.index"} <= set(content(path))
 
 
 @pytest.mark.parametrize("broken", ["save", "verify"])
-def test_an_export_that_breaks_off_leaves_nothing(translator, tmp_path, monkeypatch, broken):
+def test_an_export_that_breaks_off_leaves_nothing(translator, untraced, tmp_path, monkeypatch, broken):
     def save(module, path, signatures):
         os.makedirs(path)
         pathlib.Path(path, "saved_model.pb").write_bytes(b"half")
@@ -354,11 +371,17 @@ def test_an_export_that_breaks_off_leaves_nothing(translator, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_saved_model_that_translates_otherwise_is_not_published(tiny_model_dir, tmp_path):
+def test_a_saved_model_that_translates_otherwise_is_not_published(
+    tiny_model_dir, saved_model, untraced, tmp_path, monkeypatch
+):
     class Other(Translator):
         def __call__(self, texts):
             return ["something else"] * len(texts)
 
+    def save(module, path, signatures):
+        shutil.copytree(saved_model, path, ignore=shutil.ignore_patterns("assets.extra"))
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
     with pytest.raises(RuntimeError, match="something else"):
         export_servable(Other.load(tiny_model_dir), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 import csv
 import shutil
 
+import keras
 import numpy as np
 import pytest
 from keras_transformer.export.servable import export_servable
@@ -82,11 +83,19 @@ def test_a_recipe_has_the_values_of_its_row(row):
 
 @every_row
 def test_the_number_of_parameters_is_within_7_percent_of_the_table(row):
-    count = build_transformer(load_recipe(f"table3/{row}").model).count_params()
+    # The shapes of the weights are enough: without their values, which would be up to 900 MB.
+    with keras.StatelessScope(initialize_variables=False):
+        count = build_transformer(load_recipe(f"table3/{row}").model).count_params()
+    # Or Keras would make up for the values later.
+    keras.backend.clear_session()
     assert count / 1e6 == pytest.approx({**BASE, **ROWS[row]}["millions"], rel=0.07)
 
 
-@every_row
+# Keys of a width of their own, and learned positions: the other rows differ from base by numbers alone.
+QUICK = ("B-dk16", "E-learned-positions")
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, marks=[] if row in QUICK else pytest.mark.slow) for row in ROWS])
 def test_a_row_trains_a_step_saves_loads_and_exports(row, folder):
     recipe = load_recipe(f"table3/{row}")
     # All is the row's own but the vocabulary, the lengths, and N: a quarter of the layers, here one or two. To trace

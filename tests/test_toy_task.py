@@ -15,6 +15,9 @@ from keras_transformer import (
 )
 from keras_transformer.decoding import beam_search, greedy_search
 
+# That a model learns, test_translator.py shows too, with the model that conftest.py trains.
+pytestmark = pytest.mark.slow
+
 START, END, FIRST_DIGIT = 1, 2, 3
 LONGEST = 8
 VOCAB_SIZE = FIRST_DIGIT + 10

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import os
 import pathlib
 import shutil
 import signal
@@ -22,6 +23,7 @@ from keras_transformer.training.trainer import intervals, train
 
 from examples.corpus import generate
 from keras_transformer import Translator
+from keras_transformer.cores import divide_cores
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.rules import ConfigError
 
@@ -81,23 +83,25 @@ def logged(model_dir, column):
         return [float(row[column]) for row in csv.DictReader(file)]
 
 
-def test_two_devices_train_to_the_losses_of_one(files, tmp_path):
+def test_two_devices_train_to_the_losses_of_one(files, tmp_path, capsys):
     overrides = (
-        *("training.steps=20", "training.validate_every=1", "model.dropout=0.0"),
+        *("training.steps=8", "training.validate_every=2", "model.dropout=0.0"),
         *("training.clip_norm=0.5", "training.average_last=0"),
-        *("training.warmup_steps=20", "training.peak_learning_rate=0.01"),
+        *("training.warmup_steps=4", "training.peak_learning_rate=0.02"),
     )
-    for devices in (1, 2):
-        result = subprocess.run(
-            command(files, tmp_path / str(devices), *overrides, devices=devices),
-            capture_output=True,
-            text=True,
-        )
-        assert result.returncode == 0, result.stderr
-        assert f"{devices} device(s)" in result.stderr
-        assert result.stdout == ""
-    one, two = (logged(ModelDir(tmp_path / name), "loss") for name in "12")
-    assert len(one) == len(two) == 20
+    # TensorFlow divides the CPU into two devices before it does anything else.
+    result = subprocess.run(
+        command(files, tmp_path / "two", *overrides, devices=2),
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "2 device(s)" in result.stderr
+    assert result.stdout == ""
+    one = logged(train_here(tmp_path / "one", *overrides), "loss")
+    assert "1 device(s)" in capsys.readouterr().err
+    two = logged(ModelDir(tmp_path / "two"), "loss")
+    assert len(one) == len(two) == 4
     np.testing.assert_allclose(two, one, rtol=1e-4)
     assert one[-1] < one[0]
     unclipped = train_here(tmp_path / "unclipped", *overrides, "training.clip_norm=null")
@@ -169,10 +173,10 @@ def test_text_that_cannot_be_trained_on_leaves_no_folder(tmp_path):
 
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
     overrides = ("training.validate_every=3", "training.average_last=0")
-    straight = train_here(tmp_path / "straight", *overrides, "training.steps=8")
+    straight = train_here(tmp_path / "straight", *overrides, "training.steps=5")
     train_here(tmp_path / "resumed", *overrides, "training.steps=3")
-    resumed = train_here(tmp_path / "resumed", *overrides, "training.steps=8")
-    last = [directory.checkpoints()[8] for directory in (straight, resumed)]
+    resumed = train_here(tmp_path / "resumed", *overrides, "training.steps=5")
+    last = [directory.checkpoints()[5] for directory in (straight, resumed)]
     model = load_model(straight)
     weights = []
     for path in last:
@@ -192,60 +196,59 @@ def trained(tmp_path_factory):
     )
 
 
-def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(tmp_path):
-    overrides = (
-        *("training.steps=6", "training.validate_every=1", "training.average_last=0"),
-        *("training.clip_norm=0.5", "model.dropout=0.0", "training.consistency=3"),
-    )
-
-    def losses(accumulate_steps, parallel_parts):
-        trained = train_here(
-            tmp_path / f"{accumulate_steps}-{parallel_parts}",
-            *overrides,
-            f"training.accumulate_steps={accumulate_steps}",
-            parallel_parts=parallel_parts,
-        )
-        columns = ("loss", "val_loss", "val_perplexity", "val_accuracy")
-        *sums, accuracy = [logged(trained, column) for column in columns]
-        return sums, accuracy
-
-    whole, whole_accuracy = losses(1, 1)
-    # Fifty are more than a batch has rows.
-    for parts in ((3, 1), (1, 3), (2, 2), (1, 50)):
-        sums, accuracy = losses(*parts)
-        np.testing.assert_allclose(sums, whole, rtol=1e-5)
-        # Where two tokens are almost equally probable, rounding decides which one is predicted: one of the 1470.
-        np.testing.assert_allclose(accuracy, whole_accuracy, rtol=0, atol=1e-3)
+# Where every batch has its loss, few batches are enough; the rows of each are at most six.
+IN_PARTS = (
+    *("training.steps=3", "training.validate_every=1", "training.average_last=0", "training.tokens_per_batch=60"),
+    *("training.clip_norm=0.5", "model.dropout=0.0", "training.consistency=3"),
+)
 
 
-def run_python(code, *arguments):
-    run = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    return run.stdout.split()
+@pytest.fixture(scope="module")
+def trained_on_whole_batches(tmp_path_factory):
+    return train_here(tmp_path_factory.mktemp("whole") / "model", *IN_PARTS)
+
+
+# Eight are more than a batch has rows.
+@pytest.mark.parametrize(
+    ("accumulate_steps", "parallel_parts"),
+    [(2, 2), (1, 8), pytest.param(3, 1, marks=pytest.mark.slow), pytest.param(1, 3, marks=pytest.mark.slow)],
+)
+def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(
+    trained_on_whole_batches, tmp_path, accumulate_steps, parallel_parts
+):
+    overrides = (*IN_PARTS, f"training.accumulate_steps={accumulate_steps}")
+    trained = train_here(tmp_path / "model", *overrides, parallel_parts=parallel_parts)
+    for column in ("loss", "val_loss", "val_perplexity"):
+        np.testing.assert_allclose(logged(trained, column), logged(trained_on_whole_batches, column), rtol=1e-5)
+    accuracies = [logged(each, "val_accuracy") for each in (trained, trained_on_whole_batches)]
+    # Where two tokens are almost equally probable, rounding decides which one is predicted: one of the 1470.
+    np.testing.assert_allclose(*accuracies, rtol=0, atol=1e-3)
 
 
 def test_cores_are_divided_among_the_parts_of_a_batch():
     code = (
         "import os; os.sched_getaffinity = lambda process: set(range(8))\n"
         "from keras_transformer.cores import divide_cores\n"
-        "import tensorflow as tf, sys\n"
+        "import tensorflow as tf\n"
         "threading = tf.config.threading\n"
-        "print(divide_cores(int(sys.argv[1])), threading.get_inter_op_parallelism_threads(),"
+        "for most_parts in (1, 4, 100):\n"
+        "    print(divide_cores(most_parts), threading.get_inter_op_parallelism_threads(),"
         " threading.get_intra_op_parallelism_threads())"
     )
-    assert run_python(code, 4) == ["4", "4", "2"]
-    assert run_python(code, 100) == ["8", "8", "1"]
-    # TensorFlow's own way: all cores for every operation.
-    assert run_python(code, 1) == ["1", "0", "0"]
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    # The first is TensorFlow's own way: all cores for every operation.
+    assert run.stdout.splitlines() == ["1 0 0", "4 4 2", "8 8 1"]
 
 
 def test_only_the_cores_that_the_process_may_use_count():
-    code = (
-        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from keras_transformer.cores import divide_cores\n"
-        "print(divide_cores(4))"
-    )
-    assert run_python(code) == ["1"]
+    # Those of this thread, which are given back.
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        assert divide_cores(4) == 1
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path):
@@ -255,14 +258,12 @@ def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path)
         "sys.path.insert(0, 'tests')\n"
         "import test_training\n"
         "from keras_transformer.training import trainer\n"
-        "parts = []\n"
-        "build = trainer._build_model\n"
-        "trainer._build_model = lambda *arguments: parts.append(arguments[2]) or build(*arguments)\n"
-        "test_training.train_here(sys.argv[1], 'training.steps=1', 'training.average_last=0')\n"
-        "print(parts)"
+        "trainer._build_model = lambda *arguments: sys.exit(str(arguments[2]))\n"
+        "test_training.train_here(sys.argv[1])"
     )
     run = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], cwd=ROOT, capture_output=True, text=True)
-    assert run.stdout.splitlines()[-1] == "[1]", run.stderr
+    # Enough is known when the model is about to be built.
+    assert run.stderr.splitlines()[-1] == "1", run.stderr
 
 
 def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, tmp_path):
@@ -275,14 +276,14 @@ def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, 
 
 
 def test_one_program_trains_on_all_shapes_and_is_made_once(tmp_path, capsys):
-    train_here(tmp_path / "model", "training.steps=40", "training.validate_every=10", "training.num_buckets=6")
+    train_here(tmp_path / "model", "training.steps=40", "training.validate_every=40", "training.num_buckets=6")
     output = capsys.readouterr().err
     assert "in 6 shapes" in output
     assert "1 training program(s) for 6 shapes" in output.splitlines()
 
 
 def test_two_passes_differ_by_their_dropout_alone(tmp_path):
-    overrides = ("training.steps=4", "training.validate_every=1", "training.average_last=0")
+    overrides = ("training.steps=2", "training.validate_every=1", "training.average_last=0")
     losses = {
         (dropout, consistency): logged(
             train_here(

@@ -116,7 +116,7 @@ def test_ancestors_by_hand(max_length):
     assert is_ancestor[:, :6].tolist() == expected and not is_ancestor[:, 6:].any()
 
 
-@all_variants
+@two_variants
 def test_a_state_may_grow_with_each_step(variant):
     assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3, max_length=None)
 
