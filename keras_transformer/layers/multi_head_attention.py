@@ -219,7 +219,7 @@ class MultiHeadAttention(keras.layers.Layer):
         width = projected.shape[-1] // (count * self.num_heads)
         if count == 1:
             heads = reshape_inferring(projected, (batch, length, self.num_heads, width))
-            return [ops.transpose(heads, (0, 2, 1, 3))]
+            return [_swap_heads(heads)]
         heads = reshape_inferring(projected, (batch, length, count, self.num_heads, width))
         return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)))
 
@@ -229,7 +229,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def _outputs(self, weights: Any, values: Any, training: bool | None = None) -> Any:
         # weights: (batch, num_heads, target length, source length)
         weights = self.attention_dropout(weights, training=training)
-        heads = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))  # (batch, target, num_heads, value_dim)
+        heads = _swap_heads(ops.matmul(weights, values))  # (batch, target length, num_heads, value_dim)
         batch, length, _, _ = ops.shape(heads)
         rows = ops.reshape(heads, (-1, self.num_heads * self._value_dim))
         return reshape_inferring(self.output_dense(rows), (batch, length, self.output_dense.units))
@@ -308,6 +308,15 @@ class MultiHeadAttention(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "neighborhood": self.neighborhood,
         }
+
+
+def _swap_heads(heads: Any) -> Any:
+    """Swaps the axes of heads and positions, the second and the third."""
+    batch, second, third, width = ops.shape(heads)
+    if isinstance(second, int) and isinstance(third, int) and 1 in (second, third):
+        # The same data, as in a step of greedy search: nothing is copied.
+        return reshape_inferring(heads, (batch, third, second, width))
+    return ops.transpose(heads, (0, 2, 1, 3))
 
 
 def _causal_mask(query: Any, value: Any) -> Any:
