@@ -234,7 +234,7 @@ def test_output_and_error_of_a_command_in_a_terminal_are_read():
 
 def test_peak_memory_is_that_of_the_command():
     # Memory of this process, which must not be counted.
-    here = np.ones(2**25)
+    here = np.ones(20 * 2**20)
     code = "import sys; held = bytearray(b'x') * (100 * 2**20); print('held', file=sys.stderr)"
     measured = run_for_report([sys.executable, "-m", "benchmarks.peak_memory", sys.executable, "-c", code])
     assert 100 <= measured["value"] < 150 < here.nbytes / 2**20
