@@ -1,5 +1,6 @@
 """What several test files share: model directories, made in seconds of invented sentences; and their order."""
 
+import ctypes
 import fcntl
 import os
 
@@ -37,6 +38,7 @@ def free_memory():
     """Graphs and kernels that the tests of a file leave behind would add up to gigabytes."""
     yield
     keras.backend.clear_session()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def sentence_pairs():

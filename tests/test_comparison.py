@@ -315,7 +315,7 @@ def test_training_in_bfloat16_is_skipped_with_avx2(monkeypatch):
 
 def test_peak_memory_is_that_of_the_command():
     # Memory of this process, which must not be counted.
-    here = np.ones(2**25)
+    here = np.ones(20 * 2**20)
     code = "import sys; held = bytearray(b'x') * (100 * 2**20); print('held', file=sys.stderr)"
     measured = run_for_report([sys.executable, "-m", "benchmarks.peak_memory", sys.executable, "-c", code])
     assert 100 <= measured["value"] < 150 < here.nbytes / 2**20
