@@ -9,15 +9,19 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
-# Each file is tested by one process, in the order of tests/conftest.py.
+# Each file is tested by one process, in the order of tests/conftest.py. In two runs, because TensorFlow gives back little
+# of the memory that it took: so no process holds more than 2 GB in `make test`.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+FIRST_TESTS := $(patsubst %,tests/test_%.py,training backends table3 layers_in_other_models cli servable importing \
+	decoding_benchmark)
+OTHER_TESTS := $(filter-out $(FIRST_TESTS),$(wildcard tests/test_*.py))
 
 test: $(VENV)/installed-test
-	$(PYTEST)
+	$(PYTEST) $(FIRST_TESTS); first=$$?; $(PYTEST) $(OTHER_TESTS) && exit $$first
 
 # All tests: those of `make test` and those that are marked slow.
 test-all: $(VENV)/installed-test
-	$(PYTEST) -m ""
+	$(PYTEST) -m "" $(FIRST_TESTS); first=$$?; $(PYTEST) -m "" $(OTHER_TESTS) && exit $$first
 
 # The directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
 lint: $(VENV)/installed-lint
