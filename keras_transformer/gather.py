@@ -25,6 +25,7 @@ def gather_in_rows(values: Any, indices: Any) -> Any:
         return tf.gather(values, indices, batch_dims=1)
     batch, n = ops.shape(values)[:2]
     rows = ops.arange(batch, dtype="int32")[:, None] * n + indices
-    selected = ops.take(ops.reshape(values, (-1, *values.shape[2:])), rows, axis=0)
+    # Not -1 for the rows: values may be empty.
+    selected = ops.take(ops.reshape(values, (batch * n, *values.shape[2:])), rows, axis=0)
     # JAX returns empty values as they are, whatever the indices.
     return reshape_inferring(selected, (*ops.shape(indices), *values.shape[2:]))
