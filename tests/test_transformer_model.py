@@ -25,12 +25,14 @@ VARIANTS = [
 ]
 
 
-def each(variants):
-    names = ["-".join(map(str, variant.values())) for variant in variants]
-    return pytest.mark.parametrize("variant", variants, ids=names)
+def each(variants, slow=()):
+    names = ["-".join(map(str, variant.values())) for variant in (*variants, *slow)]
+    cases = [*variants, *(pytest.param(variant, marks=pytest.mark.slow) for variant in slow)]
+    return pytest.mark.parametrize("variant", cases, ids=names)
 
 
 all_variants, two_variants = each(VARIANTS), each(VARIANTS[:2])
+two_quick_variants = each(VARIANTS[:2], slow=VARIANTS[2:])
 
 
 def model_of(dtype=None, seed=0, **changes):
@@ -116,7 +118,7 @@ def test_ancestors_by_hand(max_length):
     assert is_ancestor[:, :6].tolist() == expected and not is_ancestor[:, 6:].any()
 
 
-@two_variants
+@two_quick_variants
 def test_a_state_may_grow_with_each_step(variant):
     assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3, max_length=None)
 
