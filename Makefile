@@ -10,7 +10,7 @@ demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
 # Each file is tested by one process, in the order of tests/conftest.py. In two runs, because TensorFlow gives back little
-# of the memory that it took: so no process holds more than 2 GB in `make test`.
+# of the memory that it took: in `make test`, a process held 2.2 GB at most.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 FIRST_TESTS := $(patsubst %,tests/test_%.py,training backends table3 layers_in_other_models cli servable importing \
 	decoding_benchmark)

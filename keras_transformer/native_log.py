@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """Keeps it from standard error: what TensorFlow finds no GPU with, say, means nothing to users.
+    """Discards what C++ code writes to standard error, such as TensorFlow's remarks about GPUs that are not there.
 
     Python's own errors are raised as always.
     """
