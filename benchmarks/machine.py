@@ -15,6 +15,8 @@ from keras_transformer.rules import require
 AVX2_ENVIRONMENT = {
     # The oneDNN of TensorFlow, PyTorch and CTranslate2.
     "ONEDNN_MAX_CPU_ISA": "AVX2",
+    # TensorFlow itself leaves oneDNN's operations off where there is neither VNNI nor AMX.
+    "TF_ENABLE_ONEDNN_OPTS": "0",
     # MKL, which computes the float32 products of PyTorch and all products of CTranslate2.
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     # PyTorch's own kernels, and those that torch.compile writes.
