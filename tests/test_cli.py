@@ -109,7 +109,7 @@ def test_an_unknown_key_in_a_recipe_is_named_with_the_file(text, fails, tmp_path
 def test_a_recipe_that_is_not_yaml_is_named_with_its_line(text, fails, tmp_path):
     recipe = text("mine.yaml", "model:\n  d_model: [1\n")
     message = fails("train", *train_arguments(text, **{"--config": recipe}), "--model-dir", tmp_path / "model")
-    assert f"{recipe}, line 3: not YAML" in message
+    assert f"{recipe}, line 3: cannot be read as YAML" in message
 
 
 def test_an_unknown_recipe_is_answered_with_the_known_ones(text, fails, tmp_path):
