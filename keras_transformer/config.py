@@ -47,13 +47,13 @@ BeamSize = Annotated[Size, at_most(1000)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
 
 # Those of Keras that keep the width and need no arguments.
-_ACTIVATIONS = {
+ACTIVATIONS = {
     *("celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh"),
     *("leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu"),
     *("soft_shrink", "softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus"),
     *("swish", "tanh", "tanh_shrink"),
 }
-Activation = Annotated[str, Rule("the name of a Keras activation", _ACTIVATIONS.__contains__)]
+Activation = Annotated[str, Rule("the name of a Keras activation", ACTIVATIONS.__contains__)]
 
 
 @dataclasses.dataclass(frozen=True)

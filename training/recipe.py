@@ -61,8 +61,14 @@ def _at_fault(sections: dict[str, Any], overrides: Sequence[str], message: str) 
     at_fault = [override for override, other in zip(overrides, others, strict=True) if is_cured_by(other)]
     if not at_fault and is_cured_by([]):
         at_fault = list(overrides)
+    # One that is not named may only have cured another mistake.
+    at_fault = [override for override in at_fault if _field(override) in message] or at_fault
     # On one line, and without quotes.
     return ", ".join(f"--set {shown(override)[1:-1]}" for override in at_fault)
+
+
+def _field(override: str) -> str:
+    return override.partition("=")[0].rpartition(".")[2]
 
 
 def recipe_names() -> list[str]:
