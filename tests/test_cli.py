@@ -15,11 +15,12 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 
-from keras_transformer import TransformerConfig, Translator, __version__
+from keras_transformer import TransformerConfig, Translator, __version__, build_transformer
 from keras_transformer.attention_plot import source_attention
 from keras_transformer.cli import main
 from keras_transformer.config import Config
 from keras_transformer.config_file import write_config
+from keras_transformer.model_dir import ModelDir
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
 COMMANDS = ("train", "translate", "evaluate", "score", "average", "export", "plot-attention")
@@ -582,7 +583,11 @@ def test_weights_that_point_to_other_files_are_refused(tiny_model_dir, fails, tm
         else:
             file.create_dataset(name, shape, dtype, external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
     message = fails("translate", "--model-dir", model_dir)
-    assert "best.weights.h5" in message and "ot allowed" in message
+    assert f"{model_dir}/best.weights.h5: these weights do not fit the model in config.yaml" in message
+    # For this reason.
+    model = build_transformer(ModelDir(model_dir).read_config().model)
+    with pytest.raises(ValueError, match="(?i)ExternalLink|SoftLink|external Dataset"):
+        model.load_weights(model_dir / "best.weights.h5")
 
 
 def test_a_symbolic_link_is_replaced_not_followed(tmp_path):
