@@ -289,7 +289,7 @@ def test_the_number_of_parameters_is_that_of_the_model(changes):
 
 
 def test_more_parameters_than_fit_a_machine_are_refused():
-    largest = TransformerConfig(**VOCABULARIES, num_layers=1000, d_model=1024, d_ff=800)
+    largest = TransformerConfig(**VOCABULARIES, num_layers=600, d_model=1024, d_ff=800)
     assert 9e9 < largest.num_parameters <= MAX_PARAMETERS
     message = message_of(dataclasses.replace, largest, d_ff=10_000)
     assert message.startswith("the sizes in the section model must make at most 10,000,000,000 parameters; they make ")
