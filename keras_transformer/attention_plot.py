@@ -2,19 +2,25 @@
 
 import os
 import pathlib
-
-import numpy as np
-import tensorflow as tf
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Annotated
 
 from .files import replacing
-from .rules import require
-from .translator import Translator
+from .rules import Rule, check
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .translator import Translator
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 
+Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(text.strip()))]
+PicturePath = Annotated[
+    str, Rule("a file ending in .png, .svg or .pdf", lambda path: pathlib.Path(path).suffix.lower() in _SUFFIXES)
+]
 
-def source_attention(translator: Translator, text: str) -> tuple[np.ndarray, list[str], list[str], str]:
+
+def source_attention(translator: "Translator", text: Sentence) -> "tuple[np.ndarray, list[str], list[str], str]":
     """Translates a text and returns what the decoder's last layer attended to.
 
     Args:
@@ -29,7 +35,11 @@ def source_attention(translator: Translator, text: str) -> tuple[np.ndarray, lis
     Raises:
         ConfigError: The text is blank.
     """
-    require(bool(text.strip()), "text", "a text that is not blank", text)
+    # Imported only where they are used: commands check their arguments with this module's rules.
+    import numpy as np
+    import tensorflow as tf
+
+    check("text", text, Sentence)
     model, tokenizer = translator.model, translator.tokenizer
     found = translator.search(tf.constant([text]))
     chosen = found.token_ids.numpy()[0, 0]
@@ -46,7 +56,7 @@ def source_attention(translator: Translator, text: str) -> tuple[np.ndarray, lis
     return np.array(weights)[0], tokenizer.pieces(source[0]), tokenizer.pieces(labels), translation
 
 
-def plot_attention(translator: Translator, text: str, path: str | os.PathLike[str]) -> str:
+def plot_attention(translator: "Translator", text: str, path: str | os.PathLike[str]) -> str:
     """Draws what the decoder's last layer attended to, one panel for each head.
 
     Args:
@@ -60,8 +70,9 @@ def plot_attention(translator: Translator, text: str, path: str | os.PathLike[st
     Raises:
         ConfigError: The text is blank, or the path has another suffix.
     """
-    path = pathlib.Path(path)
-    require(path.suffix in _SUFFIXES, "output", f"a file ending in {', '.join(_SUFFIXES)}", str(path))
+    from matplotlib.figure import Figure
+
+    check("output", os.fspath(path), PicturePath)
     weights, source, target, translation = source_attention(translator, text)
     figure = Figure(figsize=(0.28 * len(source) * len(weights) + 2, 0.28 * len(target) + 1.5), layout="constrained")
     panels = figure.subplots(1, len(weights), sharey=True, squeeze=False)[0]

@@ -13,54 +13,104 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
 
-from .config import DecodingConfig, Precision, PrecisionOrAuto
+from . import __version__
+from .attention_plot import PicturePath, Sentence
+from .config import BeamSize, Config, DecodingConfig, LengthPenalty, Precision, PrecisionOrAuto
 from .native_log import silenced
-from .progress import ProgressBar, say
-from .rules import ConfigError, require
+from .progress import ProgressBar, counted, say
+from .rules import ConfigError, Rule, Size, at_most, check, require
+from .standard_streams import arriving_lines, discard_unwritten, occupy_closed_streams, standard_input, write_lines
 
 if TYPE_CHECKING:
+    from .model_dir import ModelDir
     from .translator import Translator
 
-Line = TypeVar("Line")
+Item = TypeVar("Item")
 
 # Lines that are translated at a time.
 _LINES_PER_BLOCK = 1024
 
+NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
+InputFile = Annotated[
+    str, Rule("a file that exists, or - for standard input", lambda path: path == "-" or _is_file(path))
+]
+Directory = Annotated[NotEmpty, Rule("a directory", lambda path: os.path.isdir(path) or not os.path.exists(path))]
+# TensorFlow reads the path of a SavedModel as a pattern.
+ServablePath = Annotated[Directory, Rule("a path without any of * ? [ \\", lambda path: not set("*?[\\") & set(path))]
+NumDevices = Annotated[Size, at_most(64)]
+
+
+def _is_file(path: str) -> bool:
+    return os.path.exists(path) and not os.path.isdir(path)
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command; exits with 1 and one line on standard error for a user's mistake."""
+    occupy_closed_streams()
     options = _parser().parse_args(arguments)
     # TensorFlow logs its CPU kernels and missing GPUs otherwise.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
+        _check_options(options)
         options.run(options)
-        sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has closed the pipe. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has closed the pipe.
+        discard_unwritten()
         sys.exit(1)
     except (ValueError, OSError) as error:
-        say(f"keras-transformer {options.command}: error: {error}")
+        say(f"keras-transformer {options.command}: error: {_on_one_line(error)}")
+        discard_unwritten()
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
+def _on_one_line(error: ValueError | OSError) -> str:
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        message = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return " ".join(message.splitlines())
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    values = {name: getattr(options, name.removeprefix("--").replace("-", "_")) for name in options.rules}
+    for name, value in values.items():
+        if value is not None:
+            check(name, value, options.rules[name])
+    from_input = [f"{name} -" for name, value in values.items() if value == "-" and options.rules[name] is InputFile]
+    if len(from_input) > 1:
+        raise ConfigError(f"standard input can be read only once; received {', '.join(from_input)}")
+    if sys.stdout is None and options.command != "train":
+        raise ConfigError("standard output is closed")
+
+
 class _Parser(argparse.ArgumentParser):
+    """A parser of which the options have rules, as the fields of a configuration have."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.rules: dict[str, Any] = {}
+        self.set_defaults(rules=self.rules)
+
+    def add_option(self, name: str, rule: Any, **arguments: Any) -> None:
+        self.rules[name] = rule
+        self.add_argument(name, type=rule.__origin__, **arguments)
+
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())} (see {self.prog} --help)\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="keras-transformer", description="Train, run and export Transformer translators.")
+    parser.add_argument("--version", action="version", version=f"keras-transformer {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[Any], None], help: str) -> argparse.ArgumentParser:
+    def command(name: str, run: Callable[[Any], None], help: str) -> _Parser:
         subparser = commands.add_parser(name, help=help, description=help)
         subparser.set_defaults(run=run)
-        subparser.add_argument("--model-dir", metavar="DIR", required=True, help="the model directory")
+        subparser.add_option("--model-dir", Directory, metavar="DIR", required=True, help="the model directory")
         return subparser
 
     _add_train_options(command("train", _train, "Train a translator from two text files."))
@@ -75,17 +125,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_train_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", metavar="FILE", help="sentences to train on, one per line (.gz is read too)")
-    parser.add_argument("--target", metavar="FILE", help="their translations, line by line")
-    parser.add_argument("--valid-source", metavar="FILE", help="sentences to validate on")
-    parser.add_argument("--valid-target", metavar="FILE", help="their translations")
-    parser.add_argument("--tfds", metavar="NAME", help="a tensorflow-datasets translation dataset instead of files")
-    parser.add_argument(
-        "--config", metavar="RECIPE", help="a .yaml file, or the name of a recipe that comes with the package"
+def _add_train_options(parser: _Parser) -> None:
+    parser.add_option(
+        "--source", InputFile, metavar="FILE", help="sentences to train on, one per line (.gz is read too)"
     )
-    parser.add_argument(
-        "--devices", type=int, metavar="N", help="number of GPUs, or of parts of the CPU (all GPUs, or one CPU)"
+    parser.add_option("--target", InputFile, metavar="FILE", help="their translations, line by line")
+    parser.add_option("--valid-source", InputFile, metavar="FILE", help="sentences to validate on")
+    parser.add_option("--valid-target", InputFile, metavar="FILE", help="their translations")
+    parser.add_option(
+        "--tfds", NotEmpty, metavar="NAME", help="a tensorflow-datasets translation dataset instead of files"
+    )
+    parser.add_option(
+        "--config", NotEmpty, metavar="RECIPE", help="a .yaml file, or the name of a recipe that comes with the package"
+    )
+    parser.add_option(
+        "--devices",
+        NumDevices,
+        metavar="N",
+        help="number of GPUs, or of parts of the CPU, at most 64 (all GPUs, or one CPU)",
     )
     parser.add_argument(
         "--set",
@@ -97,20 +154,20 @@ def _add_train_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_translate_options(parser: argparse.ArgumentParser) -> None:
+def _add_translate_options(parser: _Parser) -> None:
     _add_decoding(parser)
     _add_precision_or_auto(parser)
-    parser.add_argument(
+    parser.add_option(
         "--n-best",
-        type=int,
+        BeamSize,
         metavar="N",
         help="write N lines per sentence: its line number, score and translation, separated by tabs",
     )
 
 
-def _add_evaluate_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", metavar="FILE", required=True, help="sentences, one per line")
-    parser.add_argument("--reference", metavar="FILE", required=True, help="their translations")
+def _add_evaluate_options(parser: _Parser) -> None:
+    parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
+    parser.add_option("--reference", InputFile, metavar="FILE", required=True, help="their translations")
     _add_decoding(parser)
     _add_precision_or_auto(parser)
     parser.add_argument(
@@ -122,20 +179,19 @@ def _add_evaluate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def _add_score_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", metavar="FILE", required=True, help="sentences, one per line")
-    parser.add_argument("--target", metavar="FILE", required=True, help="their translations")
+def _add_score_options(parser: _Parser) -> None:
+    parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
+    parser.add_option("--target", InputFile, metavar="FILE", required=True, help="their translations")
 
 
-def _add_average_options(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--last", type=int, metavar="N", help="the last N checkpoints (the recipe's average_last)")
-    which.add_argument("--best", type=int, metavar="N", help="the N checkpoints with the best validation")
+def _add_average_options(parser: _Parser) -> None:
+    parser.add_option("--last", Size, metavar="N", help="the last N checkpoints (the recipe's average_last)")
+    parser.add_option("--best", Size, metavar="N", help="the N checkpoints with the best validation score")
 
 
-def _add_export_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--output", metavar="DIR", required=True, help="the directory in which the next version is written"
+def _add_export_options(parser: _Parser) -> None:
+    parser.add_option(
+        "--output", Directory, metavar="DIR", required=True, help="the directory in which the next version is written"
     )
     parser.add_argument(
         "--format", choices=("saved-model", "ctranslate2"), default="saved-model", help="what to write (saved-model)"
@@ -149,17 +205,21 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_plot_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--text", required=True, help="the sentence to translate")
-    parser.add_argument("--output", metavar="FILE", required=True, help="a .png, .svg or .pdf file")
+def _add_plot_options(parser: _Parser) -> None:
+    parser.add_option("--text", Sentence, required=True, help="the sentence to translate")
+    parser.add_option("--output", PicturePath, metavar="FILE", required=True, help="a .png, .svg or .pdf file")
 
 
-def _add_decoding(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--beam-size", type=int, metavar="N", help="hypotheses kept at each step; 1 is greedy search")
-    parser.add_argument("--length-penalty", type=float, metavar="ALPHA", help="the higher, the longer the translations")
+def _add_decoding(parser: _Parser) -> None:
+    parser.add_option(
+        "--beam-size", BeamSize, metavar="N", help="hypotheses kept at each step, at most 1,000; 1 is greedy search"
+    )
+    parser.add_option(
+        "--length-penalty", LengthPenalty, metavar="ALPHA", help="0 to 5; the higher, the longer the translations"
+    )
 
 
-def _add_precision_or_auto(parser: argparse.ArgumentParser) -> None:
+def _add_precision_or_auto(parser: _Parser) -> None:
     parser.add_argument(
         "--precision",
         choices=typing.get_args(PrecisionOrAuto),
@@ -181,7 +241,7 @@ def _train(options: argparse.Namespace) -> None:
     if not options.tfds:
         train_pairs = read_pairs(options.source, options.target)
         valid_pairs = read_pairs(options.valid_source, options.valid_target)
-    with silenced():
+    with _tensorflow():
         import keras
 
         from keras_transformer.cores import divide_cores
@@ -198,91 +258,123 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _translate(options: argparse.Namespace) -> None:
-    translator = _load_translator(options)
+    trained = _read_trained(options)
     n_best = 1 if options.n_best is None else options.n_best
-    beam_size = translator.decoding.beam_size
-    require(1 <= n_best <= beam_size, "--n-best", f"from 1 to the beam size {beam_size}", n_best)
+    beam_size = trained.decoding.beam_size
+    require(n_best <= beam_size, "--n-best", f"at most the beam size {beam_size}", n_best)
+    standard_input()
+    translator = _load_translator(options, trained)
     bar = ProgressBar("translating", "lines")
     num_lines = 0
     # On a terminal the translations show the progress themselves.
     with contextlib.nullcontext() if sys.stdout.isatty() else bar:
-        for block in _blocks(sys.stdin.buffer):
+        for block in arriving_lines(_LINES_PER_BLOCK):
             # As bytes: what is not UTF-8 is the tokenizer's business.
-            lines = [line.removesuffix(b"\n").removesuffix(b"\r") for line in block]
+            lines = [line.removesuffix(b"\r") for line in block]
             first = num_lines + 1
+            answers: list[str] = []
             _warn_of_truncation(translator, lines, first)
             for number, found in enumerate(translator.n_best(lines, n_best), start=first):
-                for text, score in found:
-                    # Always one line each.
-                    text = text.replace("\n", " ")
-                    line = text if options.n_best is None else f"{number}\t{score:.4f}\t{text}"
-                    sys.stdout.buffer.write(f"{line}\n".encode())
-            sys.stdout.buffer.flush()
+                # Always one line each.
+                texts = [text.replace("\n", " ") for text, _ in found]
+                if options.n_best is not None:
+                    texts = [f"{number}\t{score:.4f}\t{text}" for text, (_, score) in zip(texts, found, strict=True)]
+                answers += texts
+            write_lines(answers)
             num_lines += len(lines)
             bar.advance(len(lines))
-    say(f"{num_lines:,} lines")
+    say(f"translated {counted(num_lines, 'line')}")
 
 
-def _warn_of_truncation(translator: "Translator", lines: list[bytes], first: int) -> None:
+def _warn_of_truncation(translator: "Translator", texts: Sequence[str | bytes], first: int, file: str = "") -> None:
+    """Says which lines are longer than the model takes.
+
+    Args:
+        translator: Translator.
+        texts: the lines.
+        first: int. The number of the first.
+        file: str. The file that they are from. Defaults to "": the only one.
+    """
     max_length = translator.model.config.max_length
-    for number, num_tokens in enumerate(translator.num_tokens(lines), start=first):
+    for number, num_tokens in enumerate(translator.num_tokens(texts), start=first):
         if num_tokens > max_length:
-            say(f"line {number}: {num_tokens:,} tokens, truncated to model.max_length={max_length}")
+            place = f"{file}, line {number}" if file else f"line {number}"
+            say(f"{place}: {num_tokens:,} tokens, truncated to model.max_length={max_length}")
 
 
-def _blocks(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    lines = iter(lines)
-    while block := list(itertools.islice(lines, _LINES_PER_BLOCK)):
-        yield block
+def _blocks(items: Iterable[Item]) -> Iterator[tuple[int, list[Item]]]:
+    """Divides items into blocks, each with the number of its first item."""
+    items = iter(items)
+    first = 1
+    while block := list(itertools.islice(items, _LINES_PER_BLOCK)):
+        yield first, block
+        first += len(block)
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from keras_transformer.training.corpus import read_pairs
+    from keras_transformer.training.corpus import name_of, read_pairs
 
+    trained = _read_trained(options)
     pairs = read_pairs(options.source, options.reference)
-    translator = _load_translator(options)
+    translator = _load_translator(options, trained)
     from keras_transformer.training.evaluate import evaluate
 
     def translate(texts: list[str]) -> list[str]:
+        translations: list[str] = []
         with ProgressBar("translating", "lines", len(texts)) as bar:
-            return [text for block in _blocks(texts) for text in bar.count(translator(block))]
+            for first, block in _blocks(texts):
+                _warn_of_truncation(translator, block, first, name_of(options.source))
+                translations += bar.count(translator(block))
+        return translations
 
     result = evaluate(translate, pairs, options.tokenize)
     scores = {"bleu": result.bleu, "chrf": result.chrf}
     if options.json:
-        print(json.dumps({name: score._asdict() for name, score in scores.items()}))
+        write_lines([json.dumps({name: score._asdict() for name, score in scores.items()})])
         return
-    for score in scores.values():
-        print(f"{score.text}\n  {score.signature}")
+    write_lines(f"{score.text}\n  {score.signature}" for score in scores.values())
 
 
 def _score(options: argparse.Namespace) -> None:
-    from keras_transformer.training.corpus import read_pairs
+    from keras_transformer.training.corpus import name_of, read_pairs
 
+    trained = _read_trained(options)
     pairs = read_pairs(options.source, options.target)
-    translator = _load_translator(options)
+    translator = _load_translator(options, trained)
     with ProgressBar("scoring", "lines", len(pairs)) as bar:
-        for block in _blocks(zip(pairs.source, pairs.target, strict=True)):
-            for score in bar.count(translator.score(*zip(*block, strict=True))):
-                print(f"{score:.4f}")
+        for first, block in _blocks(zip(pairs.source, pairs.target, strict=True)):
+            source, target = zip(*block, strict=True)
+            _warn_of_truncation(translator, source, first, name_of(options.source))
+            _warn_of_truncation(translator, target, first, name_of(options.target))
+            write_lines(f"{score:.4f}" for score in bar.count(translator.score(source, target)))
 
 
 def _average(options: argparse.Namespace) -> None:
-    with silenced():
+    from keras_transformer.model_dir import ModelDir
+
+    model_dir = ModelDir(options.model_dir)
+    model_dir.read_config()
+    if options.last and options.best:
+        raise ConfigError("give either --last or --best")
+    if not model_dir.checkpoints():
+        raise ConfigError(f"{model_dir}: no checkpoints to average")
+    with _tensorflow():
         from keras_transformer.training.average import average_checkpoints
-    paths = average_checkpoints(options.model_dir, last=options.last, best=options.best)
-    print(f"averaged {', '.join(path.name for path in paths)}")
+    paths = average_checkpoints(model_dir, last=options.last, best=options.best)
+    write_lines([f"averaged {', '.join(path.name for path in paths)}"])
 
 
 def _export(options: argparse.Namespace) -> None:
     if options.format == "ctranslate2":
         _check_ctranslate2_options(options)
-    translator = _load_translator(options)
+    else:
+        check("--output", options.output, ServablePath)
+    translator = _load_translator(options, _read_trained(options))
     if options.format == "ctranslate2":
         from keras_transformer.export.ctranslate2 import export_ctranslate2 as export
     else:
         from keras_transformer.export.servable import export_servable as export
-    print(export(translator, options.output))
+    write_lines([str(export(translator, options.output))])
 
 
 def _check_ctranslate2_options(options: argparse.Namespace) -> None:
@@ -301,21 +393,35 @@ def _check_ctranslate2_options(options: argparse.Namespace) -> None:
 
 
 def _plot_attention(options: argparse.Namespace) -> None:
-    translator = _load_translator(options)
+    translator = _load_translator(options, _read_trained(options))
     from keras_transformer.attention_plot import plot_attention
 
-    print(plot_attention(translator, options.text, options.output))
+    write_lines([plot_attention(translator, options.text, options.output)])
 
 
-def _load_translator(options: argparse.Namespace) -> "Translator":
+class _Trained(NamedTuple):
+    """What is known of a trained translator before TensorFlow is loaded."""
+
+    model_dir: "ModelDir"
+    config: Config
+    decoding: DecodingConfig
+
+
+def _read_trained(options: argparse.Namespace) -> _Trained:
     from keras_transformer.model_dir import ModelDir
 
     model_dir = ModelDir(options.model_dir)
     config = model_dir.read_config()
-    decoding = _with_options(config.decoding, options)
+    # There are weights.
+    model_dir.weights_path()
+    return _Trained(model_dir, config, _with_options(config.decoding, options))
+
+
+def _load_translator(options: argparse.Namespace, trained: _Trained) -> "Translator":
+    model_dir, config, decoding = trained
     precision: Any = getattr(options, "precision", "float32")
     reason = None
-    with silenced():
+    with _tensorflow():
         from keras_transformer.cores import divide_cores
         from keras_transformer.precision import choose_precision
         from keras_transformer.translator import PARALLEL_SEARCHES, TOKENS_PER_STEP, Translator
@@ -332,3 +438,17 @@ def _load_translator(options: argparse.Namespace) -> "Translator":
 def _with_options(decoding: DecodingConfig, options: argparse.Namespace) -> DecodingConfig:
     given = {name: getattr(options, name, None) for name in ("beam_size", "length_penalty")}
     return dataclasses.replace(decoding, **{name: value for name, value in given.items() if value is not None})
+
+
+@contextlib.contextmanager
+def _tensorflow() -> Iterator[None]:
+    """In this block TensorFlow may be imported, and Keras on it, whatever the user's settings of Keras are.
+
+    They (`KERAS_...`, `~/.keras/keras.json`) are for other programs: commands need TensorFlow and float32.
+    """
+    for name in [name for name in os.environ if name.startswith("KERAS_")]:
+        del os.environ[name]
+    # A directory in which Keras finds no settings, nor writes any.
+    os.environ.update(KERAS_BACKEND="tensorflow", KERAS_HOME=os.devnull)
+    with silenced():
+        yield

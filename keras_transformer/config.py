@@ -21,11 +21,14 @@ from .rules import (
     OddSize,
     Positive,
     Rate,
+    Rule,
     Size,
     at_least,
+    at_most,
     check,
     check_fields,
     require,
+    shown,
 )
 
 Precision = Literal["float32", "bfloat16"]
@@ -34,27 +37,47 @@ PresetName = Literal["tiny", "base", "big"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece"]
 Section = TypeVar("Section")
 
+# Every number has an upper limit far above what makes sense, so that a mistyped one does not ask for terabytes. All
+# sizes together may make so many parameters:
+MAX_PARAMETERS = 10_000_000_000
+VocabSize = Annotated[Size, at_most(1_000_000)]
+Width = Annotated[Size, at_most(100_000)]
+Steps = Annotated[Size, at_most(1_000_000_000)]
+BeamSize = Annotated[Size, at_most(1000)]
+LengthPenalty = Annotated[NonNegative, at_most(5)]
+
+# Those of Keras that keep the width and need no arguments.
+ACTIVATIONS = {
+    *("celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh"),
+    *("leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu"),
+    *("soft_shrink", "softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus"),
+    *("swish", "tanh", "tanh_shrink"),
+}
+Activation = Annotated[str, Rule("the name of a Keras activation", ACTIVATIONS.__contains__)]
+
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
     """The sizes and variations of a Transformer, named by the letters of the paper's Table 3.
 
     Args:
-        source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0.
-        target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0.
-        num_layers: int. N, the number of layers in the encoder, and in the decoder. Defaults to 6.
-        d_model: int. Width of every layer's input and output; even. Defaults to 512.
-        d_ff: int. Width inside the feed-forward networks. Defaults to 2048.
-        num_heads: int. h, the number of attention heads. Defaults to 8.
-        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to `d_model // num_heads`.
-        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0; at most 1,000,000.
+        target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0; at most 1,000,000.
+        num_layers: int. N, the number of layers in the encoder, and in the decoder; at most 1,000. Defaults to 6.
+        d_model: int. Width of every layer's input and output; even, at most 100,000. Defaults to 512.
+        d_ff: int. Width inside the feed-forward networks; at most 1,000,000. Defaults to 2048.
+        num_heads: int. h, the number of attention heads; at most 1,000. Defaults to 8.
+        key_dim: int or None. d_k, the width of each head's queries and keys; at most 100,000. Defaults to
+            `d_model // num_heads`.
+        value_dim: int or None. d_v, the width of each head's values; at most 100,000. Defaults to `key_dim`.
         dropout: float. P_drop, applied to the sums of embeddings and positions and to each sublayer's output.
             Defaults to 0.1.
         attention_dropout: float. Dropout on the attention weights, 0 in the paper. Small corpora may gain from
             0.1. Defaults to 0.
         activation_dropout: float. Dropout inside the feed-forward network, 0 in the paper. Small corpora may gain
             from 0.1. Defaults to 0.
-        activation: str. Keras activation inside the feed-forward network. Defaults to "relu".
+        activation: str. Name of the Keras activation inside the feed-forward network, one that keeps the width.
+            Defaults to "relu".
         norm_first: bool. Whether to normalize before each sublayer (pre-norm) instead of after the residual sum as
             in the paper. Deep or briefly trained models learn more reliably with it. Defaults to False.
         positions: "sinusoidal" (section 3.5) or "learned" (Table 3, row E). Defaults to "sinusoidal".
@@ -62,9 +85,12 @@ class TransformerConfig:
             the output projection; or "all", the encoder's embedding too, which needs one vocabulary for both
             languages. Defaults to "all".
         neighborhood: int or None. r of restricted self-attention (section 4): each position attends to the r
-            positions centred on itself, in the encoder and in the decoder; odd. Attention to the source is never
-            restricted. For sequences of thousands of tokens. Defaults to None: all positions.
-        max_length: int. Length of the longest sequence in tokens, including its end token. Defaults to 256.
+            positions centred on itself, in the encoder and in the decoder; odd, at most 1,000,000. Attention to the
+            source is never restricted. For sequences of thousands of tokens. Defaults to None: all positions.
+        max_length: int. Length of the longest sequence in tokens, including its end token; 2 to 1,000,000. Defaults
+            to 256.
+
+    All sizes together may make at most 10,000,000,000 parameters.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -74,23 +100,23 @@ class TransformerConfig:
         2048
     """
 
-    source_vocab_size: Size
-    target_vocab_size: Size
-    num_layers: Size = 6
-    d_model: EvenSize = 512
-    d_ff: Size = 2048
-    num_heads: Size = 8
-    key_dim: Size | None = None
-    value_dim: Size | None = None
+    source_vocab_size: VocabSize
+    target_vocab_size: VocabSize
+    num_layers: Annotated[Size, at_most(1000)] = 6
+    d_model: Annotated[EvenSize, at_most(100_000)] = 512
+    d_ff: Annotated[Size, at_most(1_000_000)] = 2048
+    num_heads: Annotated[Size, at_most(1000)] = 8
+    key_dim: Width | None = None
+    value_dim: Width | None = None
     dropout: Rate = 0.1
     attention_dropout: Rate = 0.0
     activation_dropout: Rate = 0.0
-    activation: str = "relu"
+    activation: Activation = "relu"
     norm_first: bool = False
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     tie_embeddings: Literal["none", "target", "all"] = "all"
-    neighborhood: OddSize | None = None
-    max_length: Annotated[int, at_least(2)] = 256
+    neighborhood: Annotated[OddSize, at_most(1_000_000)] | None = None
+    max_length: Annotated[int, at_least(2), at_most(1_000_000)] = 256
 
     def __post_init__(self) -> None:
         check_fields(self, "model")
@@ -107,6 +133,28 @@ class TransformerConfig:
             f"({self.source_vocab_size} and {self.target_vocab_size})",
             self.tie_embeddings,
         )
+        if self.num_parameters > MAX_PARAMETERS:
+            raise ConfigError(
+                f"the sizes in the section model must make at most {MAX_PARAMETERS:,} parameters; "
+                f"they make {self.num_parameters:,}"
+            )
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers the model learns."""
+        key_dim = self.key_dim or self.d_model // self.num_heads
+        attention = 2 * self.d_model * self.num_heads * (key_dim + (self.value_dim or key_dim))
+        feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
+        norm = 2 * self.d_model
+        layers = 3 * attention + 2 * feed_forward + 5 * norm
+        final_norms = 2 * norm if self.norm_first else 0
+        sizes = [self.target_vocab_size]
+        if self.tie_embeddings != "all":
+            sizes.append(self.source_vocab_size)
+        positions = self.max_length if self.positions == "learned" else 0
+        embeddings = sum(size + positions for size in sizes)
+        projection = self.target_vocab_size if self.tie_embeddings == "none" else 0
+        return self.num_layers * layers + final_norms + (embeddings + projection) * self.d_model
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TransformerConfig":
@@ -128,14 +176,14 @@ class TokenizerConfig:
 
     Args:
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece". Defaults to "bpe".
-        vocab_size: int. Number of tokens, including the four special ones. Defaults to 8000.
+        vocab_size: int. Number of tokens, including the four special ones; 5 to 1,000,000. Defaults to 8000.
 
     Raises:
         ConfigError: A value breaks its rule.
     """
 
     kind: TokenizerKind = "bpe"
-    vocab_size: Annotated[int, at_least(5)] = 8000
+    vocab_size: Annotated[int, at_least(5), at_most(1_000_000)] = 8000
 
     def __post_init__(self) -> None:
         check_fields(self, "tokenizer")
@@ -146,18 +194,19 @@ class DecodingConfig:
     """How translations are searched (section 6.1 of the paper).
 
     Args:
-        beam_size: int. Hypotheses kept at each step; 1 is greedy search. Defaults to 4.
-        length_penalty: float. α in `log P / ((5 + length) / 6) ** α`: the higher, the longer the translations.
-            Defaults to 0.6.
-        max_extra_tokens: int. A translation has at most this many tokens more than its source. Defaults to 50.
+        beam_size: int. Hypotheses kept at each step, at most 1,000; 1 is greedy search. Defaults to 4.
+        length_penalty: float. α in `log P / ((5 + length) / 6) ** α`, at most 5: the higher, the longer the
+            translations. Defaults to 0.6.
+        max_extra_tokens: int. A translation has at most this many tokens more than its source; at most
+            1,000,000. Defaults to 50.
 
     Raises:
         ConfigError: A value breaks its rule.
     """
 
-    beam_size: Size = 4
-    length_penalty: NonNegative = 0.6
-    max_extra_tokens: Count = 50
+    beam_size: BeamSize = 4
+    length_penalty: LengthPenalty = 0.6
+    max_extra_tokens: Annotated[Count, at_most(1_000_000)] = 50
 
     def __post_init__(self) -> None:
         check_fields(self, "decoding")
@@ -168,62 +217,69 @@ class TrainingConfig:
     """How a model is trained (section 5 of the paper).
 
     Args:
-        steps: int. Number of updates. Defaults to 100,000.
+        steps: int. Number of updates; at most 1,000,000,000. Defaults to 100,000.
         tokens_per_batch: int. At most this many source positions, and as many target positions, in a batch, on all
-            devices together. Defaults to 25,000.
-        num_buckets: int. At most this many different batch shapes; more shapes mean less padding. Defaults to 12.
-        warmup_steps: int. Updates until the learning rate peaks. Defaults to 4000.
-        peak_learning_rate: float or None. The peak. Defaults to the paper's, `(d_model * warmup_steps) ** -0.5`.
+            devices together; at most 10,000,000. Defaults to 25,000.
+        num_buckets: int. At most this many different batch shapes; more shapes mean less padding. At most 1,000.
+            Defaults to 12.
+        warmup_steps: int. Updates until the learning rate peaks; at most 1,000,000,000. Defaults to 4000.
+        peak_learning_rate: float or None. The peak; at most 1,000,000. Defaults to the paper's,
+            `(d_model * warmup_steps) ** -0.5`.
         decay: "inverse_sqrt", the paper's decay after the peak, or "cosine", which reaches 0 at the last step and
             gets more out of short trainings. Defaults to "inverse_sqrt".
         label_smoothing: float. ε_ls (section 5.4). Defaults to 0.1.
         subword_dropout: float. BPE-dropout (Provilkov et al. 2020): rate at which merges are skipped in the
             training text, so that a sentence is seen in several segmentations. For tokenizers of kind "bpe" and
             small corpora. Defaults to 0.
-        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0. Defaults to 16.
+        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0; at most 1,000. Defaults
+            to 16.
         consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model twice with
-            different dropout, and the two predictions are drawn towards each other. Costs twice the time, for
-            small corpora. Defaults to 0: one pass, as in the paper.
-        clip_norm: float or None. Largest norm of the gradient. For trainings that diverge. Defaults to None.
+            different dropout, and the two predictions are drawn towards each other. At most 1,000; costs twice
+            the time, for small corpora. Defaults to 0: one pass, as in the paper.
+        clip_norm: float or None. Largest norm of the gradient; at most 1,000,000. For trainings that diverge.
+            Defaults to None.
         accumulate_steps: int. Number of parts in which a device computes its share of a batch, one after another,
-            so that a batch may exceed its memory; the result is the same. Defaults to 1.
+            so that a batch may exceed its memory; the result is the same. At most 1,000. Defaults to 1.
         precision: "float32", "bfloat16" (mixed: weights stay in float32), or "auto": bfloat16 where the device
             multiplies it faster, else float32. Defaults to "auto".
-        validate_every: int. Updates between validations, each of which saves a checkpoint. Defaults to 1000.
+        validate_every: int. Updates between validations, each of which saves a checkpoint; at most 1,000,000,000.
+            Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search: what makes one
             checkpoint better than another. Defaults to "perplexity".
-        patience: int or None. Training stops after this many validations without a new best. Defaults to None:
-            never.
-        keep_checkpoints: int. How many of the last checkpoints are kept. Defaults to 5.
-        average_last: int. How many of the last checkpoints are averaged when training ends. Defaults to 5.
-        average_best: int. How many of the best checkpoints are kept, and averaged instead of the last. Defaults
-            to 0.
-        seed: int. Seed of the initial weights, of the order of the text and of dropout. Defaults to 1.
+        patience: int or None. Training stops after this many validations without a new best; at most 1,000,000.
+            Defaults to None: never.
+        keep_checkpoints: int. How many of the last checkpoints are kept; at most 1,000. Defaults to 5.
+        average_last: int. How many of the last checkpoints are averaged when training ends; at most
+            `keep_checkpoints`. Defaults to 5.
+        average_best: int. How many of the best checkpoints are kept, and averaged instead of the last; at most
+            1,000. Defaults to 0.
+        seed: int. Seed of the initial weights, of the order of the text and of dropout; at most 4,294,967,295.
+            Defaults to 1.
 
     Raises:
         ConfigError: A value breaks its rule.
     """
 
-    steps: Size = 100_000
-    tokens_per_batch: Size = 25_000
-    num_buckets: Size = 12
-    warmup_steps: Size = 4000
-    peak_learning_rate: Positive | None = None
+    steps: Steps = 100_000
+    tokens_per_batch: Annotated[Size, at_most(10_000_000)] = 25_000
+    num_buckets: Annotated[Size, at_most(1000)] = 12
+    warmup_steps: Steps = 4000
+    peak_learning_rate: Annotated[Positive, at_most(1_000_000)] | None = None
     decay: Literal["inverse_sqrt", "cosine"] = "inverse_sqrt"
     label_smoothing: Rate = 0.1
     subword_dropout: Rate = 0.0
-    subword_samples: Size = 16
-    consistency: NonNegative = 0.0
-    clip_norm: Positive | None = None
-    accumulate_steps: Size = 1
+    subword_samples: Annotated[Size, at_most(1000)] = 16
+    consistency: Annotated[NonNegative, at_most(1000)] = 0.0
+    clip_norm: Annotated[Positive, at_most(1_000_000)] | None = None
+    accumulate_steps: Annotated[Size, at_most(1000)] = 1
     precision: PrecisionOrAuto = "auto"
-    validate_every: Size = 1000
+    validate_every: Steps = 1000
     validate_by: Literal["perplexity", "bleu"] = "perplexity"
-    patience: Size | None = None
-    keep_checkpoints: Size = 5
-    average_last: Count = 5
-    average_best: Count = 0
-    seed: Count = 1
+    patience: Annotated[Size, at_most(1_000_000)] | None = None
+    keep_checkpoints: Annotated[Size, at_most(1000)] = 5
+    average_last: Annotated[Count, at_most(1000)] = 5
+    average_best: Annotated[Count, at_most(1000)] = 0
+    seed: Annotated[Count, at_most(2**32 - 1)] = 1
 
     def __post_init__(self) -> None:
         check_fields(self, "training")
@@ -276,7 +332,7 @@ class Config:
             ConfigError: A section or key is unknown, or a value breaks its rule.
         """
         check_keys(sections, SECTIONS)
-        values = {name: from_dict(section, sections.get(name) or {}, name) for name, section in SECTIONS.items()}
+        values = {name: from_dict(section, section_of(sections, name), name) for name, section in SECTIONS.items()}
         return cls(**values)
 
     def with_vocab_size(self, vocab_size: int) -> "Config":
@@ -286,6 +342,12 @@ class Config:
 
 
 SECTIONS: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(Config)}
+
+
+def section_of(sections: Mapping[str, Any], name: str) -> Any:
+    """Returns a section as YAML gives it; an empty or missing one, which YAML gives as None, has no keys."""
+    values = sections.get(name)
+    return {} if values is None else values
 
 
 def from_dict(cls: type[Section], values: Any, section: str) -> Section:
@@ -311,10 +373,11 @@ def check_keys(values: Any, known: Iterable[str], section: str | None = None) ->
     """Raises a ConfigError unless `values` is a mapping whose keys are all known."""
     known = list(known)
     if not isinstance(values, Mapping):
-        name = section or "the configuration"
-        raise ConfigError(f"{name} must be a mapping; received {name}={values!r}")
+        received = f"{section}={shown(values)}" if section else shown(values)
+        raise ConfigError(f"{section or 'the configuration'} must be a mapping; received {received}")
     for key in values:
         if key not in known:
-            nearest = difflib.get_close_matches(str(key), known, n=1)
+            name = key if isinstance(key, str) else shown(key)
+            nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(known)}"
-            raise ConfigError(f"unknown configuration key {f'{section}.{key}' if section else key!r}; {hint}")
+            raise ConfigError(f"unknown configuration key {shown(f'{section}.{name}' if section else name)}; {hint}")

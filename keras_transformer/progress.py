@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import os
 import sys
 import threading
 import time
@@ -21,11 +22,24 @@ _bar: Any = None
 
 
 def say(message: str) -> None:
-    """Writes a line to standard error, above the bar if there is one."""
+    """Writes a line to standard error, above the bar if there is one; work goes on if nobody reads it any more."""
     global _last_line
     _last_line = time.monotonic()
-    with contextlib.nullcontext() if _bar is None else _bar.external_write_mode(sys.stderr):
-        print(message, file=sys.stderr, flush=True)
+    try:
+        with contextlib.nullcontext() if _bar is None else _bar.external_write_mode(sys.stderr):
+            print(message, file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns a number with a noun in singular or plural.
+
+    Example:
+        >>> counted(1, "device"), counted(2000, "step")
+        ('1 device', '2,000 steps')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class ProgressBar:

@@ -7,9 +7,10 @@ violation in the same words: "NAME must be RULE; received NAME=VALUE".
 import dataclasses
 import functools
 import inspect
-import math
 import numbers
 import operator
+import reprlib
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -41,8 +42,9 @@ EvenSize = Annotated[int, Rule("positive and even", lambda value: value > 0 and 
 OddSize = Annotated[int, Rule("positive and odd", lambda value: value > 0 and value % 2 == 1)]
 Count = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
 Rate = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
-Positive = Annotated[float, Rule("positive and finite", lambda value: 0 < value < math.inf)]
-NonNegative = Annotated[float, Rule("at least 0 and finite", lambda value: 0 <= value < math.inf)]
+# An integer beyond the largest float is not finite either.
+Positive = Annotated[float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max)]
+NonNegative = Annotated[float, Rule("at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max)]
 
 
 def at_least(minimum: int) -> Rule:
@@ -50,10 +52,30 @@ def at_least(minimum: int) -> Rule:
     return Rule(f"at least {minimum}", lambda value: value >= minimum)
 
 
+def at_most(maximum: int) -> Rule:
+    """The rule for numbers that are not above a maximum."""
+    return Rule(f"at most {maximum:,}", lambda value: value <= maximum)
+
+
 def require(condition: bool, name: str, rule: str, value: object) -> None:
     """Raises a ConfigError with name, rule and value unless the condition holds."""
     if not condition:
-        raise ConfigError(f"{name} must be {rule}; received {name}={value!r}")
+        raise ConfigError(f"{name} must be {rule}; received {name}={shown(value)}")
+
+
+def shown(value: object) -> str:
+    """Returns how messages show a value: on one line, and long values shortened."""
+    return _SHORT.repr(value).replace("\n", " ")
+
+
+class _Short(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to print more than 4,300 digits.
+        return super().repr_int(x, level) if x.bit_length() < 4000 else "a number of more than 1,000 digits"
+
+
+_SHORT = _Short()
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
 
 
 def check(name: str, value: object, annotation: Any) -> None:

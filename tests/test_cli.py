@@ -1,17 +1,28 @@
 """The command line as a user meets it: mistakes end in one clear line, a non-zero exit, and nothing half-written."""
 
+import io
 import json
+import os
+import pathlib
+import shutil
 import subprocess
 import sys
+import threading
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import sentence_pairs
 
-from keras_transformer import Translator
+from keras_transformer import TransformerConfig, Translator, __version__, build_transformer
 from keras_transformer.attention_plot import source_attention
 from keras_transformer.cli import main
+from keras_transformer.config import Config
+from keras_transformer.config_file import write_config
+from keras_transformer.model_dir import ModelDir
 
+VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
 COMMANDS = ("train", "translate", "evaluate", "score", "average", "export", "plot-attention")
 ENGLISH = "the dog runs\na cat sleeps\n"
 GERMAN = "der hund rennt\neine katze schläft\n"
@@ -109,7 +120,7 @@ def test_an_unknown_key_in_a_recipe_is_named_with_the_file(text, fails, tmp_path
 def test_a_recipe_that_is_not_yaml_is_named_with_its_line(text, fails, tmp_path):
     recipe = text("mine.yaml", "model:\n  d_model: [1\n")
     message = fails("train", *train_arguments(text, **{"--config": recipe}), "--model-dir", tmp_path / "model")
-    assert f"{recipe}, line 3: not YAML" in message
+    assert f"{recipe}, line 3: cannot be read as YAML" in message
 
 
 def test_an_unknown_recipe_is_answered_with_the_known_ones(text, fails, tmp_path):
@@ -273,11 +284,11 @@ def test_the_labels_of_a_picture_are_the_tokens_that_the_search_chose(tiny_model
 
 def test_plot_attention_refuses_a_blank_text_and_an_unknown_suffix(tiny_model_dir, fails, tmp_path):
     arguments = ("plot-attention", "--model-dir", tiny_model_dir)
-    assert "text must be a text that is not blank; received text=' '" in fails(
+    assert "--text must be a text that is not blank; received --text=' '" in fails(
         *arguments, "--text", " ", "--output", tmp_path / "a.png"
     )
     message = fails(*arguments, "--text", "Anna", "--output", tmp_path / "a.doc")
-    assert "output must be a file ending in .png, .svg, .pdf; received output=" in message
+    assert "--output must be a file ending in .png, .svg or .pdf; received --output=" in message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -286,7 +297,7 @@ def test_a_model_that_cannot_be_built_is_noticed_before_the_text_is_read(text, f
     # The text is too short for the vocabulary, but that is found out later.
     message = fails("train", *train_arguments(text), "--model-dir", model_dir, "--set", "model.activation=rleu")
     assert message.endswith(
-        "error: model.activation must be the name of a Keras activation; received model.activation='rleu'"
+        ": model.activation must be the name of a Keras activation; received model.activation='rleu'"
     )
     assert not model_dir.exists()
 
@@ -320,3 +331,268 @@ def test_a_mistake_is_blamed_on_the_file_or_on_the_value_that_was_set(text, fail
         for override in overrides:
             arguments += ["--set", override]
         assert f"error: {blamed}: model." in fails("train", *arguments)
+
+
+# What can be checked without TensorFlow.
+
+NO_TENSORFLOW = """
+import contextlib, io, json, sys
+for name in ("tensorflow", "tensorflow_text", "keras"):
+    sys.modules[name] = None
+from keras_transformer.cli import main
+for arguments in json.load(sys.stdin):
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        main(arguments)
+    print(json.dumps(said.getvalue()))
+"""
+TEXT = ("--source", "a.en", "--reference", "a.de")
+PAIRS = ("--source", "a.en", "--target", "a.de")
+FOUR = (*PAIRS, "--valid-source", "a.en", "--valid-target", "a.de")
+MISTAKES = [
+    (("translate", "--beam-size", "0"), "--beam-size must be positive; received --beam-size=0"),
+    (("translate", "--beam-size", "1001"), "--beam-size must be at most 1,000; received --beam-size=1001"),
+    (("translate", "--beam-size", "9" * 50), "--beam-size must be at most 1,000; received --beam-size=999"),
+    (("translate", "--beam-size", "2.5"), "argument --beam-size: invalid int value: '2.5'"),
+    (("translate", "--length-penalty", "nan"), "--length-penalty must be at least 0 and finite; received"),
+    (("translate", "--length-penalty", "inf"), "--length-penalty must be at least 0 and finite; received"),
+    (("translate", "--length-penalty", "5.1"), "--length-penalty must be at most 5; received --length-penalty=5.1"),
+    (("translate", "--n-best", "5"), "--n-best must be at most the beam size 4; received --n-best=5"),
+    (("translate", "--n-best", "4", "--beam-size", "2"), "--n-best must be at most the beam size 2; received"),
+    (("translate", "--n-best", "0"), "--n-best must be positive; received --n-best=0"),
+    (("translate", "--model-dir", ""), "--model-dir must be a text that is not empty; received --model-dir=''"),
+    (("translate", "--model-dir", "a.en"), "--model-dir must be a directory; received --model-dir='a.en'"),
+    (("translate", "--model-dir", "absent"), "absent: not a model directory (it has no config.yaml)"),
+    (("translate", "--model-dir", "untrained"), "untrained: no trained weights"),
+    (("evaluate", "--model-dir", "untrained", *TEXT), "untrained: no trained weights"),
+    (("evaluate", *TEXT, "--source", "absent.en"), "--source must be a file that exists, or - for standard input; rec"),
+    (
+        ("evaluate", *TEXT, "--reference", "untrained"),
+        "--reference must be a file that exists, or - for standard input",
+    ),
+    (("evaluate", *TEXT, "--reference", ""), "--reference must be a file that exists, or - for standard input"),
+    (("evaluate", *TEXT, "--source", "empty"), "empty: the file is empty"),
+    (("evaluate", *TEXT, "--beam-size", "-1"), "--beam-size must be positive; received --beam-size=-1"),
+    (("score", *PAIRS, "--target", "a\nb"), "--target must be a file that exists, or - for standard input; received"),
+    (("score", *PAIRS, "--source", "-", "--target", "-"), "can be read only once; received --source -, --target -"),
+    (("score", *PAIRS, "--model-dir", "many\nlines"), "many lines: not a model directory"),
+    (("export", "--output", "a.en"), "--output must be a directory; received --output='a.en'"),
+    (("export", "--output", "[x]*"), "--output must be a path without any of * ? [ \\; received --output='[x]*'"),
+    (("export", "--output", ""), "--output must be a text that is not empty; received --output=''"),
+    (("export", "--output", "out", "--length-penalty", "-1"), "--length-penalty must be at least 0 and finite"),
+    (("average",), "trained: no checkpoints to average"),
+    (("average", "--last", "0"), "--last must be positive; received --last=0"),
+    (("average", "--last", "1", "--best", "1"), "give either --last or --best"),
+    (("plot-attention", "--text", " ", "--output", "a.png"), "--text must be a text that is not blank; received"),
+    (
+        ("plot-attention", "--text", "a", "--output", "a.doc"),
+        "--output must be a file ending in .png, .svg or .pdf; rec",
+    ),
+    (("plot-attention", "--text", "a", "--output", ""), "--output must be a file ending in .png, .svg or .pdf; rec"),
+    (("train", *FOUR, "--devices", "99"), "--devices must be at most 64; received --devices=99"),
+    (("train", *FOUR, "--devices", "0"), "--devices must be positive; received --devices=0"),
+    (("train", *FOUR, "--config", ""), "--config must be a text that is not empty; received --config=''"),
+    (("train", *FOUR, "--config", "absent.yaml"), "absent.yaml: No such file or directory"),
+    (("train", *FOUR, "--set", "model.activation=rleu"), "--set model.activation=rleu: model.activation must be"),
+    (
+        ("train", *FOUR, "--valid-target", "absent"),
+        "--valid-target must be a file that exists, or - for standard input",
+    ),
+    (
+        ("train", *FOUR, "--source", "-", "--valid-source", "-"),
+        "can be read only once; received --source -, --valid-so",
+    ),
+    (("train", "--tfds", ""), "--tfds must be a text that is not empty; received --tfds=''"),
+]
+
+
+def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
+    text("a.en", ENGLISH), text("a.de", GERMAN), text("empty", "")
+    for name in ("trained", "untrained"):
+        (tmp_path / name).mkdir()
+        write_config(tmp_path / name / "config.yaml", Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
+    text("trained/best.weights.h5", "")
+    commands = [[command, "--model-dir", "trained", *options] for (command, *options), _ in MISTAKES]
+    result = subprocess.run(
+        [sys.executable, "-c", NO_TENSORFLOW],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    said = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(said) == len(MISTAKES)
+    for message, ((command, *_), expected) in zip(said, MISTAKES):
+        assert message.count("\n") == 1 and message.startswith(f"keras-transformer {command}: error: "), message
+        assert expected in message
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"keras-transformer {__version__}\n"
+
+
+# Settings of Keras that are for other programs.
+
+
+@pytest.fixture
+def foreign_settings(tmp_path):
+    """Environment variables as a user of another backend may have them."""
+    settings = {"backend": "torch", "floatx": "float16", "image_data_format": "channels_first", "epsilon": 0.1}
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras" / "keras.json").write_text(json.dumps(settings))
+    limits = {"KERAS_MAX_EPOCHS": "1", "KERAS_MAX_STEPS_PER_EPOCH": "1"}
+    return {**os.environ, "KERAS_BACKEND": "jax", "KERAS_HOME": str(tmp_path / "keras"), **limits}
+
+
+def test_translate_needs_none_of_the_users_settings_of_keras(tiny_model_dir, foreign_settings):
+    result = run_command("translate", "--model-dir", tiny_model_dir, input=b"Anna sees a tree.\n", env=foreign_settings)
+    assert result.stdout.decode() == "Anna hat einen Baum, sieht!\n", result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", ["[]", '{"floatx": "float128"}', "{", '{"backend": "numpy"}'])
+def test_settings_of_keras_that_make_no_sense_harm_no_command(tiny_model_dir, known_pairs, foreign_settings, settings):
+    pathlib.Path(foreign_settings["KERAS_HOME"], "keras.json").write_text(settings)
+    arguments = [part for pair in known_pairs.items() for part in pair]
+    result = run_command("evaluate", "--model-dir", tiny_model_dir, *arguments, env=foreign_settings)
+    assert b"BLEU = 100.00" in result.stdout, result.stderr
+
+
+@pytest.mark.slow
+def test_train_needs_none_of_the_users_settings_of_keras(text, tmp_path, foreign_settings):
+    pairs = sentence_pairs()
+    english, german = ("".join(f"{pair[side]}\n" for pair in pairs) for side in (0, 1))
+    arguments = train_arguments(text, english, german, **{"--valid-target": text("v.de", GERMAN)})
+    small = ("tokenizer.vocab_size=320", "training.steps=4", "training.validate_every=2", "model.num_layers=1")
+    result = run_command("train", *arguments, "--model-dir", tmp_path / "m", "--set", *small, env=foreign_settings)
+    assert result.returncode == 0, result.stderr
+    assert b"step 2:" in result.stderr and b"step 4:" in result.stderr
+
+
+# Streams.
+
+
+def test_translate_answers_a_writer_that_waits(tiny_model_dir):
+    arguments = [sys.executable, "-m", "keras_transformer", "translate", "--model-dir", str(tiny_model_dir)]
+    # Standard error is closed, which changes nothing.
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        watchdog = threading.Timer(600, process.kill)
+        watchdog.start()
+        for line, answer in (
+            (b"Anna sees a tree.\n", b"Anna hat einen Baum, sieht!\n"),
+            (b"\r\n", b"\n"),
+            ("Zoë sees a tree.\r\n".encode(), "Zoë hat einen Baum, sieht!\n".encode()),
+        ):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert process.stdout.readline() == answer
+        process.stdin.write(b"Anna sees a tree.")
+        process.stdin.close()
+        assert process.stdout.read() == b"Anna hat einen Baum, sieht!\n"
+        watchdog.cancel()
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("stream", "name"), [("<&-", "input"), (">&-", "output")])
+def test_a_closed_stream_is_one_line(tiny_model_dir, stream, name):
+    arguments = [sys.executable, "-m", "keras_transformer", "translate", "--model-dir", str(tiny_model_dir)]
+    result = subprocess.run(["sh", "-c", f'exec "$@" {stream}', "sh", *arguments], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr == f"keras-transformer translate: error: standard {name} is closed\n"
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """Makes bytes standard input."""
+
+    def type_(content):
+        stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)))
+        monkeypatch.setattr(sys, "stdin", stream)
+
+    return type_
+
+
+def test_a_dash_is_standard_input(tiny_model_dir, known_pairs, typed, fails, capsys):
+    source, reference = known_pairs.values()
+    model = ["--model-dir", str(tiny_model_dir)]
+    with open(source, "rb") as file:
+        content = file.read()
+    main(["score", *model, "--source", source, "--target", reference])
+    expected = capsys.readouterr().out
+    typed(b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"))
+    main(["score", *model, "--source", "-", "--target", reference])
+    assert capsys.readouterr().out == expected
+    with open(reference, "rb") as file:
+        typed(file.read())
+    main(["evaluate", *model, "--source", source, "--reference", "-"])
+    assert "BLEU = 100.00" in capsys.readouterr().out
+    typed(content + b"\xff")
+    message = fails("score", *model, "--source", "-", "--target", reference)
+    assert "standard input: line 3 is not valid UTF-8" in message
+    typed(b"one\n")
+    message = fails("score", *model, "--source", source, "--target", "-")
+    assert message.endswith(f"{source} has 2, standard input has 1")
+
+
+def test_evaluate_and_score_say_which_lines_they_cut(tiny_model_dir, text, capsys):
+    source, target = text("a.en", ENGLISH + "x" * 100 + "\n"), text("a.de", "y" * 100 + "\n" + GERMAN)
+    main(["score", "--model-dir", str(tiny_model_dir), "--source", source, "--target", target])
+    said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
+    assert len(said) == 2 and all(line.endswith(" tokens, truncated to model.max_length=64") for line in said)
+    assert said[0].startswith(f"{source}, line 3: ") and said[1].startswith(f"{target}, line 1: ")
+    main(["evaluate", "--model-dir", str(tiny_model_dir), "--source", source, "--reference", target])
+    said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
+    assert len(said) == 1 and said[0].startswith(f"{source}, line 3: ")
+
+
+def test_a_path_is_a_path_whatever_its_characters(tiny_model_dir, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "[x]*"
+    shutil.copytree(tiny_model_dir, folder / "?")
+    (folder / "a.en").write_text("Anna sees a tree.\n")
+    model = ["--model-dir", str(folder / "?")]
+    main(["score", *model, "--source", str(folder / "a.en"), "--target", str(folder / "a.en")])
+    main(["plot-attention", *model, "--text", "Anna sees a tree.", "--output", str(folder / "[a].PNG")])
+    assert capsys.readouterr().out.endswith("\nAnna hat einen Baum, sieht!\n")
+    assert (folder / "[a].PNG").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in folder.iterdir()) == ["?", "[a].PNG", "a.en"]
+
+
+# Foreign files in a model directory.
+
+
+@pytest.mark.parametrize("kind", ["external link", "soft link", "external data"])
+def test_weights_that_point_to_other_files_are_refused(tiny_model_dir, fails, tmp_path, kind):
+    model_dir = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, model_dir)
+    secret = tmp_path / "secret.h5"
+    shutil.copy(tiny_model_dir / "best.weights.h5", secret)
+    with h5py.File(model_dir / "best.weights.h5", "r+") as file:
+        names = []
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        name = next(name for name in names if file[name].size > 1)
+        shape, dtype = file[name].shape, file[name].dtype
+        del file[name]
+        if kind == "external link":
+            file[name] = h5py.ExternalLink(str(secret), f"/{name}")
+        elif kind == "soft link":
+            file[name] = h5py.SoftLink(f"/{names[-1]}")
+        else:
+            file.create_dataset(name, shape, dtype, external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+    message = fails("translate", "--model-dir", model_dir)
+    assert f"{model_dir}/best.weights.h5: these weights do not fit the model in config.yaml" in message
+    # For this reason.
+    model = build_transformer(ModelDir(model_dir).read_config().model)
+    with pytest.raises(ValueError, match="(?i)ExternalLink|SoftLink|external Dataset"):
+        model.load_weights(model_dir / "best.weights.h5")
+
+
+def test_a_symbolic_link_is_replaced_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "config.yaml").symlink_to(tmp_path / "precious")
+    write_config(tmp_path / "config.yaml", Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert not (tmp_path / "config.yaml").is_symlink()

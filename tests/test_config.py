@@ -2,10 +2,13 @@
 
 import dataclasses
 
+import keras
 import pytest
 
-from keras_transformer import TransformerConfig
+from keras_transformer import TransformerConfig, build_transformer
 from keras_transformer.config import (
+    ACTIVATIONS,
+    MAX_PARAMETERS,
     Config,
     DecodingConfig,
     TokenizerConfig,
@@ -80,7 +83,7 @@ def test_keys_at_the_top_are_named_without_a_section():
     message = message_of(check_keys, {"modle": {}}, ["model", "training"])
     assert message == "unknown configuration key 'modle'; did you mean 'model'?"
     message = message_of(check_keys, [1], ["model"])
-    assert message == "the configuration must be a mapping; received the configuration=[1]"
+    assert message == "the configuration must be a mapping; received [1]"
     message = message_of(check_keys, None, ["beam_size"], "decoding")
     assert message == "decoding must be a mapping; received decoding=None"
 
@@ -269,3 +272,37 @@ def test_values_of_different_sections_must_fit_each_other():
     assert message == (
         "training.subword_dropout must be 0 if tokenizer.kind=wordpiece; received training.subword_dropout=0.1"
     )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        dict(tie_embeddings="target", norm_first=True, key_dim=5, value_dim=3),
+        dict(tie_embeddings="none", positions="learned", max_length=30, source_vocab_size=90),
+        dict(positions="learned", max_length=30, value_dim=7),
+    ],
+)
+def test_the_number_of_parameters_is_that_of_the_model(changes):
+    config = TransformerConfig.preset("tiny", **{**VOCABULARIES, "d_model": 16, "d_ff": 24, **changes})
+    assert config.num_parameters == build_transformer(config).count_params()
+
+
+def test_more_parameters_than_fit_a_machine_are_refused():
+    largest = TransformerConfig(**VOCABULARIES, num_layers=600, d_model=1024, d_ff=800)
+    assert 9e9 < largest.num_parameters <= MAX_PARAMETERS
+    message = message_of(dataclasses.replace, largest, d_ff=10_000)
+    assert message.startswith("the sizes in the section model must make at most 10,000,000,000 parameters; they make ")
+
+
+def test_an_activation_is_one_of_keras_that_keeps_the_width():
+    def keeps_width(name):
+        try:
+            return keras.activations.get(name)(keras.ops.ones((2, 4))).shape == (2, 4)
+        except (TypeError, ValueError):  # It needs arguments, or is none.
+            return False
+
+    names = {*dir(keras.activations), *ACTIVATIONS} - {"get", "serialize", "deserialize"}
+    names = {name for name in names if not name.startswith("_")}
+    assert {name for name in names if keeps_width(name)} == ACTIVATIONS
+    assert not keeps_width("rleu") and not keeps_width("glu")

@@ -49,7 +49,7 @@ def test_a_processor_that_multiplies_bfloat16_much_faster_is_given_it(products):
     shapes = products(float32=0.004, bfloat16=0.001)
     assert choose_precision(CONFIG, 1000) == (
         "bfloat16",
-        "on this CPU a product of 1,000 x 256 x 1,024 is 4.0 times as fast in bfloat16 as in float32",
+        "on this CPU a matrix product of 1,000 x 256 x 1,024 is 4.0 times as fast in bfloat16 as in float32",
     )
     assert shapes == [(1000, 256, 1024)] * 2
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from keras_transformer.progress import ProgressBar
 from keras_transformer.rules import ConfigError
+from keras_transformer.standard_streams import standard_input
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,7 @@ def read_lines(path: str | os.PathLike[str]) -> Collection[str]:
     the other language. A "\r" before it and a byte order mark are dropped.
 
     Args:
-        path: str or path of a file in UTF-8.
+        path: str or path of a file in UTF-8; "-" is standard input.
 
     Returns:
         The lines without their ends, for any number of iterations. The lines of a file on disk are not held in
@@ -77,17 +78,27 @@ def read_lines(path: str | os.PathLike[str]) -> Collection[str]:
         >>> list(read_lines("train.en"))
         ['A dog runs .', 'Two women sit on a bench .']
     """
-    if os.path.isfile(path):
+    if path != "-" and os.path.isfile(path):
         return Sentences(functools.partial(_lines, path), os.fspath(path))
-    with ProgressBar(f"reading {path}", "lines") as bar:
+    with ProgressBar(f"reading {name_of(path)}", "lines") as bar:
         return list(bar.count(_lines(path)))
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """Returns what messages call a text file."""
+    return "standard input" if path == "-" else os.fspath(path)
+
+
+def _open(path: str | os.PathLike[str]) -> Any:
+    if path == "-":
+        return contextlib.nullcontext(standard_input())
+    return gzip.open(path, "rb") if os.fspath(path).endswith(".gz") else open(path, "rb")
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
     number = 0
-    opener = gzip.open if os.fspath(path).endswith(".gz") else open
     try:
-        with opener(path, "rb") as file:
+        with _open(path) as file:
             if file.peek(3)[:3] == codecs.BOM_UTF8:
                 file.read(3)
             for line in file:
@@ -95,11 +106,11 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path}: line {number} is not valid UTF-8: {error.reason} "
+            f"{name_of(path)}: line {number} is not valid UTF-8: {error.reason} "
             f"0x{error.object[error.start]:02x} at byte {error.start + 1} of the line"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise ConfigError(f"{name_of(path)}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]) -> SentencePairs:
@@ -113,15 +124,16 @@ def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLi
         ConfigError: A file cannot be read or is empty, or the numbers of lines differ.
     """
     source, target = read_lines(source_path), read_lines(target_path)
-    for path, lines in ((source_path, source), (target_path, target)):
+    source_name, target_name = name_of(source_path), name_of(target_path)
+    for name, lines in ((source_name, source), (target_name, target)):
         if not len(lines):
-            raise ConfigError(f"{path}: the file is empty")
+            raise ConfigError(f"{name}: the file is empty")
     if len(source) != len(target):
         raise ConfigError(
             "source and target must have the same number of lines: "
-            f"{source_path} has {len(source)}, {target_path} has {len(target)}"
+            f"{source_name} has {len(source)}, {target_name} has {len(target)}"
         )
-    return SentencePairs(source, target, f"{source_path}, {target_path}")
+    return SentencePairs(source, target, f"{source_name}, {target_name}")
 
 
 def load_tfds(name: str, split: str, data_dir: str | os.PathLike[str] | None = None) -> SentencePairs:

@@ -15,9 +15,10 @@ from keras_transformer.config import (
     TransformerConfig,
     check_keys,
     from_dict,
+    section_of,
 )
 from keras_transformer.config_file import parse_value, read_sections
-from keras_transformer.rules import ConfigError, check, require
+from keras_transformer.rules import ConfigError, check, require, shown
 
 RECIPES = pathlib.Path(__file__).resolve().parent / "recipes"
 
@@ -40,12 +41,34 @@ def load_recipe(recipe: str | os.PathLike[str] | None = None, overrides: Sequenc
     path = None if recipe is None else _recipe_path(recipe)
     sections = {} if path is None else read_sections(path)
     try:
-        for override in overrides:
-            _set(sections, override)
-        return _resolve(sections)
+        return _resolve(sections, overrides)
     except ConfigError as error:
-        at_fault = [f"--set {override}" for override in overrides if _is_named(override, str(error))]
-        raise ConfigError(f"{', '.join(at_fault) or path or '--set'}: {error}") from None
+        message = str(error)
+    raise ConfigError(f"{_at_fault(sections, overrides, message) or path}: {message}")
+
+
+def _at_fault(sections: dict[str, Any], overrides: Sequence[str], message: str) -> str:
+    """The overrides without which the configuration would not have this mistake."""
+
+    def is_cured_by(overrides: Sequence[str]) -> bool:
+        try:
+            _resolve(sections, overrides)
+        except ConfigError as error:
+            return str(error) != message
+        return True
+
+    others = [[*overrides[:i], *overrides[i + 1 :]] for i in range(len(overrides))]
+    at_fault = [override for override, other in zip(overrides, others, strict=True) if is_cured_by(other)]
+    if not at_fault and is_cured_by([]):
+        at_fault = list(overrides)
+    # One that is not named may only have cured another mistake.
+    at_fault = [override for override in at_fault if _field(override) in message] or at_fault
+    # On one line, and without quotes.
+    return ", ".join(f"--set {shown(override)[1:-1]}" for override in at_fault)
+
+
+def _field(override: str) -> str:
+    return override.partition("=")[0].rpartition(".")[2]
 
 
 def recipe_names() -> list[str]:
@@ -69,24 +92,21 @@ def _set(sections: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     section, dot, name = key.partition(".")
     if not (equals and dot and name):
-        raise ConfigError(f"--set must be given SECTION.KEY=VALUE; received {override!r}")
+        raise ConfigError(f"--set must be given SECTION.KEY=VALUE; received {shown(override)}")
     check_keys({section: None}, SECTIONS)
-    # An empty section of a YAML file is None.
-    values = sections.get(section) or {}
+    values = section_of(sections, section)
     require(isinstance(values, dict), section, "a mapping", values)
     sections[section] = {**values, name: parse_value(value)}
 
 
-def _is_named(override: str, message: str) -> bool:
-    key = override.partition("=")[0]
-    return key in message or f"{key.rpartition('.')[2]}=" in message
-
-
-def _resolve(sections: dict[str, Any]) -> Config:
-    """Completes the model's section, and checks everything."""
+def _resolve(sections: dict[str, Any], overrides: Sequence[str]) -> Config:
+    """Applies the overrides, completes the model's section, and checks everything."""
+    sections = dict(sections)
+    for override in overrides:
+        _set(sections, override)
     check_keys(sections, SECTIONS)
-    tokenizer = from_dict(TokenizerConfig, sections.get("tokenizer") or {}, "tokenizer")
-    model = sections.get("model") or {}
+    tokenizer = from_dict(TokenizerConfig, section_of(sections, "tokenizer"), "tokenizer")
+    model = section_of(sections, "model")
     check_keys(model, ["preset", *(field.name for field in dataclasses.fields(TransformerConfig))], "model")
     for name in ("source_vocab_size", "target_vocab_size"):
         if name in model:

@@ -17,7 +17,7 @@ from keras_transformer.config import Config
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.precision import choose_precision
-from keras_transformer.progress import ProgressBar, say
+from keras_transformer.progress import ProgressBar, counted, say
 from keras_transformer.rules import ConfigError
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, load_tokenizer
 
@@ -88,7 +88,7 @@ def train(
         text.tokenizer.save(model_dir.path / text.tokenizer.filename)
         model_dir.write_config(config)
         _report(model, text, strategy)
-        _fit(model, config, text, valid_pairs, model_dir, progress, strategy)
+        _fit(model, config, text, valid_pairs, model_dir, progress)
     _average(config, model_dir)
 
 
@@ -176,8 +176,8 @@ def _prepare_text(
     else:
         train_ids = encode(train_pairs, tokenizer, max_length, directory / "train")
     valid_ids = encode(valid_pairs, tokenizer, max_length, directory / "valid")
-    _report_pairs("train", train_ids)
-    _report_pairs("valid", valid_ids)
+    _report_pairs("training text", train_ids)
+    _report_pairs("validation text", valid_ids)
     sizes = dict(
         tokens_per_batch=training.tokens_per_batch,
         num_buckets=training.num_buckets,
@@ -193,7 +193,6 @@ def _fit(
     valid_pairs: SentencePairs,
     model_dir: ModelDir,
     progress: Progress,
-    strategy: tf.distribute.Strategy,
 ) -> None:
     training = config.training
     if progress.step >= training.steps or is_out_of_patience(progress, training):
@@ -228,8 +227,6 @@ def _fit(
             if is_out_of_patience(progress, training):
                 say(f"stopped after step {progress.step:,}: {training.patience} validations without a new best")
                 break
-    num_programs = model.num_traces // strategy.num_replicas_in_sync
-    say(f"{num_programs} training program(s) for {len(text.train.buckets)} shapes")
 
 
 def intervals(step: int, steps: int, interval: int) -> list[tuple[int, int, int]]:
@@ -260,14 +257,15 @@ def _average(config: Config, model_dir: ModelDir) -> None:
     for name in ("last", "best"):
         if number := getattr(config.training, f"average_{name}"):
             paths = average_checkpoints(model_dir, **{name: number})
-            say(f"averaged the {name} {len(paths)} checkpoints into {model_dir.average_path}")
+            say(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
 
 
 def _report(model: TrainingModel, text: Text, strategy: tf.distribute.Strategy) -> None:
     plan = text.train
     say(
-        f"{model.transformer.count_params():,} parameters, {strategy.num_replicas_in_sync} device(s), "
-        f"{plan.num_steps:,} steps per epoch in {len(plan.buckets)} shapes, {plan.padding_share:.0%} padding"
+        f"{model.transformer.count_params():,} parameters, {counted(strategy.num_replicas_in_sync, 'device')}; "
+        f"one pass over the text takes {counted(plan.num_steps, 'step')}, with batches of "
+        f"{counted(len(plan.buckets), 'shape')} and {plan.padding_share:.0%} padding"
     )
 
 
@@ -278,4 +276,4 @@ def _report_pairs(name: str, pairs: EncodedPairs) -> None:
         if count
     ]
     remark = f" (left out: {', '.join(left_out)})" if left_out else ""
-    say(f"{name}: {len(pairs):,} sentence pairs{remark}")
+    say(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")

@@ -9,7 +9,6 @@ from keras import ops
 from ..config import TransformerConfig
 from ..layers import Decoder, Encoder, PositionalEmbedding, TiedProjection
 from ..masks import padding_mask
-from ..rules import require
 from .incremental_decoding import DecoderState, Step, start_decoding
 
 
@@ -137,10 +136,6 @@ def build_transformer(config: TransformerConfig, dtype: Any = None) -> Transform
 
 
 def _layer_arguments(config: TransformerConfig) -> dict[str, Any]:
-    try:
-        keras.activations.get(config.activation)
-    except ValueError:
-        require(False, "model.activation", "the name of a Keras activation", config.activation)
     fields = {field.name for field in dataclasses.fields(config)}
     return {name: getattr(config, name) for name in Encoder.hyperparameters if name in fields}
 
