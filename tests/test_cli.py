@@ -472,6 +472,17 @@ def test_train_needs_none_of_the_users_settings_of_keras(text, tmp_path, foreign
     assert b"step 2:" in result.stderr and b"step 4:" in result.stderr
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0")])
+def test_train_turns_on_onednn_unless_the_user_says_otherwise(text, fails, tmp_path, monkeypatch, given, expected):
+    name = "TF_ENABLE_ONEDNN_OPTS"
+    # Set first, so that the test leaves the variable as it was.
+    monkeypatch.setenv(name, given or "")
+    if given is None:
+        del os.environ[name]
+    fails("train", *train_arguments(text), "--model-dir", tmp_path / "model", "--set", "model.dropout=2")
+    assert os.environ[name] == expected
+
+
 # Streams.
 
 

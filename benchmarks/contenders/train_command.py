@@ -52,7 +52,11 @@ def main() -> None:
         ]
         for name, value in settings.items():
             command += ["--set", f"training.{name}={value}"]
-        process = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+        # The command turns on oneDNN's operations, which `--isa avx2` turns off for programs that do not.
+        environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+        process = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True, errors="replace"
+        )
     output = process.stderr
     if process.returncode:
         sys.exit(last_line(output) or f"exit status {process.returncode}")
