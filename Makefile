@@ -1,10 +1,10 @@
-# `make demo`, `make test`, `make test-all`, `make lint` and `make bench` work from a fresh clone: each makes .venv and
+# `make demo`, `make test`, `make test-all`, `make lint`, `make bench` and `make chaos` work from a fresh clone: each makes .venv and
 # installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo test test-all lint format bench chaos clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -43,6 +43,10 @@ bench: $(VENV)/installed-benchmarks
 	$(if $(MODEL),$(BIN)/python -m benchmarks.decoding --model-dir $(MODEL) $(DATA:%=--data %) --sentences 64 --repeats 1 --json bench/decoding.json)
 	$(BIN)/python -m benchmarks.startup $(DATA:%=--data %) --json bench/startup.json
 	$(BIN)/python -m benchmarks.memory $(DATA:%=--data %) --steps 20 --lines 100000 --json bench/memory.json
+
+# Trainings with random faults, resumed; about 15 minutes on two cores. docs/reliability.md has its figures.
+chaos: $(VENV)/installed
+	$(BIN)/python -m benchmarks.chaos --runs 50
 
 $(VENV)/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -21,6 +21,8 @@ from .progress import ProgressBar, say
 from .rules import ConfigError, require
 
 if TYPE_CHECKING:
+    from keras_transformer.training.interruption import Interruption
+
     from .translator import Translator
 
 Line = TypeVar("Line")
@@ -41,11 +43,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader has closed the pipe. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (ValueError, OSError) as error:
-        say(f"keras-transformer {options.command}: error: {error}")
+    except (ValueError, OSError, FloatingPointError) as error:
+        say(f"keras-transformer {options.command}: error: {_message(error)}")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -94,6 +102,14 @@ def _add_train_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="SECTION.KEY=VALUE",
         help="replace values of the recipe, such as model.d_model=256",
+    )
+    parser.add_argument(
+        "--allow-changed-text", action="store_true", help="resume a training although its text is another one now"
+    )
+    parser.epilog = (
+        "The same command resumes a training that was stopped. Ctrl-C (SIGINT) and SIGTERM stop it after the current "
+        "step, which is saved; a second one stops it at once. Exit codes: 0 if the training is done, 1 after an error, "
+        "2 for a wrong option, 130 after SIGINT, 143 after SIGTERM."
     )
 
 
@@ -169,6 +185,13 @@ def _add_precision_or_auto(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
+    from keras_transformer.training.interruption import Interruption
+
+    with Interruption() as interruption:
+        _train_until(interruption, options)
+
+
+def _train_until(interruption: "Interruption", options: argparse.Namespace) -> None:
     files = [options.source, options.target, options.valid_source, options.valid_target]
     if options.tfds and any(files):
         raise ConfigError("--tfds replaces --source, --target, --valid-source and --valid-target; give either")
@@ -194,7 +217,16 @@ def _train(options: argparse.Namespace) -> None:
     if options.tfds:
         train_pairs = load_tfds(options.tfds, "train")
         valid_pairs = load_tfds(options.tfds, "validation")
-    train(config, train_pairs, valid_pairs, options.model_dir, strategy, parallel_parts)
+    train(
+        config,
+        train_pairs,
+        valid_pairs,
+        options.model_dir,
+        strategy,
+        parallel_parts,
+        options.allow_changed_text,
+        interruption,
+    )
 
 
 def _translate(options: argparse.Namespace) -> None:
