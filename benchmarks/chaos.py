@@ -171,7 +171,7 @@ class Outcome:
 
     Args:
         fault: str, of `FAULTS`.
-        seconds: float. When the fault came, after the start.
+        seconds: float. When the fault came: the processor time of the training until then.
         code: int. The exit code of the disturbed process.
         result: str. "equal", or the lines that say why not, or what rule was broken.
         is_broken: bool. Whether a rule was broken.
@@ -189,7 +189,8 @@ def disturb(training: Training, undisturbed: Training, fault: str, seconds: floa
     code = None
     try:
         process = training.start()
-        time.sleep(seconds)
+        while process.poll() is None and _cpu_seconds(process) < seconds:
+            time.sleep(0.005)
         FAULTS[fault](training, process, random.Random(seed))
         code, lines = _ended(process)
         _set_mode(training.model_dir, 0o755)
@@ -211,6 +212,16 @@ def disturb(training: Training, undisturbed: Training, fault: str, seconds: floa
         return Outcome(fault, seconds, code, f"{result}: {said}" if said else result)
     except (Broken, OSError) as error:
         return Outcome(fault, seconds, code, str(error), is_broken=True)
+
+
+def _cpu_seconds(process: "subprocess.Popen[str]") -> float:
+    """The processor time of a process: unlike the time since its start, it does not depend on other programs."""
+    try:
+        # After the name, which may contain spaces, the 12th and 13th fields are those in user and in kernel mode.
+        fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def differences(one: pathlib.Path, other: pathlib.Path) -> list[str]:
@@ -273,23 +284,26 @@ def run(directory: pathlib.Path, runs: int, jobs: int, rng: random.Random) -> in
     text = directory / "text"
     write_text(text)
     undisturbed = Training(text, directory / "undisturbed")
-    begin = time.monotonic()
     code, lines = undisturbed.run()
-    duration = time.monotonic() - begin
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    duration = usage.ru_utime + usage.ru_stime
     if code:
         raise SystemExit(f"the undisturbed training failed: {lines[-1]}")
-    print(f"undisturbed: {duration:.0f} s, {sum(line.startswith('step ') for line in lines)} validations", flush=True)
+    print(
+        f"undisturbed: {duration:.0f} s of processor time, {sum(line.startswith('step ') for line in lines)} validations",
+        flush=True,
+    )
     names = [list(FAULTS)[number % len(FAULTS)] for number in range(runs)]
     outcomes = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as executor:
         futures = [
-            # While others run too, a training takes longer.
             executor.submit(
                 _disturb_and_remove,
                 Training(text, directory / str(number)),
                 undisturbed,
                 fault,
-                rng.uniform(0.3, 1.5 * jobs**0.5) * duration,
+                # To start takes more than half of the time.
+                rng.uniform(0.4, 1.0) * duration,
                 rng.randrange(2**32),
             )
             for number, fault in enumerate(names)
