@@ -289,10 +289,8 @@ def run(directory: pathlib.Path, runs: int, jobs: int, rng: random.Random) -> in
     duration = usage.ru_utime + usage.ru_stime
     if code:
         raise SystemExit(f"the undisturbed training failed: {lines[-1]}")
-    print(
-        f"undisturbed: {duration:.0f} s of processor time, {sum(line.startswith('step ') for line in lines)} validations",
-        flush=True,
-    )
+    validations = sum(line.startswith("step ") for line in lines)
+    print(f"undisturbed: {duration:.0f} s of processor time, {validations} validations", flush=True)
     names = [list(FAULTS)[number % len(FAULTS)] for number in range(runs)]
     outcomes = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as executor:

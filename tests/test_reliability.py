@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import re
 import resource
 import shutil
 import signal
@@ -23,7 +24,7 @@ from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.trainer import train
 from keras_transformer.training.validation import Validation
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_training import TINY, load_model, logged, pairs
+from test_training import ROOT, TINY, load_model, logged, pairs
 
 from benchmarks.chaos import differences, leftovers
 from keras_transformer import Translator
@@ -536,3 +537,9 @@ def test_the_saved_model_that_does_not_fit_on_the_disk_is_named(copy, tmp_path, 
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and f"{output}: the SavedModel cannot be written" in lines[0]
     assert list(output.iterdir()) == []
+
+
+def test_the_table_in_the_docs_names_tests_that_exist():
+    table = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`(test_\w+)`", table))
+    assert names and names <= globals().keys()
