@@ -12,8 +12,8 @@ demo: $(VENV)/installed
 # Each file is tested by one process, in the order of tests/conftest.py. In two runs, because TensorFlow gives back little
 # of the memory that it took: in `make test`, a process held 2.2 GB at most.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
-FIRST_TESTS := $(patsubst %,tests/test_%.py,training reliability backends table3 layers_in_other_models cli servable importing \
-	decoding_benchmark)
+FIRST_TESTS := $(patsubst %,tests/test_%.py,training reliability backends table3 layers_in_other_models cli \
+	servable importing decoding_benchmark)
 OTHER_TESTS := $(filter-out $(FIRST_TESTS),$(wildcard tests/test_*.py))
 
 test: $(VENV)/installed-test
