@@ -1,10 +1,10 @@
-# `make demo`, `make test`, `make test-all`, `make lint` and `make bench` work from a fresh clone: each makes .venv and
+# `make demo`, `make test`, `make test-all`, `make lint`, `make bench` and `make chaos` work from a fresh clone: each makes .venv and
 # installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo test test-all lint format bench chaos clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -12,8 +12,8 @@ demo: $(VENV)/installed
 # Each file is tested by one process, in the order of tests/conftest.py. In two runs, because TensorFlow gives back little
 # of the memory that it took: in `make test`, a process held 2.2 GB at most.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
-FIRST_TESTS := $(patsubst %,tests/test_%.py,training backends table3 layers_in_other_models cli servable importing \
-	decoding_benchmark)
+FIRST_TESTS := $(patsubst %,tests/test_%.py,training reliability backends table3 layers_in_other_models cli \
+	servable importing decoding_benchmark)
 OTHER_TESTS := $(filter-out $(FIRST_TESTS),$(wildcard tests/test_*.py))
 
 test: $(VENV)/installed-test
@@ -43,6 +43,10 @@ bench: $(VENV)/installed-benchmarks
 	$(if $(MODEL),$(BIN)/python -m benchmarks.decoding --model-dir $(MODEL) $(DATA:%=--data %) --sentences 64 --repeats 1 --json bench/decoding.json)
 	$(BIN)/python -m benchmarks.startup $(DATA:%=--data %) --json bench/startup.json
 	$(BIN)/python -m benchmarks.memory $(DATA:%=--data %) --steps 20 --lines 100000 --json bench/memory.json
+
+# Trainings with random faults, resumed; about 15 minutes on two cores. docs/reliability.md has its figures.
+chaos: $(VENV)/installed
+	$(BIN)/python -m benchmarks.chaos --runs 50
 
 $(VENV)/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -16,7 +16,7 @@ from keras_transformer.rules import require
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.translator import Translator
 
-from .versions import PROBES, publishing, version_path
+from .versions import PROBES, publish
 
 _ACTIVATIONS = {
     "relu": specs.Activation.RELU,
@@ -48,13 +48,13 @@ def export_ctranslate2(
         ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
     """
     spec = _model_spec(translator.model, translator.tokenizer)
-    path = version_path(output, version)
-    with publishing(path) as temporary:
-        temporary.mkdir()
-        spec.save(str(temporary))
-        translator.tokenizer.save(temporary / translator.tokenizer.filename)
-        _verify(temporary, translator)
-    return path
+
+    def write(directory: pathlib.Path) -> None:
+        spec.save(str(directory))
+        (directory / translator.tokenizer.filename).write_bytes(translator.tokenizer.file_content)
+        _verify(directory, translator)
+
+    return publish(output, version, write)
 
 
 def _model_spec(model: Transformer, tokenizer: Tokenizer) -> Any:

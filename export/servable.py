@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_transformer.native_log import silenced
 from keras_transformer.translator import Translator
 
-from .versions import PROBES, publishing, version_path
+from .versions import PROBES, publish
 from .warmup import write_warmup_requests
 
 
@@ -52,18 +52,24 @@ def export_servable(translator: Translator, output: str | os.PathLike[str], vers
 
     Raises:
         ConfigError: The version exists or is not positive.
+        OSError: A file cannot be written.
     """
-    path = version_path(output, version)
-    with publishing(path) as temporary:
+
+    def write(directory: pathlib.Path) -> None:
         servable = Servable(translator)
-        tf.saved_model.save(
-            servable,
-            str(temporary),
-            signatures={"serving_default": servable.translate.get_concrete_function()},
-        )
-        write_warmup_requests(temporary)
-        _verify(temporary, translator)
-    return path
+        try:
+            tf.saved_model.save(
+                servable,
+                str(directory),
+                signatures={"serving_default": servable.translate.get_concrete_function()},
+            )
+            write_warmup_requests(directory)
+        except tf.errors.OpError as error:
+            # Such as a full disk.
+            raise OSError(f"{output}: the SavedModel cannot be written: {error.message.splitlines()[0]}") from None
+        _verify(directory, translator)
+
+    return publish(output, version, write)
 
 
 def _verify(path: pathlib.Path, translator: Translator) -> None:

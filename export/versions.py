@@ -1,12 +1,12 @@
 """The versions of a model: directories named by a number, each of which appears whole."""
 
-import contextlib
+import errno
 import os
 import pathlib
 import re
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 
+from keras_transformer.files import remove_leftovers, rename, temporary_beside
 from keras_transformer.rules import ConfigError, require
 
 # Texts that an exported model must treat as the translator does before its version appears.
@@ -34,16 +34,33 @@ def version_path(output: str | os.PathLike[str], version: int | None = None) -> 
     return path
 
 
-@contextlib.contextmanager
-def publishing(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Gives a temporary path beside `path`: a directory made there becomes `path` if the block ends without an error.
+def publish(output: str | os.PathLike[str], version: int | None, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """Writes a version, which appears when it is complete.
 
-    Until then it has a name that TensorFlow Serving ignores.
+    Until then it has a name that TensorFlow Serving ignores. If another export takes the number meanwhile, the version
+    gets the next one.
+
+    Args:
+        output: str or path of the directory of the model's versions, which need not exist.
+        version: int or None. Defaults to one more than the highest version.
+        write: Callable. Writes the files into the empty directory that it is given.
+
+    Returns:
+        The path of the version's directory.
+
+    Raises:
+        ConfigError: The version exists or is not positive.
+        OSError: A file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".writing-{os.getpid()}-{path.name}")
-    try:
-        yield temporary
-        temporary.rename(path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    path = version_path(output, version)
+    with temporary_beside(path, is_directory=True) as temporary:
+        remove_leftovers(path.parent)
+        write(temporary)
+        while True:
+            path = version_path(output, version)
+            try:
+                rename(temporary, path)
+                return path
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise

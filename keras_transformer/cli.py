@@ -24,6 +24,8 @@ from .rules import ConfigError, Rule, Size, at_most, check, require
 from .standard_streams import arriving_lines, discard_unwritten, occupy_closed_streams, standard_input, write_lines
 
 if TYPE_CHECKING:
+    from keras_transformer.training.interruption import Interruption
+
     from .model_dir import ModelDir
     from .translator import Translator
 
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader has closed the pipe.
         discard_unwritten()
         sys.exit(1)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, FloatingPointError) as error:
         say(f"keras-transformer {options.command}: error: {_on_one_line(error)}")
         discard_unwritten()
         sys.exit(1)
@@ -67,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
-def _on_one_line(error: ValueError | OSError) -> str:
+def _on_one_line(error: Exception) -> str:
     message = str(error)
     if isinstance(error, OSError) and error.strerror:
         message = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
@@ -152,6 +154,14 @@ def _add_train_options(parser: _Parser) -> None:
         metavar="SECTION.KEY=VALUE",
         help="replace values of the recipe, such as model.d_model=256",
     )
+    parser.add_argument(
+        "--allow-changed-text", action="store_true", help="resume a training although its text is another one now"
+    )
+    parser.epilog = (
+        "The same command resumes a training that was stopped. Ctrl-C (SIGINT) and SIGTERM stop it after the current "
+        "step, which is saved; a second one stops it at once. Exit codes: 0 if the training is done, 1 after an error, "
+        "2 for a wrong option, 130 after SIGINT, 143 after SIGTERM."
+    )
 
 
 def _add_translate_options(parser: _Parser) -> None:
@@ -229,6 +239,13 @@ def _add_precision_or_auto(parser: _Parser) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
+    from keras_transformer.training.interruption import Interruption
+
+    with Interruption() as interruption:
+        _train_until(interruption, options)
+
+
+def _train_until(interruption: "Interruption", options: argparse.Namespace) -> None:
     files = [options.source, options.target, options.valid_source, options.valid_target]
     if options.tfds and any(files):
         raise ConfigError("--tfds replaces --source, --target, --valid-source and --valid-target; give either")
@@ -256,7 +273,16 @@ def _train(options: argparse.Namespace) -> None:
     if options.tfds:
         train_pairs = load_tfds(options.tfds, "train")
         valid_pairs = load_tfds(options.tfds, "validation")
-    train(config, train_pairs, valid_pairs, options.model_dir, strategy, parallel_parts)
+    train(
+        config,
+        train_pairs,
+        valid_pairs,
+        options.model_dir,
+        strategy,
+        parallel_parts,
+        options.allow_changed_text,
+        interruption,
+    )
 
 
 def _translate(options: argparse.Namespace) -> None:

@@ -5,8 +5,11 @@
     checkpoints/step-00001000.weights.h5   weights after so many updates, the last few and the best
     best.weights.h5                        the best on the validation text, by perplexity or by BLEU
     average.weights.h5                     the mean of the last or best checkpoints, if they were averaged
-    training_state.npz                     what resuming a training needs: weights, optimizer, step, scores
+    training_state.npz                     what resuming a training needs: weights, optimizer, step, scores, log
+    training_state.previous.npz            the one before
     log.csv, tensorboard/                  the training's log, for people
+    NAME.sha256                            the checksum of a binary file or of the tokenizer's
+    .train.lock                            while a training runs: which process it is
 
 Every file appears whole, by rename. Loading runs no code from the directory.
 """
@@ -17,9 +20,12 @@ import pathlib
 import re
 from typing import TYPE_CHECKING
 
+from .checksums import DamagedFileError
 from .config import Config, TransformerConfig
 from .config_file import read_config, write_config
+from .progress import say
 from .rules import ConfigError
+from .weights_file import load_weights
 
 if TYPE_CHECKING:
     from .models import Transformer
@@ -58,6 +64,14 @@ class ModelDir:
         return self.path / "training_state.npz"
 
     @property
+    def previous_state_path(self) -> pathlib.Path:
+        return self.path / "training_state.previous.npz"
+
+    @property
+    def lock_path(self) -> pathlib.Path:
+        return self.path / ".train.lock"
+
+    @property
     def log_path(self) -> pathlib.Path:
         return self.path / "log.csv"
 
@@ -65,17 +79,26 @@ class ModelDir:
     def tensorboard_path(self) -> pathlib.Path:
         return self.path / "tensorboard"
 
+    @property
+    def checkpoints_path(self) -> pathlib.Path:
+        return self.path / "checkpoints"
+
     def checkpoint_path(self, step: int) -> pathlib.Path:
         """Returns the path of the weights after `step` updates."""
-        return self.path / "checkpoints" / f"step-{step:08d}.weights.h5"
+        return self.checkpoints_path / f"step-{step:08d}.weights.h5"
 
     def checkpoints(self) -> dict[int, pathlib.Path]:
         """Returns the paths of all checkpoints by their steps, the oldest first."""
         found = {}
-        for path in (self.path / "checkpoints").glob("step-*.weights.h5"):
+        for path in self.checkpoints_path.glob("step-*.weights.h5"):
             if name := re.fullmatch(r"step-(\d+)\.weights\.h5", path.name):
                 found[int(name[1])] = path
         return dict(sorted(found.items()))
+
+    def is_trained(self) -> bool:
+        """Returns whether there are weights or a training state of this configuration."""
+        paths = (self.best_path, self.average_path, self.training_state_path, self.previous_state_path)
+        return self.config_path.is_file() and (any(path.is_file() for path in paths) or bool(self.checkpoints()))
 
     def weights_path(self) -> pathlib.Path:
         """Returns the path of the weights to translate with: the average if there is one, else the best.
@@ -83,10 +106,15 @@ class ModelDir:
         Raises:
             ConfigError: There are none.
         """
-        for path in (self.average_path, self.best_path):
-            if path.is_file():
-                return path
-        raise ConfigError(f"{self}: no trained weights (neither average.weights.h5 nor best.weights.h5)")
+        return self._weights_paths()[0]
+
+    def _weights_paths(self) -> list[pathlib.Path]:
+        """All weights that can translate, the ones to prefer first."""
+        paths = [path for path in (self.average_path, self.best_path) if path.is_file()]
+        paths += reversed(self.checkpoints().values())
+        if not paths:
+            raise ConfigError(f"{self}: no trained weights (neither average.weights.h5 nor best.weights.h5)")
+        return paths
 
     def read_config(self) -> Config:
         """Reads the configuration.
@@ -105,31 +133,27 @@ class ModelDir:
     def load_model(self, config: TransformerConfig, dtype: str = "float32") -> "Transformer":
         """Loads the model with the weights to translate with.
 
+        If they are damaged, the best or else the newest checkpoint takes their place, and a warning says so.
+
         Args:
             config: TransformerConfig, from `read_config`.
             dtype: str. The dtype of weights and computation. Defaults to "float32".
 
         Raises:
-            ConfigError: There are no weights, or they do not fit the configuration.
+            ConfigError: There are no weights, all are damaged, or they do not fit the configuration.
         """
         from .models import build_transformer
 
-        path = self.weights_path()
+        paths = self._weights_paths()
         model = build_transformer(config, dtype=dtype)
-        load_weights(model, path)
-        return model
-
-
-def load_weights(model: "Transformer", path: pathlib.Path) -> None:
-    """Loads weights into a model.
-
-    Raises:
-        ConfigError: The file is damaged, or does not fit the model.
-    """
-    try:
-        model.load_weights(path)
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(
-            f"{path}: these weights do not fit the model in config.yaml, or the file is damaged "
-            f"({str(error).splitlines()[0]})"
-        ) from None
+        damaged = []
+        for path in paths:
+            try:
+                load_weights(model, path)
+            except DamagedFileError as error:
+                damaged.append(error)
+                continue
+            if damaged:
+                say(f"warning: {'; '.join(map(str, damaged))}; {path.name} is used instead")
+            return model
+        raise damaged[0]

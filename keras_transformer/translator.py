@@ -108,7 +108,7 @@ class Translator:
         """Loads the translator of a model directory whose configuration was read already; otherwise as `load`."""
         check("precision", precision, Precision)
         model = model_dir.load_model(config.model, precision)
-        return cls(model, load_tokenizer(model_dir.path), decoding or config.decoding)
+        return cls(model, load_tokenizer(model_dir.path, config.tokenizer.kind), decoding or config.decoding)
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
         """Returns the best translation of every text."""

@@ -20,9 +20,10 @@ OBJECTS = {"a tree": "einen Baum", "two apples": "zwei Äpfel", "the bridge": "d
 
 # The others follow by name. The longest come first, so that all workers are busy to the end.
 LONGEST_FILES = (
-    *("test_training.py", "test_backends.py", "test_table3.py", "test_layers_in_other_models.py", "test_cli.py"),
-    *("test_servable.py", "test_importing.py", "test_every_layer.py", "test_decoding_benchmark.py"),
-    *("test_decoding.py", "test_translator.py", "test_ctranslate2.py", "test_toy_task.py"),
+    *("test_training.py", "test_reliability.py", "test_backends.py", "test_table3.py"),
+    *("test_layers_in_other_models.py", "test_cli.py", "test_servable.py", "test_importing.py"),
+    *("test_every_layer.py", "test_decoding_benchmark.py", "test_decoding.py", "test_translator.py"),
+    *("test_ctranslate2.py", "test_toy_task.py"),
 )
 
 

@@ -12,9 +12,9 @@ import shutil
 import numpy as np
 import pytest
 from keras_transformer.training.average import average_checkpoints
-from keras_transformer.training.checkpoints import restore_training_state
 from keras_transformer.training.devices import make_strategy
 from keras_transformer.training.trainer import _build_model
+from keras_transformer.training.training_state import restore_training_state
 
 from keras_transformer import Translator
 from keras_transformer.model_dir import ModelDir, load_weights

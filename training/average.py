@@ -5,12 +5,16 @@ import pathlib
 
 import numpy as np
 
-from keras_transformer.files import replacing
-from keras_transformer.model_dir import ModelDir, load_weights
+from keras_transformer.checksums import DamagedFileError
+from keras_transformer.files import remove_leftovers
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
+from keras_transformer.progress import say
 from keras_transformer.rules import ConfigError, require
+from keras_transformer.weights_file import load_weights, save_weights
 
-from .checkpoints import best_steps, read_progress
+from .checkpoints import best_steps
+from .training_state import read_progress
 
 
 def average_checkpoints(
@@ -25,10 +29,10 @@ def average_checkpoints(
         best: int or None. How many of the checkpoints that are best on the validation text, instead of the last.
 
     Returns:
-        The paths of the averaged checkpoints.
+        The paths of the averaged checkpoints. A damaged one is left out, and a warning says so.
 
     Raises:
-        ConfigError: Both numbers are given, one is not positive, or there are no checkpoints.
+        ConfigError: Both numbers are given, one is not positive, there are no checkpoints, or all are damaged.
     """
     model_dir = ModelDir(model_dir)
     config = model_dir.read_config()
@@ -42,13 +46,23 @@ def average_checkpoints(
     if not steps:
         scored = "" if best is None else " whose validation score is known"
         raise ConfigError(f"{model_dir}: no checkpoints to average{scored}")
+    remove_leftovers(model_dir.path)
     model = build_transformer(config.model, dtype="float32")
     sums = [np.zeros(weight.shape, "float64") for weight in model.weights]
-    for step in steps:
-        load_weights(model, checkpoints[step])
+    averaged, damaged = [], []
+    for path in (checkpoints[step] for step in steps):
+        try:
+            load_weights(model, path)
+        except DamagedFileError as error:
+            damaged.append(error)
+            continue
+        averaged.append(path)
         for sum_, weight in zip(sums, model.get_weights(), strict=True):
             sum_ += weight
-    model.set_weights([sum_ / len(steps) for sum_ in sums])
-    with replacing(model_dir.average_path) as path:
-        model.save_weights(path)
-    return [checkpoints[step] for step in steps]
+    if not averaged:
+        raise damaged[0]
+    for reason in damaged:
+        say(f"warning: {reason}; it is left out of the average")
+    model.set_weights([sum_ / len(averaged) for sum_ in sums])
+    save_weights(model, model_dir.average_path)
+    return averaged

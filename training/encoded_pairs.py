@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.files import naming_errors
 from keras_transformer.progress import ProgressBar
 
 from .corpus import SentencePairs
+from .text_fingerprint import TextHash
 
 # Sentences tokenized at a time; bounds memory.
 _SENTENCES_PER_CALL = 8192
@@ -35,6 +37,7 @@ class EncodedPairs:
             length and number of pairs.
         num_empty: int. Pairs left out because a side has no tokens.
         num_too_long: int. Pairs left out because a side is longer than allowed.
+        fingerprint: dict, from `TextHash`. Defaults to none.
     """
 
     directory: pathlib.Path
@@ -43,6 +46,7 @@ class EncodedPairs:
     length_counts: np.ndarray
     num_empty: int
     num_too_long: int
+    fingerprint: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.length_counts[:, 3].sum())
@@ -124,7 +128,10 @@ def encode(
     random = np.random.default_rng(0)
     length_counts = np.zeros((0, 4), np.int64)
     num_empty = num_too_long = 0
+    text = TextHash()
     for sources, targets in _chunks(pairs, times):
+        if len(text) < len(pairs):
+            text.add(sources, targets)
         sides = {"source": tokenizer.tokenize(tf.constant(sources)), "target": tokenizer.tokenize(tf.constant(targets))}
         lengths = np.stack([side.row_lengths().numpy() for side in sides.values()])  # (2, chunk)
         is_empty = lengths.min(axis=0) == 0
@@ -145,7 +152,7 @@ def encode(
             f"{pairs.name}: none of the {len(pairs):,} sentence pairs can be used: {num_empty // times:,} are empty "
             f"on one side, {num_too_long // times:,} are longer than max_length={max_length} tokens"
         )
-    return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long)
+    return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint())
 
 
 def _chunks(pairs: SentencePairs, times: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -170,5 +177,6 @@ def _append(directory: pathlib.Path, side: str, ragged: Any, rows_per_block: np.
     id_ends = np.concatenate([[0], np.cumsum(lengths)])[row_ends]
     for name, values, ends in (("ids", ids, id_ends), ("lengths", lengths, row_ends)):
         for block, part in enumerate(np.split(values, ends[:-1])):
-            with open(directory / f"{block}.{side}.{name}", "ab") as file:
+            path = directory / f"{block}.{side}.{name}"
+            with naming_errors(path), open(path, "ab") as file:
                 file.write(part.tobytes())

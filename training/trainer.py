@@ -5,15 +5,14 @@ import dataclasses
 import itertools
 import os
 import pathlib
-import shutil
-import tempfile
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 
+from keras_transformer.checksums import checksum_path
 from keras_transformer.config import Config
+from keras_transformer.files import locked, remove_leftovers, temporary_beside
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.precision import choose_precision
@@ -25,13 +24,18 @@ from .adam import Adam
 from .average import average_checkpoints
 from .batch_plan import BatchPlan, plan_batches
 from .batches import training_dataset, validation_dataset
-from .checkpoints import Progress, SaveCheckpoints, is_out_of_patience, restore_training_state
+from .checkpoints import SaveCheckpoints, StopAtSignal, is_out_of_patience
 from .corpus import SentencePairs
+from .divergence import StopIfDiverged
 from .encoded_pairs import EncodedPairs, encode
+from .interruption import Interruption
 from .learning_rate import learning_rate
 from .progress_report import ReportProgress
 from .subword_dropout import SubwordDropout
+from .text_fingerprint import Fingerprint, require_same_text
+from .training_log import WriteLog, restore_log
 from .training_model import TrainingModel
+from .training_state import Progress, restore_training_state
 from .validation import Validation
 from .vocabulary import train_tokenizer
 
@@ -43,6 +47,10 @@ class Text(NamedTuple):
     train: BatchPlan
     valid: BatchPlan
 
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return {"train": self.train.pairs.fingerprint, "valid": self.valid.pairs.fingerprint}
+
 
 def train(
     config: Config,
@@ -51,6 +59,8 @@ def train(
     model_dir: str | os.PathLike[str] | ModelDir,
     strategy: tf.distribute.Strategy,
     parallel_parts: int = 1,
+    allow_changed_text: bool = False,
+    interruption: Interruption | None = None,
 ) -> None:
     """Trains a translator, or resumes a training that was stopped.
 
@@ -65,31 +75,67 @@ def train(
         strategy: from `make_strategy`.
         parallel_parts: int. Into how many parts all devices together divide a batch, to compute them side by side:
             what `divide_cores` returns. Defaults to 1.
+        allow_changed_text: bool. Whether a training may be resumed with another text. Defaults to False.
+        interruption: Interruption or None. What signals do to the training. Defaults to None: what they do to any
+            Python program.
 
     Raises:
-        ConfigError: The directory holds a model with another configuration, or a value does not fit the text.
+        ConfigError: Another training runs in the directory, the directory holds a model with another configuration,
+            the text is not that of the training that is resumed, or a value does not fit the text.
+        FloatingPointError: The training diverged. What was saved before stays.
+        OSError: A file cannot be written. What was saved before stays.
     """
     model_dir = ModelDir(model_dir)
+    interruption = interruption or Interruption()
     parts_per_device = max(parallel_parts // strategy.num_replicas_in_sync, 1)
-    _require_same_configuration(model_dir, config)
-    if config.training.precision == "auto":
-        tokens_per_part = config.training.tokens_per_batch // (strategy.num_replicas_in_sync * parts_per_device)
-        config = _with_precision(config, model_dir, tokens_per_part)
-    # Before the text is read: what is wrong with the model is noticed at once.
-    model = _build_model(config, strategy, parts_per_device)
-    with _directory_for_token_ids(model_dir) as directory:
-        text = _prepare_text(config, train_pairs, valid_pairs, model_dir, strategy, directory)
-        if text.tokenizer.vocab_size != config.model.target_vocab_size:
-            config = config.with_vocab_size(text.tokenizer.vocab_size)
-            model = _build_model(config, strategy, parts_per_device)
-        with strategy.scope():
-            progress = restore_training_state(model_dir, model)
-        # Nothing is written before everything that was given has been read.
-        text.tokenizer.save(model_dir.path / text.tokenizer.filename)
-        model_dir.write_config(config)
-        _report(model, text, strategy)
-        _fit(model, config, text, valid_pairs, model_dir, progress)
-    _average(config, model_dir)
+    with _using(model_dir):
+        _require_configuration(model_dir)
+        _require_same_configuration(model_dir, config)
+        if config.training.precision == "auto":
+            tokens_per_part = config.training.tokens_per_batch // (strategy.num_replicas_in_sync * parts_per_device)
+            config = _with_precision(config, model_dir, tokens_per_part)
+        # Before the text is read: what is wrong with the model is noticed at once.
+        model = _build_model(config, strategy, parts_per_device)
+        with _directory_for_token_ids(model_dir) as directory:
+            text = _prepare_text(config, train_pairs, valid_pairs, model_dir, strategy, directory)
+            if text.tokenizer.vocab_size != config.model.target_vocab_size:
+                config = config.with_vocab_size(text.tokenizer.vocab_size)
+                model = _build_model(config, strategy, parts_per_device)
+            with strategy.scope():
+                progress = restore_training_state(model_dir, model)
+            if not allow_changed_text:
+                require_same_text(model_dir, progress.text, text.fingerprint)
+            progress.text = text.fingerprint
+            # Nothing is written before everything that was given has been read.
+            _write_description(model_dir, config, text.tokenizer)
+            _report(model, text, strategy)
+            _fit(model, config, text, valid_pairs, model_dir, progress, interruption)
+        _average(config, model_dir)
+
+
+@contextlib.contextmanager
+def _using(model_dir: ModelDir) -> Iterator[None]:
+    """Makes the directory if it does not exist, and keeps other trainings out of it."""
+    model_dir.path.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(model_dir.lock_path, "another training runs here"):
+            yield
+    finally:
+        # A training that did not begin leaves nothing behind.
+        with contextlib.suppress(OSError):
+            model_dir.path.rmdir()
+
+
+def _require_configuration(model_dir: ModelDir) -> None:
+    """Checks that the directory of an earlier training has its configuration."""
+    if model_dir.config_path.is_file():
+        return
+    for path in (model_dir.training_state_path, model_dir.previous_state_path, *model_dir.checkpoints().values()):
+        if path.is_file():
+            raise ConfigError(
+                f"{model_dir}: the directory has {path.relative_to(model_dir.path)} of an earlier training, but no "
+                "config.yaml. Put the file back, or train into another --model-dir"
+            )
 
 
 def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
@@ -141,17 +187,10 @@ def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_dev
 @contextlib.contextmanager
 def _directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
     """A directory in the model directory while training runs: the system's own temporary files may be in memory."""
-    prefix = ".token-ids-"
-    model_dir.path.mkdir(parents=True, exist_ok=True)
-    for left_by_a_killed_run in model_dir.path.glob(f"{prefix}*"):
-        shutil.rmtree(left_by_a_killed_run)
-    try:
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=model_dir.path) as directory:
-            yield pathlib.Path(directory)
-    finally:
-        # A training that did not begin leaves nothing behind.
-        if not any(model_dir.path.iterdir()):
-            model_dir.path.rmdir()
+    for left_by_a_killed_run in (model_dir.path, model_dir.checkpoints_path):
+        remove_leftovers(left_by_a_killed_run)
+    with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
+        yield directory
 
 
 def _prepare_text(
@@ -163,8 +202,8 @@ def _prepare_text(
     directory: pathlib.Path,
 ) -> Text:
     training, max_length = config.training, config.model.max_length
-    if model_dir.config_path.is_file():
-        tokenizer = load_tokenizer(model_dir.path)
+    if model_dir.is_trained():
+        tokenizer = load_tokenizer(model_dir.path, config.tokenizer.kind)
     else:
         sentences = itertools.chain(train_pairs.source, train_pairs.target)
         with ProgressBar(f"learning a vocabulary of {config.tokenizer.vocab_size:,} tokens"):
@@ -186,6 +225,29 @@ def _prepare_text(
     return Text(tokenizer, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
 
 
+def _write_description(model_dir: ModelDir, config: Config, tokenizer: Tokenizer) -> None:
+    """Writes what makes the directory a model directory."""
+    if not model_dir.config_path.is_file():
+        _move_foreign_files(model_dir, tokenizer)
+    tokenizer.save(model_dir.path / tokenizer.filename)
+    model_dir.write_config(config)
+
+
+def _move_foreign_files(model_dir: ModelDir, tokenizer: Tokenizer) -> None:
+    """Moves away what is not of a training, and has the name of a file that a training writes."""
+    tokenizer_path = model_dir.path / tokenizer.filename
+    paths = [model_dir.log_path, model_dir.best_path, model_dir.average_path]
+    # A run that was killed before it wrote the configuration has written the tokenizer.
+    if tokenizer_path.is_file() and tokenizer_path.read_bytes() != tokenizer.file_content:
+        paths.append(tokenizer_path)
+    for path in [*paths, *map(checksum_path, paths)]:
+        if path.exists():
+            names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+            free = next(name for name in names if not name.exists())
+            path.rename(free)
+            say(f"{path} is not of this training: it is {free.name} now")
+
+
 def _fit(
     model: TrainingModel,
     config: Config,
@@ -193,25 +255,27 @@ def _fit(
     valid_pairs: SentencePairs,
     model_dir: ModelDir,
     progress: Progress,
+    interruption: Interruption,
 ) -> None:
     training = config.training
+    interruption.saved_step = progress.step
+    restore_log(model_dir, progress)
     if progress.step >= training.steps or is_out_of_patience(progress, training):
         say(f"training has already ended, after step {progress.step:,}")
         return
     if progress.step:
         say(f"resuming after step {progress.step:,}")
-    else:
-        model_dir.log_path.unlink(missing_ok=True)
     target_tokens_per_step = text.train.pairs.num_target_tokens / text.train.num_steps
     start_id = text.tokenizer.start_id
     validation_batches = validation_dataset(text.valid, start_id=start_id)
     with ProgressBar("training", "steps", training.steps, done=progress.step) as bar:
         callbacks = [
+            StopIfDiverged(model_dir, progress),
             Validation(valid_pairs, text.tokenizer, config.decoding, with_bleu=training.validate_by == "bleu"),
-            keras.callbacks.CSVLogger(str(model_dir.log_path), append=True),
-            keras.callbacks.TensorBoard(str(model_dir.tensorboard_path), write_graph=False),
             SaveCheckpoints(model_dir, training, progress),
+            WriteLog(model_dir, progress),
             ReportProgress(bar, target_tokens_per_step),
+            StopAtSignal(model_dir, progress, interruption),
         ]
         for steps, initial_epoch, epochs in intervals(progress.step, training.steps, training.validate_every):
             model.fit(
@@ -227,6 +291,7 @@ def _fit(
             if is_out_of_patience(progress, training):
                 say(f"stopped after step {progress.step:,}: {training.patience} validations without a new best")
                 break
+    interruption.is_awaited = False
 
 
 def intervals(step: int, steps: int, interval: int) -> list[tuple[int, int, int]]:

@@ -14,7 +14,9 @@ from .evaluate import evaluate
 
 
 class Validation(keras.callbacks.Callback):
-    """Adds to each validation's log the number of updates as `step`, and, if asked for, BLEU as `val_bleu`.
+    """Adds to each validation's log what Keras does not: `step`, `learning_rate` and, if asked for, `val_bleu`.
+
+    The step is the number of updates so far.
 
     Args:
         pairs: SentencePairs, the validation text.
@@ -37,5 +39,6 @@ class Validation(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         logs["step"] = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         if self.with_bleu:
             logs["val_bleu"] = evaluate(self.translator, self.pairs).bleu.score

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..files import replacing
+from ..checksums import replacing_with_checksum
 
 
 class Tokenizer(tf.Module):
@@ -64,8 +64,8 @@ class Tokenizer(tf.Module):
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the tokenizer's file, whole or not at all."""
-        with replacing(path) as temporary:
+        """Writes the tokenizer's file, whole or not at all, and its checksum."""
+        with replacing_with_checksum(path) as temporary:
             temporary.write_bytes(self.file_content)
 
     @classmethod
