@@ -25,15 +25,17 @@ class RunFailed(Exception):
     """A contender could not be run; the message gives the reason in one line."""
 
 
-def contender(module: str, *arguments: object, python: str = sys.executable) -> Contender:
+def contender(module: str, *arguments: object, python: str = sys.executable, **environment: str) -> Contender:
     """Returns a contender that runs a module of `benchmarks.contenders` as a process.
 
     Args:
         module: str. Name of the module.
         arguments: the command-line arguments; converted to str.
         python: str. The Python interpreter to run it with. Defaults to the current one.
+        environment: str. Environment variables that differ from this process'.
     """
-    command = [python, "-m", f"benchmarks.contenders.{module}", *map(str, arguments)]
+    changes = [f"{name}={value}" for name, value in environment.items()]
+    command = ["env", *changes, python, "-m", f"benchmarks.contenders.{module}", *map(str, arguments)]
     return functools.partial(run_for_report, command)
 
 

@@ -52,11 +52,7 @@ def main() -> None:
         ]
         for name, value in settings.items():
             command += ["--set", f"training.{name}={value}"]
-        # The command turns on oneDNN's operations, which `--isa avx2` turns off for programs that do not.
-        environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
-        process = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True, errors="replace"
-        )
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
     output = process.stderr
     if process.returncode:
         sys.exit(last_line(output) or f"exit status {process.returncode}")
