@@ -15,12 +15,11 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 
-from keras_transformer import TransformerConfig, Translator, __version__, build_transformer
+from keras_transformer import TransformerConfig, Translator, __version__
 from keras_transformer.attention_plot import source_attention
 from keras_transformer.cli import main
 from keras_transformer.config import Config
 from keras_transformer.config_file import write_config
-from keras_transformer.model_dir import ModelDir
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
 COMMANDS = ("train", "translate", "evaluate", "score", "average", "export", "plot-attention")
@@ -579,6 +578,7 @@ def test_a_path_is_a_path_whatever_its_characters(tiny_model_dir, tmp_path, monk
 def test_weights_that_point_to_other_files_are_refused(tiny_model_dir, fails, tmp_path, kind):
     model_dir = tmp_path / "model"
     shutil.copytree(tiny_model_dir, model_dir)
+    # It would fit.
     secret = tmp_path / "secret.h5"
     shutil.copy(tiny_model_dir / "best.weights.h5", secret)
     with h5py.File(model_dir / "best.weights.h5", "r+") as file:
@@ -590,15 +590,11 @@ def test_weights_that_point_to_other_files_are_refused(tiny_model_dir, fails, tm
         if kind == "external link":
             file[name] = h5py.ExternalLink(str(secret), f"/{name}")
         elif kind == "soft link":
-            file[name] = h5py.SoftLink(f"/{names[-1]}")
+            file[name] = h5py.SoftLink(f"/{next(n for n in names if n != name and file[n].shape == shape)}")
         else:
             file.create_dataset(name, shape, dtype, external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
     message = fails("translate", "--model-dir", model_dir)
     assert f"{model_dir}/best.weights.h5: these weights do not fit the model in config.yaml" in message
-    # For this reason.
-    model = build_transformer(ModelDir(model_dir).read_config().model)
-    with pytest.raises(ValueError, match="(?i)ExternalLink|SoftLink|external Dataset"):
-        model.load_weights(model_dir / "best.weights.h5")
 
 
 def test_a_symbolic_link_is_replaced_not_followed(tmp_path):

@@ -211,10 +211,10 @@ SMALL = {
     "model.positions": st.sampled_from(["sinusoidal", "learned"]),
     "model.tie_embeddings": st.sampled_from(["none", "target", "all"]),
     "model.neighborhood": st.none() | st.integers(0, 20).map(lambda half: 2 * half + 1),
-    "model.max_length": st.integers(20, 1_000_000),
+    "model.max_length": st.integers(20, 200),
     "tokenizer.kind": st.sampled_from(["bpe", "unigram"]),
     "decoding.beam_size": st.integers(1, 1000),
-    "training.tokens_per_batch": st.integers(1, 2000) | st.just(10_000_000),
+    "training.tokens_per_batch": st.integers(100, 2000),
     "training.num_buckets": st.integers(1, 1000),
     "training.warmup_steps": st.integers(1, 1_000_000_000),
     "training.peak_learning_rate": st.none() | st.floats(1e-9, 0.01),
@@ -222,7 +222,7 @@ SMALL = {
     "training.label_smoothing": st.floats(0, 0.9),
     "training.consistency": st.sampled_from([0.0, 0.5, 5.0]),
     "training.clip_norm": st.none() | st.floats(1e-3, 1_000_000),
-    "training.accumulate_steps": st.integers(1, 1000),
+    "training.accumulate_steps": st.integers(1, 4),
     "training.precision": st.sampled_from(["auto", "float32", "bfloat16"]),
     "training.validate_every": st.integers(1, 1_000_000_000),
     "training.seed": st.integers(0, 2**32 - 1),
@@ -230,7 +230,7 @@ SMALL = {
 
 
 @pytest.mark.slow
-@settings(max_examples=20, **HEALTH)
+@settings(max_examples=10, **HEALTH)
 @given(st.fixed_dictionaries({}, optional=SMALL))
 def test_what_is_accepted_trains_a_step(tmp_path_factory, changes):
     import keras
