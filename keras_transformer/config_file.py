@@ -49,6 +49,12 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _construct_float(loader: yaml.SafeLoader, node: Any) -> float | int:
+    """Numbers such as `1e5` are whole: they may be numbers of steps."""
+    value = loader.construct_yaml_float(node)
+    return int(value) if value.is_integer() and "." not in node.value else value
+
+
 def _refuse(problem: str, place: Any) -> NoReturn:
     raise yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)
 
@@ -64,6 +70,7 @@ for _tag, _pattern, _first in (
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list(_first))
 _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:

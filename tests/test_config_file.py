@@ -126,8 +126,9 @@ def test_a_scalar_or_list_where_a_mapping_belongs_is_refused(refused, section, v
     ("text", "value"),
     [
         ("5e-4", 0.0005),
-        ("1e3", 1000.0),
-        ("-2E+2", -200.0),
+        ("1e3", 1000),
+        ("-2E+2", -200),
+        ("1.0e3", 1000.0),
         (".5", 0.5),
         ("1.", 1.0),
         ("6.02e23", 6.02e23),
@@ -159,6 +160,12 @@ def test_a_number_in_scientific_notation_trains_at_that_rate(tmp_path):
     path.write_text("training: {peak_learning_rate: 5e-4}")
     assert load_recipe(path).training.peak_learning_rate == 0.0005
     assert load_recipe(path, ["training.peak_learning_rate=1e-3"]).training.peak_learning_rate == 0.001
+
+
+def test_a_whole_number_may_be_in_scientific_notation():
+    training = load_recipe(None, ["training.steps=2e5", "training.clip_norm=1e1"]).training
+    assert training.steps == 200_000 and type(training.steps) is int
+    assert training.clip_norm == 10 and type(training.clip_norm) is float
 
 
 def test_an_alias_may_stand_for_a_number(tmp_path):
