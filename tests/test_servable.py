@@ -335,7 +335,7 @@ def untraced(monkeypatch):
 
 def test_versions_go_up_and_none_is_overwritten(translator, untraced, tmp_path, monkeypatch):
     monkeypatch.setattr(servable, "_verify", lambda path, translator: None)
-    monkeypatch.setattr(tf.saved_model, "save", lambda module, path, signatures: os.mkdir(path))
+    monkeypatch.setattr(tf.saved_model, "save", lambda module, path, signatures: None)
     (tmp_path / "9-old").mkdir()
     assert [export_servable(translator, tmp_path).name for _ in range(2)] == ["1", "2"]
     assert export_servable(translator, tmp_path, version=10) == tmp_path / "10"
@@ -356,7 +356,6 @@ def test_what_appears_is_what_was_verified_and_nothing_before(saved_and_verified
 @pytest.mark.parametrize("broken", ["save", "verify"])
 def test_an_export_that_breaks_off_leaves_nothing(translator, untraced, tmp_path, monkeypatch, broken):
     def save(module, path, signatures):
-        os.makedirs(path)
         pathlib.Path(path, "saved_model.pb").write_bytes(b"half")
         if broken == "save":
             raise KeyboardInterrupt
@@ -379,7 +378,7 @@ def test_a_saved_model_that_translates_otherwise_is_not_published(
             return ["something else"] * len(texts)
 
     def save(module, path, signatures):
-        shutil.copytree(saved_model, path, ignore=shutil.ignore_patterns("assets.extra"))
+        shutil.copytree(saved_model, path, ignore=shutil.ignore_patterns("assets.extra"), dirs_exist_ok=True)
 
     monkeypatch.setattr(tf.saved_model, "save", save)
     with pytest.raises(RuntimeError, match="something else"):

@@ -121,7 +121,7 @@ def _read_last_state(model_dir: ModelDir, variables: Sequence[tuple[str, Any]]) 
                 say(f"warning: {damaged[0]}; {path.name}, of step {progress.step:,}, is used instead")
             return path, progress
     if damaged:
-        raise damaged[0]
+        raise ConfigError(f"{damaged[0]}. No state before it is left; remove it to begin the training anew")
     return model_dir.training_state_path, Progress()
 
 
