@@ -27,7 +27,10 @@ class Interruption:
         self.saved_step = 0
 
     def __enter__(self) -> Self:
-        self._handlers: dict[signal.Signals, Any] = {each: signal.signal(each, self._receive) for each in _SIGNALS}
+        # One that is ignored stays so: a shell starts a command in the background like this.
+        self._handlers: dict[signal.Signals, Any] = {
+            each: signal.signal(each, self._receive) for each in _SIGNALS if signal.getsignal(each) != signal.SIG_IGN
+        }
         return self
 
     def __exit__(
@@ -44,7 +47,7 @@ class Interruption:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
-        for each in _SIGNALS:
+        for each in self._handlers:
             signal.signal(each, signal.SIG_DFL)
         if not self.is_awaited:
             raise KeyboardInterrupt
