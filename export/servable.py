@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 from typing import Any
 
 import tensorflow as tf
@@ -66,7 +67,8 @@ def export_servable(translator: Translator, output: str | os.PathLike[str], vers
             write_warmup_requests(directory)
         except tf.errors.OpError as error:
             # Such as a full disk.
-            raise OSError(f"{output}: the SavedModel cannot be written: {error.message.splitlines()[0]}") from None
+            reason = re.sub(r"{{.*?}} | \[Op:\w+\]", "", error.message.splitlines()[0])
+            raise OSError(f"{output}: the SavedModel cannot be written: {reason}") from None
         _verify(directory, translator)
 
     return publish(output, version, write)

@@ -46,14 +46,9 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
             received = _shapes(file)
     except OSError as error:
         raise DamagedFileError(f"{path}: the file cannot be read ({str(error).splitlines()[0]})") from None
-    with h5py.File(_weights_in_memory(model)) as file:
-        expected = _shapes(file)
-    if different := sorted(received.items() ^ expected.items()):
-        name = different[0][0]
-        raise ConfigError(
-            f"{path}: these weights do not fit the model in config.yaml: {name} has the shape "
-            f"{received.get(name, 'none')} in the file, {expected.get(name, 'none')} in the model"
-        )
+    # Keras ignores what a file has more than a model.
+    if sorted(received.values()) != sorted(tuple(weight.shape) for weight in model.weights):
+        raise ConfigError(f"{path}: these weights do not fit the model in config.yaml: {_difference(received, model)}")
     try:
         model.load_weights(path)
     except (OSError, ValueError, KeyError) as error:
@@ -67,6 +62,15 @@ def _weights_in_memory(model: "Transformer") -> _WeightsInMemory:
     content = _WeightsInMemory()
     model.save_weights(content)
     return content
+
+
+def _difference(received: dict[str, tuple[int, ...]], model: "Transformer") -> str:
+    import h5py
+
+    with h5py.File(_weights_in_memory(model)) as file:
+        expected = _shapes(file)
+    name = min(received.items() ^ expected.items())[0]
+    return f"{name} has the shape {received.get(name, 'none')} in the file, {expected.get(name, 'none')} in the model"
 
 
 def _shapes(file: Any) -> dict[str, tuple[int, ...]]:
