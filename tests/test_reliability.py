@@ -470,9 +470,7 @@ def test_another_text_is_noticed_and_may_be_allowed(unfinished):
     lines = r"the training text has another source and target \(350 lines, 360 before\).*--allow-changed-text"
     with pytest.raises(ConfigError, match=lines):
         train_here(unfinished.path, text=(0, 350))
-    after = contents(unfinished.path)
-    changed = {path.name for path in before if before[path] != after.get(path)}
-    assert changed == {"config.yaml"} and after.keys() == before.keys()
+    assert contents(unfinished.path) == before
     train_here(unfinished.path, text=(0, 350), allow_changed_text=True)
     assert list(unfinished.checkpoints())[-1] == 9
     # From now on, this is the text.
