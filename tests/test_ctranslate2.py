@@ -261,10 +261,11 @@ def test_an_export_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
 def trained(tiny_model_dir, tmp_path_factory):
     """Path of a trained model, written by the command."""
     folder = tmp_path_factory.mktemp("trained")
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    printed = io.BytesIO()
+    with contextlib.redirect_stdout(io.TextIOWrapper(printed)) as stream:
         main(["export", "--model-dir", str(tiny_model_dir), "--output", str(folder), "--format", "ctranslate2"])
-    assert printed.getvalue() == f"{folder / '1'}\n"
+        stream.flush()
+    assert printed.getvalue().decode() == f"{folder / '1'}\n"
     return folder / "1"
 
 
