@@ -9,19 +9,21 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
-# Each file is tested by one process, in the order of tests/conftest.py. In two runs, because TensorFlow gives back little
-# of the memory that it took: in `make test`, a process held 2.2 GB at most.
+# Each file is tested by one process, the longest first. TensorFlow gives back little of the memory that it took, so that
+# each group of files begins with new processes.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
-FIRST_TESTS := $(patsubst %,tests/test_%.py,training reliability backends table3 layers_in_other_models cli \
-	servable importing decoding_benchmark)
-OTHER_TESTS := $(filter-out $(FIRST_TESTS),$(wildcard tests/test_*.py))
+GROUP_1 := $(patsubst %,tests/test_%.py,training reliability backends table3 layers_in_other_models)
+GROUP_2 := $(patsubst %,tests/test_%.py,cli servable importing decoding_benchmark)
+GROUP_3 := $(patsubst %,tests/test_%.py,every_layer decoding)
+GROUP_4 := $(filter-out $(GROUP_1) $(GROUP_2) $(GROUP_3),$(wildcard tests/test_*.py))
+GROUPS := "$(GROUP_1)" "$(GROUP_2)" "$(GROUP_3)" "$(GROUP_4)"
 
 test: $(VENV)/installed-test
-	$(PYTEST) $(FIRST_TESTS); first=$$?; $(PYTEST) $(OTHER_TESTS) && exit $$first
+	status=0; for files in $(GROUPS); do $(PYTEST) $$files || status=1; done; exit $$status
 
 # All tests: those of `make test` and those that are marked slow.
 test-all: $(VENV)/installed-test
-	$(PYTEST) -m "" $(FIRST_TESTS); first=$$?; $(PYTEST) -m "" $(OTHER_TESTS) && exit $$first
+	status=0; for files in $(GROUPS); do $(PYTEST) -m "" $$files || status=1; done; exit $$status
 
 # The directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
 lint: $(VENV)/installed-lint

@@ -1,4 +1,4 @@
-"""What several test files share: model directories, made in seconds of invented sentences; and their order."""
+"""What several test files share: model directories, made in seconds of invented sentences."""
 
 import ctypes
 import fcntl
@@ -17,21 +17,6 @@ from keras_transformer.models import build_transformer
 SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}
 VERBS = {"sees": "sieht", "buys": "kauft", "paints": "malt", "greets": "grüßt"}
 OBJECTS = {"a tree": "einen Baum", "two apples": "zwei Äpfel", "the bridge": "die Brücke"}
-
-# The others follow by name. The longest come first, so that all workers are busy to the end.
-LONGEST_FILES = (
-    *("test_training.py", "test_reliability.py", "test_backends.py", "test_table3.py"),
-    *("test_layers_in_other_models.py", "test_cli.py", "test_servable.py", "test_importing.py"),
-    *("test_every_layer.py", "test_decoding_benchmark.py", "test_decoding.py", "test_translator.py"),
-    *("test_ctranslate2.py", "test_toy_task.py"),
-)
-
-
-def pytest_collection_modifyitems(items):
-    def place(item):
-        return LONGEST_FILES.index(item.path.name) if item.path.name in LONGEST_FILES else len(LONGEST_FILES)
-
-    items.sort(key=place)
 
 
 @pytest.fixture(scope="module", autouse=True)
