@@ -15,8 +15,9 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscop
 GROUP_1 := $(patsubst %,tests/test_%.py,training reliability backends table3 layers_in_other_models)
 GROUP_2 := $(patsubst %,tests/test_%.py,cli servable importing decoding_benchmark)
 GROUP_3 := $(patsubst %,tests/test_%.py,every_layer decoding)
-GROUP_4 := $(filter-out $(GROUP_1) $(GROUP_2) $(GROUP_3),$(wildcard tests/test_*.py))
-GROUPS := "$(GROUP_1)" "$(GROUP_2)" "$(GROUP_3)" "$(GROUP_4)"
+GROUP_4 := $(patsubst %,tests/test_%.py,translator ctranslate2 docstrings precision)
+GROUP_5 := $(filter-out $(GROUP_1) $(GROUP_2) $(GROUP_3) $(GROUP_4),$(wildcard tests/test_*.py))
+GROUPS := "$(GROUP_1)" "$(GROUP_2)" "$(GROUP_3)" "$(GROUP_4)" "$(GROUP_5)"
 
 test: $(VENV)/installed-test
 	status=0; for files in $(GROUPS); do $(PYTEST) $$files || status=1; done; exit $$status
