@@ -1,5 +1,5 @@
-# `make demo`, `make test`, `make test-all`, `make lint`, `make bench` and `make chaos` work from a fresh clone: each makes .venv and
-# installs what it needs.
+# `make demo`, `make test`, `make test-all`, `make lint`, `make bench` and `make chaos` work from a fresh clone: each makes
+# .venv and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -47,7 +47,7 @@ bench: $(VENV)/installed-benchmarks
 	$(BIN)/python -m benchmarks.startup $(DATA:%=--data %) --json bench/startup.json
 	$(BIN)/python -m benchmarks.memory $(DATA:%=--data %) --steps 20 --lines 100000 --json bench/memory.json
 
-# Trainings with random faults, resumed; about 15 minutes on two cores. docs/reliability.md has its figures.
+# Trainings with random faults, resumed; about 10 minutes on two cores. docs/reliability.md has its figures.
 chaos: $(VENV)/installed
 	$(BIN)/python -m benchmarks.chaos --runs 50
 

@@ -251,7 +251,7 @@ def _train_until(interruption: "Interruption", options: argparse.Namespace) -> N
         raise ConfigError("--tfds replaces --source, --target, --valid-source and --valid-target; give either")
     if not options.tfds and not all(files):
         raise ConfigError("give --source, --target, --valid-source and --valid-target, or --tfds")
-    # Training is a tenth faster with oneDNN, which TensorFlow leaves off on processors without instructions for int8.
+    # Training is faster with oneDNN, which TensorFlow leaves off on processors without instructions for int8.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     from keras_transformer.training.corpus import load_tfds, read_pairs
     from keras_transformer.training.recipe import load_recipe

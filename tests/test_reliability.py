@@ -501,10 +501,22 @@ def test_a_killed_training_loses_no_row_and_repeats_none(unfinished, undisturbed
     shutil.copytree(undisturbed.tensorboard_path, unfinished.tensorboard_path, dirs_exist_ok=True)
     unfinished.training_state_path.unlink()
     train_here(unfinished.path)
-    assert unfinished.log_path.read_text() == log
-    assert logged(unfinished, "step") == [3, 6, 9]
+    assert_whole_log(unfinished, undisturbed)
+
+
+def test_a_training_that_was_killed_before_it_wrote_its_log_writes_it_later(unfinished, undisturbed):
+    unfinished.log_path.unlink()
+    for path in unfinished.tensorboard_path.rglob("*0000000006*"):
+        path.unlink()
+    train_here(unfinished.path)
+    assert_whole_log(unfinished, undisturbed)
+
+
+def assert_whole_log(model_dir, undisturbed):
+    assert model_dir.log_path.read_text() == undisturbed.log_path.read_text()
+    assert logged(model_dir, "step") == [3, 6, 9]
     for run, tags in (("train", {"loss", "learning_rate"}), ("validation", {"loss", "perplexity", "accuracy"})):
-        steps = curves(unfinished.tensorboard_path / run)
+        steps = curves(model_dir.tensorboard_path / run)
         assert steps == {tag: [3, 6, 9] for tag in tags}
 
 

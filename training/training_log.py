@@ -50,6 +50,8 @@ def restore_log(model_dir: ModelDir, progress: Progress) -> None:
         progress.rows = _rows_of_first_version(model_dir.log_path, progress.step)
     if progress.rows:
         write_log(model_dir, progress.rows)
+        # A run that was killed after it had saved its state has not written the last one.
+        _write_events(model_dir.tensorboard_path, progress.rows[-1])
     for path in model_dir.tensorboard_path.glob(f"*/{_event_file('*')}"):
         step = re.search(r"\d+", path.name)
         if step and int(step[0]) > progress.step:
