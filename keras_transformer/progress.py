@@ -19,17 +19,31 @@ _SECONDS_PER_REFRESH = 0.5
 _last_line = time.monotonic()
 # The bar on the terminal.
 _bar: Any = None
+_is_quiet = False
 
 
 def say(message: str) -> None:
     """Writes a line to standard error, above the bar if there is one; work goes on if nobody reads it any more."""
     global _last_line
+    if _is_quiet:
+        return
     _last_line = time.monotonic()
     try:
         with contextlib.nullcontext() if _bar is None else _bar.external_write_mode(sys.stderr):
             print(message, file=sys.stderr, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+@contextlib.contextmanager
+def quiet(is_quiet: bool = True) -> Iterator[None]:
+    """Says nothing, and shows no bar, while a `with` block runs."""
+    global _is_quiet
+    before, _is_quiet = _is_quiet, is_quiet
+    try:
+        yield
+    finally:
+        _is_quiet = before
 
 
 def counted(number: int, noun: str) -> str:
@@ -83,7 +97,8 @@ class ProgressBar:
     def __enter__(self) -> Self:
         self._begin = time.monotonic()
         self._finished = threading.Event()
-        self._thread = threading.Thread(target=self._show_on_terminal if sys.stderr.isatty() else self._write_lines)
+        on_terminal = sys.stderr.isatty() and not _is_quiet
+        self._thread = threading.Thread(target=self._show_on_terminal if on_terminal else self._write_lines)
         self._thread.daemon = True
         self._thread.start()
         return self

@@ -279,7 +279,7 @@ def num_pairs_in(bucket, buckets, pairs):
 
 
 @pytest.mark.parametrize(
-    "num_pairs, tokens_per_batch, num_buckets, num_replicas",
+    "num_pairs, tokens_per_batch, num_buckets, num_parts",
     [
         (1, 64, 8, 1),
         (1, 64, 8, 3),
@@ -289,10 +289,10 @@ def num_pairs_in(bucket, buckets, pairs):
         (400, 31, 5, 2),
     ],
 )
-def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets, num_replicas, random_pairs):
+def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets, num_parts, random_pairs):
     pairs = random_pairs(np.random.default_rng(num_pairs), num_pairs)
     settings = dict(tokens_per_batch=tokens_per_batch, num_buckets=num_buckets)
-    plan = plan_batches(pairs, **settings, num_replicas=num_replicas)
+    plan = plan_batches(pairs, **settings, num_parts=num_parts)
     steps = plan_batches(pairs, **settings).num_steps
     assert plan.num_steps == steps
     expected = sorted(zip(rows_of(pairs, "source"), rows_of(pairs, "target")))
@@ -313,7 +313,7 @@ def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets
             (
                 bucket.source_length,
                 bucket.target_length,
-                math.ceil(bucket.batch_size / num_replicas) * num_replicas,
+                math.ceil(bucket.batch_size / num_parts) * num_parts,
             ): math.ceil(num_pairs_in(bucket, plan.buckets, pairs) / bucket.batch_size)
             for bucket in plan.buckets
         }
@@ -327,7 +327,7 @@ def test_the_pairs_of_a_batch_do_not_depend_on_the_number_of_replicas(random_pai
     pairs = random_pairs(np.random.default_rng(10), 80)
     alone, together = (
         first(training_dataset(plan, seed=2, start_id=START), 20)
-        for plan in (plan_batches(pairs, tokens_per_batch=70, num_buckets=3, num_replicas=n) for n in (1, 4))
+        for plan in (plan_batches(pairs, tokens_per_batch=70, num_buckets=3, num_parts=n) for n in (1, 4))
     )
     for inputs_and_labels, (inputs, labels) in zip(alone, together, strict=True):
         rows = len(inputs_and_labels[1])
@@ -339,7 +339,7 @@ def test_the_pairs_of_a_batch_do_not_depend_on_the_number_of_replicas(random_pai
 
 def test_empty_rows_are_the_last_of_a_batch_and_hold_no_token(random_pairs):
     pairs = random_pairs(np.random.default_rng(3), 101)
-    plan = plan_batches(pairs, tokens_per_batch=120, num_buckets=3, num_replicas=4)
+    plan = plan_batches(pairs, tokens_per_batch=120, num_buckets=3, num_parts=4)
     num_empty = 0
     for inputs, labels in first(training_dataset(plan, seed=0, start_id=START), plan.num_steps):
         has_pair = (labels != 0).any(axis=1)
@@ -384,7 +384,7 @@ def test_a_training_dataset_gives_the_same_batches_each_time_it_is_iterated(rand
 
 def test_training_is_endless_and_validation_of_known_length(random_pairs):
     pairs = random_pairs(np.random.default_rng(8), 90)
-    plan = plan_batches(pairs, tokens_per_batch=100, num_buckets=4, num_replicas=2)
+    plan = plan_batches(pairs, tokens_per_batch=100, num_buckets=4, num_parts=2)
     training = training_dataset(plan, seed=0, start_id=START)
     assert training.cardinality() == tf.data.INFINITE_CARDINALITY
     validation = validation_dataset(plan, start_id=START)
@@ -409,7 +409,7 @@ def test_validation_holds_every_pair_once_in_a_fixed_order(random_pairs):
     [
         ("tokens_per_batch", 0, "positive"),
         ("num_buckets", 0, "positive"),
-        ("num_replicas", -2, "positive"),
+        ("num_parts", -2, "positive"),
         ("seed", -1, "at least 0"),
         ("first_step", -1, "at least 0"),
     ],
@@ -432,6 +432,6 @@ def test_batches_are_those_of_the_first_version(encoded, monkeypatch):
         [" ".join([str(pair + 10)] * n) for pair, n in enumerate(np.minimum(rng.geometric(0.15, 120), 29))]
         for _ in range(2)
     ]
-    plan = plan_batches(encoded(*sides), tokens_per_batch=150, num_buckets=4, num_replicas=2)
+    plan = plan_batches(encoded(*sides), tokens_per_batch=150, num_buckets=4, num_parts=2)
     batches = as_lists(first(training_dataset(plan, seed=3, start_id=START, first_step=5), 40))
     assert hashlib.sha256(json.dumps(batches).encode()).hexdigest() == FIRST_VERSION

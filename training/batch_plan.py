@@ -60,7 +60,7 @@ class BatchPlan:
 
 @checked
 def plan_batches(
-    pairs: EncodedPairs, *, tokens_per_batch: Size, num_buckets: Size = 8, num_replicas: Size = 1
+    pairs: EncodedPairs, *, tokens_per_batch: Size, num_buckets: Size = 8, num_parts: Size = 1
 ) -> BatchPlan:
     """Plans the batches of an epoch.
 
@@ -69,8 +69,8 @@ def plan_batches(
         tokens_per_batch: int. The most that `batch_size * max(source_length, target_length)` may be, unless one row
             is already more.
         num_buckets: int. The most shapes. Defaults to 8.
-        num_replicas: int. Batches are filled with empty rows to a multiple of it. The pairs in a batch do not depend
-            on it. Defaults to 1.
+        num_parts: int. Into how many parts of as many rows a batch can be divided: it is filled with empty rows. The
+            pairs in a batch do not depend on it. Defaults to 1.
 
     Raises:
         ValueError: A number is not positive.
@@ -81,18 +81,18 @@ def plan_batches(
     pairs_in_buckets = np.zeros((pairs.num_blocks, len(buckets)), np.int64)
     np.add.at(pairs_in_buckets, (block, np.searchsorted(longest, np.maximum(source_length, target_length))), num_pairs)
     batches = [
-        np.array(list(_batches_of_block(counts, buckets, num_replicas)), np.int64).reshape(-1, 5)
+        np.array(list(_batches_of_block(counts, buckets, num_parts)), np.int64).reshape(-1, 5)
         for counts in pairs_in_buckets
     ]
     return BatchPlan(pairs, buckets, batches)
 
 
 def _batches_of_block(
-    pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_replicas: int
+    pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_parts: int
 ) -> Iterator[tuple[int, int, int, int, int]]:
     begin = 0
     for bucket, num_pairs in zip(buckets, pairs_in_buckets, strict=True):
-        rows = _round_up(bucket.batch_size, num_replicas)
+        rows = _round_up(bucket.batch_size, num_parts)
         end = begin + num_pairs
         for first in range(begin, end, bucket.batch_size):
             last = min(first + bucket.batch_size, end)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.rules import Count, checked
+from keras_transformer.rules import Count, Size, checked
 
 from .batch_plan import BatchPlan
 
@@ -18,7 +18,15 @@ _BATCHES_AHEAD = 4
 
 
 @checked
-def training_dataset(plan: BatchPlan, *, seed: Count, start_id: int, first_step: Count = 0) -> tf.data.Dataset:
+def training_dataset(
+    plan: BatchPlan,
+    *,
+    seed: Count,
+    start_id: int,
+    first_step: Count = 0,
+    replicas: range = range(1),
+    num_replicas: Size = 1,
+) -> tf.data.Dataset:
     """Endless batches for `fit`: every pair once in each epoch, in an order of its own.
 
     The order depends on the seed and the number of the epoch only, so that a training that stopped after `k` steps
@@ -29,6 +37,9 @@ def training_dataset(plan: BatchPlan, *, seed: Count, start_id: int, first_step:
         seed: int, at least 0.
         start_id: int. The token that a target begins with.
         first_step: int. How many batches to skip, at no cost. Defaults to 0.
+        replicas: range. The replicas to make batches for, one after another; each gets its share of the rows of every
+            batch. Defaults to the only one.
+        num_replicas: int. How many replicas share a batch. The plan must be for a multiple of it. Defaults to 1.
 
     Returns:
         Dataset of `({"source": (batch, source length), "target": (batch, target length)}, labels (batch, target
@@ -61,18 +72,24 @@ def training_dataset(plan: BatchPlan, *, seed: Count, start_id: int, first_step:
         # In the order of this key, the pairs of a bucket are together, in random order.
         pairs = tf.argsort(bucket_of_pair * 2**32 + random[:num_pairs])
         order = tf.argsort(random[num_pairs:])[tf.where(turn == first_turn, batches_to_skip, 0) :]
-        return _assemble(plan, block, pairs, tf.gather(batches, order), start_id)
+        shares = _shares(tf.gather(batches, order), replicas, num_replicas)
+        return _assemble(plan, block, pairs, shares, start_id)
 
     turns = tf.data.Dataset.counter(first_turn)
     return _finish(turns.flat_map(batches_of_turn), tf.data.INFINITE_CARDINALITY)
 
 
-def validation_dataset(plan: BatchPlan, *, start_id: int) -> tf.data.Dataset:
+@checked
+def validation_dataset(
+    plan: BatchPlan, *, start_id: int, replicas: range = range(1), num_replicas: Size = 1
+) -> tf.data.Dataset:
     """Batches of every pair once, in the same order each time, within a block from the shortest to the longest.
 
     Args:
         plan: BatchPlan.
         start_id: int. The token that a target begins with.
+        replicas: range, as in `training_dataset`.
+        num_replicas: int, as in `training_dataset`.
 
     Returns:
         Dataset of known cardinality, of elements as `training_dataset` has them.
@@ -80,10 +97,11 @@ def validation_dataset(plan: BatchPlan, *, start_id: int) -> tf.data.Dataset:
 
     def batches_of_block(block: Any) -> tf.data.Dataset:
         pairs = tf.argsort(_bucket_of_pair(plan, block), stable=True)
-        return _assemble(plan, block, pairs, _planned_batches(plan, block), start_id)
+        shares = _shares(_planned_batches(plan, block), replicas, num_replicas)
+        return _assemble(plan, block, pairs, shares, start_id)
 
     blocks = tf.data.Dataset.range(plan.pairs.num_blocks)
-    return _finish(blocks.flat_map(batches_of_block), plan.num_steps)
+    return _finish(blocks.flat_map(batches_of_block), plan.num_steps * len(replicas))
 
 
 def _bucket_of_pair(plan: BatchPlan, block: Any) -> Any:
@@ -97,6 +115,15 @@ def _planned_batches(plan: BatchPlan, block: Any) -> Any:
     """The plan of the block whose number is a tensor: int64 (number of batches, 5)."""
     ends = np.cumsum([0, *map(len, plan.batches)])
     return tf.constant(np.concatenate(plan.batches))[tf.gather(ends, block) : tf.gather(ends, block + 1)]
+
+
+def _shares(batches: Any, replicas: range, num_replicas: int) -> Any:
+    """The shares of replicas in batches: int64 (number of batches * len(replicas), 5), columns as in the plan."""
+    begin, end, num_rows, *lengths = tf.unstack(tf.repeat(batches, len(replicas), axis=0), axis=1)
+    num_rows //= num_replicas
+    begin += num_rows * tf.tile(tf.range(replicas.start, replicas.stop, dtype=tf.int64), tf.shape(batches)[:1])
+    begin = tf.minimum(begin, end)
+    return tf.stack([begin, tf.minimum(begin + num_rows, end), num_rows, *lengths], axis=1)
 
 
 def _assemble(plan: BatchPlan, block: Any, pairs: Any, batches: Any, start_id: int) -> tf.data.Dataset:

@@ -1,5 +1,6 @@
-"""When a training run saves, and what it keeps."""
+"""When a training run saves, what it keeps, and when it stops."""
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from keras_transformer.weights_file import save_weights
 
 from .interruption import Interruption
 from .training_state import Progress, finite_variables, save_training_state
+from .workers import Workers
 
 # What checkpoints are ranked by: a metric of the validation, and the sign that makes more of it better.
 _RANKINGS = {"perplexity": ("val_perplexity", -1), "bleu": ("val_bleu", 1)}
@@ -33,12 +35,6 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self.model_dir = model_dir
         self.config = config
         self.progress = progress
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        # Keras has just reset the sums; a run that was stopped between two validations goes on with its own.
-        with self.model.distribute_strategy.scope():
-            for variable, value in zip(self.model.mean_loss.variables, self.progress.loss_sums):
-                variable.assign(value)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         progress, transformer = self.progress, self.model.transformer
@@ -74,41 +70,64 @@ class SaveCheckpoints(keras.callbacks.Callback):
         return set(checkpoints).difference(kept)
 
 
-class StopAtSignal(keras.callbacks.Callback):
-    """Saves the training state and interrupts the training after the step, or the validation, in which a signal came.
+class StopTogether(keras.callbacks.Callback):
+    """Stops all workers after the same step: when the chief is out of patience, or when any of them gets a signal.
 
-    It goes after all other callbacks.
+    After a signal the chief saves the training state of the step, or of the validation that ends with it, and training
+    is interrupted. This callback goes after all others.
 
     Args:
         model_dir: ModelDir.
         progress: Progress, which is kept up to date.
         interruption: Interruption.
+        workers: Workers.
     """
 
-    def __init__(self, model_dir: ModelDir, progress: Progress, interruption: Interruption) -> None:
+    def __init__(self, model_dir: ModelDir, progress: Progress, interruption: Interruption, workers: Workers) -> None:
         super().__init__()
         self.model_dir = model_dir
         self.progress = progress
         self.interruption = interruption
+        self.workers = workers
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        # Keras has just reset the sums; a run that was stopped between two validations goes on with its own.
+        with self.model.distribute_strategy.scope():
+            for variable, value in zip(self.model.mean_loss.variables, self.progress.loss_sums):
+                variable.assign(value)
+        self.progress.loss_sums = []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.interruption.is_awaited = True
         # After the last step comes a validation, and a state is saved then.
-        if self.interruption.signal is not None and batch + 1 < self.params["steps"]:
-            variables = finite_variables(self.model, self.model_dir, self.progress)
+        is_last = batch + 1 == self.params["steps"]
+        if self.workers.number == 1:
+            must_stop = self.interruption.signal is not None
+        else:
+            must_stop = float(self.model.stop_requests) > 0
+            if self.interruption.signal is not None:
+                # All workers see it in the next step.
+                self.model.stop_request.assign(1.0)
+        if must_stop and not is_last:
             self.progress.step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
-            sums = self.model.mean_loss.variables
-            self.progress.loss_sums = [float(keras.ops.convert_to_numpy(variable)) for variable in sums]
-            save_training_state(self.model_dir, variables, self.progress)
+            # With several workers, all of them take part in reading the sums.
+            sums = [float(keras.ops.convert_to_numpy(variable)) for variable in self.model.mean_loss.variables]
+            if self.workers.is_chief:
+                variables = finite_variables(self.model, self.model_dir, self.progress)
+                save_training_state(self.model_dir, variables, dataclasses.replace(self.progress, loss_sums=sums))
             self._stop()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.interruption.saved_step = self.progress.step
-        if self.interruption.signal is not None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
+        self.progress.step = self.interruption.saved_step = logs["step"]
+        self.model.stop_training = self.workers.any(self.model.stop_training)
+        if self.workers.any(self.interruption.signal is not None):
             self._stop()
 
     def _stop(self) -> None:
+        # The others wait until the chief has saved.
+        self.workers.any(False)
         self.interruption.saved_step = self.progress.step
+        self.interruption.is_of_another_worker = self.interruption.signal is None
         raise KeyboardInterrupt
 
 

@@ -1,6 +1,8 @@
 """SIGTERM and SIGINT (Ctrl-C) while a training runs."""
 
+import contextlib
 import signal
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -19,12 +21,14 @@ class Interruption:
         signal: signal.Signals or None. The signal that was received.
         is_awaited: bool. Whether the training looks at `signal` after each step. Otherwise the signal interrupts it.
         saved_step: int. The last step that was saved.
+        is_of_another_worker: bool. Whether the training is interrupted because another worker received a signal.
     """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         self.is_awaited = False
         self.saved_step = 0
+        self.is_of_another_worker = False
 
     def __enter__(self) -> Self:
         # One that is ignored stays so: a shell starts a command in the background like this.
@@ -38,12 +42,13 @@ class Interruption:
     ) -> None:
         for each, handler in self._handlers.items():
             signal.signal(each, handler)
-        if self.signal is not None and isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt) and (self.signal is not None or self.is_of_another_worker):
             when = "before its first step"
             if self.saved_step:
                 when = f"after step {self.saved_step:,}, which is saved; the same command goes on from there"
-            say(f"stopped by {self.signal.name} {when}")
-            raise SystemExit(128 + self.signal) from None
+            received = self.signal or signal.SIGTERM
+            say(f"stopped by {'a signal to another worker' if self.signal is None else received.name} {when}")
+            raise SystemExit(128 + received) from None
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
@@ -51,3 +56,17 @@ class Interruption:
             signal.signal(each, signal.SIG_DFL)
         if not self.is_awaited:
             raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Lets SIGINT and SIGTERM end the process while the block waits outside of Python, where no handler is run."""
+    handlers = {each: signal.getsignal(each) for each in _SIGNALS}
+    try:
+        for each, handler in handlers.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(each, signal.SIG_DFL)
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)

@@ -6,7 +6,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -16,15 +16,15 @@ from keras_transformer.files import locked, remove_leftovers, temporary_beside
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.precision import choose_precision
-from keras_transformer.progress import ProgressBar, counted, say
+from keras_transformer.progress import ProgressBar, counted, quiet, say
 from keras_transformer.rules import ConfigError
-from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, load_tokenizer
+from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer, load_tokenizer
 
 from .adam import Adam
 from .average import average_checkpoints
 from .batch_plan import BatchPlan, plan_batches
 from .batches import training_dataset, validation_dataset
-from .checkpoints import SaveCheckpoints, StopAtSignal, is_out_of_patience
+from .checkpoints import SaveCheckpoints, StopTogether, is_out_of_patience
 from .corpus import SentencePairs
 from .divergence import StopIfDiverged
 from .encoded_pairs import EncodedPairs, encode
@@ -38,6 +38,7 @@ from .training_model import TrainingModel
 from .training_state import Progress, restore_training_state
 from .validation import Validation
 from .vocabulary import train_tokenizer
+from .workers import Workers
 
 
 class Text(NamedTuple):
@@ -87,38 +88,50 @@ def train(
     """
     model_dir = ModelDir(model_dir)
     interruption = interruption or Interruption()
-    parts_per_device = max(parallel_parts // strategy.num_replicas_in_sync, 1)
-    with _using(model_dir):
-        _require_configuration(model_dir)
-        _require_same_configuration(model_dir, config)
+    workers = Workers(strategy)
+    if not workers.is_chief:
+        say(f"{workers.name}: the chief shows the progress")
+    with workers.naming_the_lost(), _using(model_dir, workers), quiet(not workers.is_chief):
+        if workers.is_chief:
+            _require_configuration(model_dir)
+            _require_same_configuration(model_dir, config)
+        workers.require_same("the options", repr(config))
+        parts_per_device = max(parallel_parts // len(workers.replicas), 1)
         if config.training.precision == "auto":
             tokens_per_part = config.training.tokens_per_batch // (strategy.num_replicas_in_sync * parts_per_device)
-            config = _with_precision(config, model_dir, tokens_per_part)
+            config = _with_precision(config, model_dir, tokens_per_part, workers)
         # Before the text is read: what is wrong with the model is noticed at once.
         model = _build_model(config, strategy, parts_per_device)
         with _directory_for_token_ids(model_dir) as directory:
-            text = _prepare_text(config, train_pairs, valid_pairs, model_dir, strategy, directory)
+            tokenizer = _tokenizer(config, train_pairs, model_dir, workers, directory)
+            num_parts = strategy.num_replicas_in_sync * parts_per_device
+            text = _prepare_text(config, train_pairs, valid_pairs, tokenizer, num_parts, directory)
             if text.tokenizer.vocab_size != config.model.target_vocab_size:
                 config = config.with_vocab_size(text.tokenizer.vocab_size)
                 model = _build_model(config, strategy, parts_per_device)
             with strategy.scope():
-                progress = restore_training_state(model_dir, model)
+                progress = restore_training_state(model_dir, model, workers)
             if not allow_changed_text:
                 require_same_text(model_dir, progress.text, text.fingerprint)
             progress.text = text.fingerprint
-            # Nothing is written before everything that was given has been read.
-            _write_description(model_dir, config, text.tokenizer)
-            _report(model, text, strategy)
-            _fit(model, config, text, valid_pairs, model_dir, progress, interruption)
-        _average(config, model_dir)
+            workers.require_same("the texts", repr(progress.text))
+            if workers.is_chief:
+                # Nothing is written before everything that was given has been read.
+                _write_description(model_dir, config, text.tokenizer)
+            _report(model, text, workers)
+            _fit(model, config, text, valid_pairs, model_dir, progress, interruption, workers)
+        if workers.is_chief:
+            _average(config, model_dir)
 
 
 @contextlib.contextmanager
-def _using(model_dir: ModelDir) -> Iterator[None]:
+def _using(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
     """Makes the directory if it does not exist, and keeps other trainings out of it."""
     model_dir.path.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(model_dir.lock_path, "another training runs here"):
+        with (
+            locked(model_dir.lock_path, "another training runs here") if workers.is_chief else contextlib.nullcontext()
+        ):
             yield
     finally:
         # A training that did not begin leaves nothing behind.
@@ -160,14 +173,16 @@ def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
                 )
 
 
-def _with_precision(config: Config, model_dir: ModelDir, tokens_per_part: int) -> Config:
-    """The configuration with the precision that was chosen when training began, or is chosen now."""
-    before = model_dir.read_config().training.precision if model_dir.config_path.is_file() else "auto"
-    if before == "auto":
-        precision, reason = choose_precision(config.model, tokens_per_part)
-    else:
-        precision, reason = before, "this training began with it"
-    say(f"precision: {precision}, because {reason}")
+def _with_precision(config: Config, model_dir: ModelDir, tokens_per_part: int, workers: Workers) -> Config:
+    """The configuration with the precision that was chosen when training began, or that the chief chooses now."""
+    precision: Any = "auto"
+    if workers.is_chief:
+        precision = model_dir.read_config().training.precision if model_dir.config_path.is_file() else "auto"
+        reason = "this training began with it"
+        if precision == "auto":
+            precision, reason = choose_precision(config.model, tokens_per_part)
+        say(f"precision: {precision}, because {reason}")
+    precision = workers.from_chief(precision.encode()).decode()
     return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
 
 
@@ -175,12 +190,12 @@ def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_dev
     with strategy.scope():
         policy = "mixed_bfloat16" if config.training.precision == "bfloat16" else "float32"
         transformer = build_transformer(config.model, dtype=policy)
-        model = TrainingModel(transformer, config.training, parts_per_device)
         schedule = learning_rate(config.model.d_model, config.training)
         # Section 5.3 of the paper.
         optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
-        model.compile(optimizer=optimizer)
-        optimizer.build(model.trainable_variables)
+        optimizer.build(transformer.trainable_variables)
+    model = TrainingModel(transformer, config.training, parts_per_device, strategy)
+    model.compile(optimizer=optimizer)
     return model
 
 
@@ -193,22 +208,35 @@ def _directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
         yield directory
 
 
+def _tokenizer(
+    config: Config, train_pairs: SentencePairs, model_dir: ModelDir, workers: Workers, directory: pathlib.Path
+) -> Tokenizer:
+    """Loads the tokenizer of an earlier training, or learns one; the other workers get that of the chief."""
+    kind = config.tokenizer.kind
+    if not workers.is_chief:
+        path = directory / (WordPieceTokenizer if kind == "wordpiece" else SentencePieceTokenizer).filename
+        path.write_bytes(workers.from_chief(b""))
+        return load_tokenizer(directory, kind)
+    if model_dir.is_trained():
+        tokenizer = load_tokenizer(model_dir.path, kind)
+    else:
+        sentences = itertools.chain(train_pairs.source, train_pairs.target)
+        with ProgressBar(f"learning a vocabulary of {config.tokenizer.vocab_size:,} tokens"):
+            tokenizer = train_tokenizer(sentences, kind, config.tokenizer.vocab_size)
+        say(f"vocabulary: {tokenizer.vocab_size:,} tokens")
+    workers.from_chief(tokenizer.file_content)
+    return tokenizer
+
+
 def _prepare_text(
     config: Config,
     train_pairs: SentencePairs,
     valid_pairs: SentencePairs,
-    model_dir: ModelDir,
-    strategy: tf.distribute.Strategy,
+    tokenizer: Tokenizer,
+    num_parts: int,
     directory: pathlib.Path,
 ) -> Text:
     training, max_length = config.training, config.model.max_length
-    if model_dir.is_trained():
-        tokenizer = load_tokenizer(model_dir.path, config.tokenizer.kind)
-    else:
-        sentences = itertools.chain(train_pairs.source, train_pairs.target)
-        with ProgressBar(f"learning a vocabulary of {config.tokenizer.vocab_size:,} tokens"):
-            tokenizer = train_tokenizer(sentences, config.tokenizer.kind, config.tokenizer.vocab_size)
-        say(f"vocabulary: {tokenizer.vocab_size:,} tokens")
     if training.subword_dropout and isinstance(tokenizer, SentencePieceTokenizer):
         sampler = SubwordDropout(tokenizer, training.subword_dropout, training.seed)
         train_ids = encode(train_pairs, sampler, max_length, directory / "train", training.subword_samples)
@@ -220,7 +248,7 @@ def _prepare_text(
     sizes = dict(
         tokens_per_batch=training.tokens_per_batch,
         num_buckets=training.num_buckets,
-        num_replicas=strategy.num_replicas_in_sync,
+        num_parts=num_parts,
     )
     return Text(tokenizer, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
 
@@ -256,42 +284,70 @@ def _fit(
     model_dir: ModelDir,
     progress: Progress,
     interruption: Interruption,
+    workers: Workers,
 ) -> None:
     training = config.training
     interruption.saved_step = progress.step
-    restore_log(model_dir, progress)
-    if progress.step >= training.steps or is_out_of_patience(progress, training):
+    if workers.is_chief:
+        restore_log(model_dir, progress)
+    if workers.any(progress.step >= training.steps or is_out_of_patience(progress, training)):
         say(f"training has already ended, after step {progress.step:,}")
         return
     if progress.step:
         say(f"resuming after step {progress.step:,}")
-    target_tokens_per_step = text.train.pairs.num_target_tokens / text.train.num_steps
-    start_id = text.tokenizer.start_id
-    validation_batches = validation_dataset(text.valid, start_id=start_id)
     with ProgressBar("training", "steps", training.steps, done=progress.step) as bar:
-        callbacks = [
+        callbacks: list[Any] = [
             StopIfDiverged(model_dir, progress),
-            Validation(valid_pairs, text.tokenizer, config.decoding, with_bleu=training.validate_by == "bleu"),
-            SaveCheckpoints(model_dir, training, progress),
-            WriteLog(model_dir, progress),
-            ReportProgress(bar, target_tokens_per_step),
-            StopAtSignal(model_dir, progress, interruption),
+            Validation(
+                valid_pairs,
+                text.tokenizer,
+                config.decoding,
+                with_bleu=training.validate_by == "bleu" and workers.is_chief,
+            ),
         ]
+        if workers.is_chief:
+            target_tokens_per_step = text.train.pairs.num_target_tokens / text.train.num_steps
+            callbacks += [
+                SaveCheckpoints(model_dir, training, progress),
+                WriteLog(model_dir, progress),
+                ReportProgress(bar, target_tokens_per_step),
+            ]
+        callbacks.append(StopTogether(model_dir, progress, interruption, workers))
         for steps, initial_epoch, epochs in intervals(progress.step, training.steps, training.validate_every):
+            train_batches, valid_batches = _batches(text, training.seed, progress.step, model.strategy, workers)
             model.fit(
-                training_dataset(text.train, seed=training.seed, start_id=start_id, first_step=progress.step),
+                train_batches,
                 steps_per_epoch=steps,
                 initial_epoch=initial_epoch,
                 epochs=epochs,
-                validation_data=validation_batches,
+                validation_data=valid_batches,
+                validation_steps=text.valid.num_steps,
                 callbacks=callbacks,
                 shuffle=False,
                 verbose=0,
             )
-            if is_out_of_patience(progress, training):
+            if model.stop_training:
                 say(f"stopped after step {progress.step:,}: {training.patience} validations without a new best")
                 break
     interruption.is_awaited = False
+
+
+def _batches(
+    text: Text, seed: int, first_step: int, strategy: tf.distribute.Strategy, workers: Workers
+) -> tuple[Any, Any]:
+    """The shares of the replicas of this process in the batches to train and to validate on."""
+    shares = dict(
+        start_id=text.tokenizer.start_id, replicas=workers.replicas, num_replicas=strategy.num_replicas_in_sync
+    )
+    train = training_dataset(text.train, seed=seed, first_step=first_step, **shares)
+    # Endless: several workers would have to agree after each batch on whether there is another one.
+    valid = validation_dataset(text.valid, **shares).repeat()
+    # Token ids are few. To fetch them to the devices in advance takes threads that end only after up to a minute.
+    options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+    return tuple(
+        strategy.distribute_datasets_from_function(lambda _, batches=batches: batches, options)
+        for batches in (train, valid)
+    )
 
 
 def intervals(step: int, steps: int, interval: int) -> list[tuple[int, int, int]]:
@@ -325,10 +381,13 @@ def _average(config: Config, model_dir: ModelDir) -> None:
             say(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
 
 
-def _report(model: TrainingModel, text: Text, strategy: tf.distribute.Strategy) -> None:
+def _report(model: TrainingModel, text: Text, workers: Workers) -> None:
     plan = text.train
+    devices = counted(model.strategy.num_replicas_in_sync, "device")
+    if workers.number > 1:
+        devices += f" of {workers.number} workers"
     say(
-        f"{model.transformer.count_params():,} parameters, {counted(strategy.num_replicas_in_sync, 'device')}; "
+        f"{model.transformer.count_params():,} parameters, {devices}; "
         f"one pass over the text takes {counted(plan.num_steps, 'step')}, with batches of "
         f"{counted(len(plan.buckets), 'shape')} and {plan.padding_share:.0%} padding"
     )

@@ -23,6 +23,7 @@ from keras_transformer.rules import ConfigError
 
 from .divergence import diverged
 from .text_fingerprint import Fingerprint
+from .workers import Workers
 
 
 @dataclasses.dataclass
@@ -93,18 +94,38 @@ def read_progress(model_dir: ModelDir) -> Progress:
     return _read_last_state(model_dir, [])[1]
 
 
-def restore_training_state(model_dir: ModelDir, model: keras.Model) -> Progress:
+def restore_training_state(model_dir: ModelDir, model: keras.Model, workers: Workers) -> Progress:
     """Sets a compiled model and its optimizer to the last saved state, if there is one.
 
-    If it is damaged, the state before takes its place, and a warning says so.
+    If it is damaged, the state before takes its place, and a warning says so. The chief reads it; the other workers
+    get its variables, also if nothing was saved yet.
 
     Raises:
         ConfigError: No state is undamaged, or the state does not fit the model.
     """
-    path, progress = _read_last_state(model_dir, list(_named_variables(model)))
-    if path == model_dir.previous_state_path:
-        rename_with_checksum(path, model_dir.training_state_path)
+    progress = Progress()
+    if workers.is_chief:
+        path, progress = _read_last_state(model_dir, list(_named_variables(model)))
+        if path == model_dir.previous_state_path:
+            rename_with_checksum(path, model_dir.training_state_path)
+    if workers.number > 1:
+        _share(progress, [variable for _, variable in _named_variables(model)], workers)
     return progress
+
+
+def _share(progress: Progress, variables: list[Any], workers: Workers) -> None:
+    """Sets the variables of all workers, and what they need to know of the progress, to those of the chief."""
+    arrays = [keras.ops.convert_to_numpy(variable) for variable in variables]
+    content = workers.from_chief(b"".join(array.tobytes() for array in arrays) if workers.is_chief else b"")
+    begin = 0
+    for variable, array in zip(variables, arrays, strict=True):
+        values = np.frombuffer(content, array.dtype, array.size, begin)
+        variable.assign(values.reshape(array.shape))
+        begin += array.nbytes
+    names = ("step", "loss_sums", "text")
+    fields = workers.from_chief(json.dumps({name: getattr(progress, name) for name in names}).encode())
+    for name, value in json.loads(fields).items():
+        setattr(progress, name, value)
 
 
 def _read_last_state(model_dir: ModelDir, variables: Sequence[tuple[str, Any]]) -> tuple[pathlib.Path, Progress]:
