@@ -2,24 +2,37 @@
 
 import contextlib
 import csv
+import dataclasses
 import json
 import os
+import resource
+import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
-from test_training import ROOT, TINY, command, files  # noqa: F401
+from keras_transformer.training import devices
+from keras_transformer.training.devices import make_strategy
+from test_training import ROOT, TINY, command, files, train_here  # noqa: F401
 
+from benchmarks.chaos import leftovers
+from keras_transformer.files import locked
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.rules import ConfigError
 
 # Long enough for a machine on which other tests run.
 SECONDS = 300
+# Three validations.
+OVERRIDES = (
+    *("training.steps=60", "training.validate_every=20", "training.keep_checkpoints=3", "training.average_last=2"),
+    *("training.warmup_steps=3", "training.decay=inverse_sqrt", "model.dropout=0.1"),
+)
 
 
-def cluster(number):
-    """The addresses of so many workers on this machine."""
+def free_addresses(number):
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:
@@ -27,38 +40,313 @@ def cluster(number):
         return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
 
 
-def tf_config(addresses, index):
-    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
+@dataclasses.dataclass
+class Worker:
+    """A process of a cluster, and what it has said."""
+
+    arguments: list
+    addresses: list
+    index: int
+    environment: dict = dataclasses.field(default_factory=dict)
+    max_file_size: int | None = None
+
+    def __post_init__(self):
+        task = {"type": "worker", "index": self.index}
+        config = json.dumps({"cluster": {"worker": self.addresses}, "task": task})
+        self.said = ""
+        self.process = subprocess.Popen(
+            [str(argument) for argument in self.arguments],
+            cwd=ROOT,
+            env={**os.environ, "TF_CONFIG": config, **self.environment},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=self._limit,
+        )
+        # Whatever happens, no test waits for ever.
+        self.timer = threading.Timer(SECONDS, self.process.kill)
+        self.timer.start()
+
+    def _limit(self):
+        if self.max_file_size is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.max_file_size, self.max_file_size))
+
+    def wait_for(self, text):
+        while text not in self.said:
+            line = self.process.stderr.readline()
+            assert line, self.said
+            self.said += line
+
+    def end(self):
+        """The exit code, and the last line that it said."""
+        self.said += self.process.stderr.read()
+        code = self.process.wait()
+        self.timer.cancel()
+        assert "Traceback" not in self.said, self.said
+        return code, self.said.splitlines()[-1]
 
 
 @pytest.fixture
-def start():
-    """Starts a command as the worker of a cluster; what still runs at the end of a test is killed."""
-    processes = []
+def start(files, tmp_path):  # noqa: F811
+    """Starts two workers, each with a model directory of its own; what still runs at the end is killed."""
+    workers = []
 
-    def start(command, addresses, index, **environment):
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            cwd=ROOT,
-            env={**os.environ, "TF_CONFIG": tf_config(addresses, index), **environment},
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-        )
-        processes.append(process)
-        return process
+    def start(*overrides, addresses=None, **options_of_workers):
+        addresses = addresses or free_addresses(2)
+        for index, name in enumerate(("chief", "other")):
+            arguments = command(files, tmp_path / name, *OVERRIDES, *overrides)
+            options = {"arguments": arguments, "addresses": addresses, **options_of_workers.get(name, {})}
+            workers.append(Worker(index=index, **options))
+        return workers[-2:]
 
     yield start
-    for process in processes:
-        process.kill()
-        process.wait()
+    for worker in workers:
+        worker.process.kill()
+        worker.end()
 
 
-def finish(process):
-    """The exit code of a process, and what it said."""
-    _, said = process.communicate(timeout=SECONDS)
-    assert "Traceback" not in said, said
-    return process.returncode, said
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """On one device."""
+    return train_here(tmp_path_factory.mktemp("undisturbed") / "model", *OVERRIDES)
+
+
+def finish(start, tmp_path):
+    """Runs both workers to their end, and returns the chief's model directory."""
+    for worker in start():
+        code, line = worker.end()
+        assert code == 0, line
+    assert not (tmp_path / "other").exists()
+    return ModelDir(tmp_path / "chief")
+
+
+def assert_as_on_one_device(model_dir, undisturbed):
+    losses = [[float(row["loss"]) for row in rows(each)] for each in (model_dir, undisturbed)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    with np.load(model_dir.training_state_path) as state, np.load(undisturbed.training_state_path) as expected:
+        for name in expected.files:
+            if name.startswith("model."):
+                np.testing.assert_allclose(state[name], expected[name], rtol=0, atol=1e-6, err_msg=name)
+    assert leftovers(model_dir.path) == []
+
+
+def rows(model_dir):
+    return list(csv.DictReader(model_dir.log_path.read_text().splitlines()))
+
+
+LOST = (
+    "ended or does not answer. Start the same command on all workers again: training goes on from the last saved state"
+)
+
+
+@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_killed_worker_stops_the_other_and_both_resume(victim, start, undisturbed, tmp_path):
+    workers = start()
+    workers[0].wait_for("step 20:")
+    workers[victim].process.kill()
+    code, line = workers[1 - victim].end()
+    name = ("the chief", "worker 1")[victim]
+    assert (code, line) == (1, f"keras-transformer train: error: {name} ({workers[0].addresses[victim]}) {LOST}")
+    assert not (tmp_path / "other").exists() or victim == 1
+    assert_as_on_one_device(finish(start, tmp_path), undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("receiver", [0, 1])
+def test_a_signal_to_one_worker_stops_both_after_the_same_step(receiver, start, undisturbed, tmp_path):
+    workers = start()
+    workers[0].wait_for("step 20:")
+    workers[receiver].process.send_signal(signal.SIGTERM)
+    ends = [worker.end() for worker in workers]
+    step = int(np.load(tmp_path / "chief" / "training_state.npz")["step"])
+    saved = f"after step {step}, which is saved; the same command goes on from there"
+    assert ends[receiver] == (143, f"stopped by SIGTERM {saved}")
+    assert ends[1 - receiver] == (143, f"stopped by a signal to another worker {saved}")
+    assert_as_on_one_device(finish(start, tmp_path), undisturbed)
+
+
+class Link:
+    """A network between two workers: what is sent to its address arrives at the other, until it is cut."""
+
+    def __init__(self, address):
+        self.target = address.rpartition(":")[::2]
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.server.getsockname()[1]}"
+        self.is_cut = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.server.accept()
+                far = self._connect()
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=self._forward, args=ends, daemon=True).start()
+
+    def _connect(self):
+        # The other worker may not listen yet.
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                return socket.create_connection((self.target[0], int(self.target[1])))
+
+    def _forward(self, source, sink):
+        with contextlib.suppress(OSError):
+            while (data := source.recv(65536)) and not self.is_cut.is_set():
+                sink.sendall(data)
+            # As with a cable that is pulled out, nobody hears of it.
+            if not self.is_cut.is_set():
+                sink.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.slow
+def test_a_lost_network_stops_both(start, undisturbed, tmp_path):
+    addresses = free_addresses(2)
+    to_chief, to_other = map(Link, addresses)
+    chief, other = start(
+        chief={"addresses": [addresses[0], to_other.address]}, other={"addresses": [to_chief.address, addresses[1]]}
+    )
+    chief.wait_for("step 20:")
+    to_chief.is_cut.set()
+    to_other.is_cut.set()
+    for worker in (chief, other):
+        code, line = worker.end()
+        assert code == 1 and line.endswith(LOST), line
+    assert_as_on_one_device(finish(start, tmp_path), undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, size, file", [("other", 0, "0.source.ids"), ("chief", 100_000, "checkpoints/step-00000020.weights.h5")]
+)
+def test_a_full_disk_of_one_worker_stops_both(name, size, file, start, undisturbed, tmp_path):
+    workers = start(**{name: {"max_file_size": size}})
+    victim = ("chief", "other").index(name)
+    code, line = workers[victim].end()
+    assert (
+        code == 1 and line.startswith("keras-transformer train: error: ") and line.endswith(f"{file}: File too large")
+    )
+    code, line = workers[1 - victim].end()
+    assert code == 1 and line.endswith(LOST)
+    assert_as_on_one_device(finish(start, tmp_path), undisturbed)
+
+
+@pytest.mark.slow
+def test_a_second_chief_touches_nothing(start, tmp_path):
+    model_dir = ModelDir(tmp_path / "chief")
+    model_dir.path.mkdir()
+    with locked(model_dir.lock_path, "another training runs here"):
+        chief, other = start()
+        code, line = chief.end()
+        assert code == 1 and f"{model_dir}: another training runs here: process {os.getpid()} on " in line
+        code, line = other.end()
+        assert code == 1 and line.endswith(LOST)
+        assert list(model_dir.path.iterdir()) == [model_dir.lock_path]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["options", "texts"])
+def test_a_worker_with_something_else_than_the_chief_is_told(what, start, files, tmp_path):  # noqa: F811
+    arguments = command(files, tmp_path / "other", *OVERRIDES, *(["training.seed=2"] if what == "options" else []))
+    if what == "texts":
+        arguments[arguments.index("--source") + 1] = arguments[arguments.index("--target") + 1]
+    chief, other = start(other={"arguments": arguments})
+    code, line = other.end()
+    assert code == 1 and f"the {what} must be the same as those of the chief ({chief.addresses[0]})" in line
+    code, line = chief.end()
+    assert code == 1 and line.endswith(LOST)
+
+
+NOT_A_NUMBER = """
+import sys
+import keras_transformer.training.training_model as training_model
+from keras_transformer.cli import main
+
+sum_in_turn = training_model.TrainingModel._sum_in_turn
+
+def nan_from_step_21(self, *arguments):
+    total, gradients = sum_in_turn(self, *arguments)
+    steps = training_model.tf.cast(self.optimizer.iterations, "float32")
+    return training_model.tf.where(steps >= 20, float("nan"), total), gradients
+
+training_model.TrainingModel._sum_in_turn = nan_from_step_21
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_on_one_worker_stops_both(start, files, undisturbed, tmp_path):  # noqa: F811
+    arguments = [sys.executable, "-c", NOT_A_NUMBER, *command(files, tmp_path / "other", *OVERRIDES)[3:]]
+    for worker in start(other={"arguments": arguments}):
+        code, line = worker.end()
+        assert code == 1 and "training diverged in step 21, " in line and "the loss is nan. " in line
+    assert_as_on_one_device(finish(start, tmp_path), undisturbed)
+
+
+# Where workers are described
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    def environment(**variables):
+        for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return environment
+
+
+def tf_config(jobs, kind, index):
+    return json.dumps({"cluster": jobs, "task": {"type": kind, "index": index}})
+
+
+@pytest.mark.parametrize(
+    "jobs, kind, index, expected",
+    [
+        ({"worker": ["a:1", "b:2"]}, "worker", 1, (["a:1", "b:2"], 1)),
+        ({"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "worker", 1, (["c:3", "a:1", "b:2"], 2)),
+        ({"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "chief", 0, (["c:3", "a:1", "b:2"], 0)),
+        ({"worker": ["a:1"]}, "worker", 0, (["a:1"], 0)),
+        ({}, "worker", 0, ([], 0)),
+    ],
+)
+def test_workers_of_tf_config(jobs, kind, index, expected, environment):
+    environment(TF_CONFIG=tf_config(jobs, kind, index))
+    assert devices._workers() == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "workers",
+        "[]",
+        '{"cluster": {"worker": ["a:1", "b:2"]}}',
+        tf_config({"worker": ["a:1", "b:2"]}, "worker", 2),
+        tf_config({"worker": ["a:1", "b:2"]}, "worker", "first"),
+        tf_config({"worker": ["a:1", "b:2"], "ps": ["c:3"]}, "ps", 0),
+    ],
+)
+def test_a_tf_config_that_describes_no_worker_is_refused(text, environment):
+    environment(TF_CONFIG=text)
+    with pytest.raises(ConfigError, match="^TF_CONFIG must be like .*; received TF_CONFIG=") as error:
+        make_strategy()
+    assert str(error.value).endswith(text)
+
+
+def test_workers_of_slurm(environment):
+    step = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NODELIST": "gpu[07-08]", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+    environment(**step, SLURM_PROCID="2")
+    addresses = ["gpu07:8888", "gpu07:8889", "gpu08:8888", "gpu08:8889"]
+    assert devices._workers() == (addresses, 2)
+    # In the shell of an allocation there is one task.
+    environment(**{**step, "SLURM_STEP_NUM_TASKS": "1"}, SLURM_PROCID="0")
+    assert devices._workers() == ([], 0)
+
+
+def test_workers_use_all_their_devices(environment):
+    environment(TF_CONFIG=tf_config({"worker": ["a:1", "b:2"]}, "worker", 0))
+    with pytest.raises(ConfigError, match="devices must be left out if there are several workers.*devices=2"):
+        make_strategy(2)
 
 
 # The same training on one device and on several
@@ -93,10 +381,12 @@ for name, overrides in json.loads(sys.argv[4]).items():
     train(config, pairs(0, 353), pairs(353, 400), os.path.join(directory, name), strategy, 4 // workers)
 """
 SETTINGS = {
-    "plain": ["training.steps=50", "training.validate_every=1", "training.clip_norm=0.5", "training.average_last=0"],
-    "r-drop": ["training.consistency=5", "model.dropout=0.2", "training.accumulate_steps=2"],
+    "plain": [
+        *("training.steps=50", "training.validate_every=1", "training.clip_norm=0.5", "training.accumulate_steps=2"),
+        *("training.num_buckets=1", "training.keep_checkpoints=1", "training.average_last=0"),
+    ],
 }
-SETTINGS["r-drop"] = SETTINGS["plain"] + SETTINGS["r-drop"]
+SETTINGS["r-drop"] = [*SETTINGS["plain"], "training.consistency=5", "model.dropout=0.2"]
 
 
 @pytest.fixture(scope="module")
@@ -104,36 +394,21 @@ def layouts(tmp_path_factory):
     """Trains with each layout of workers and devices, in four parts altogether; returns the model directories."""
     folder = tmp_path_factory.mktemp("layouts")
     settings = json.dumps({name: [*TINY, *overrides] for name, overrides in SETTINGS.items()})
-    for workers, devices in ((1, 1), (1, 2), (2, 1), (2, 2)):
-        addresses = cluster(workers)
-        processes = []
-        for index in range(workers):
-            # Only the chief's directory is looked at: the others need none.
-            directory = folder / f"{workers}x{devices}" / ("chief" if index == 0 else "other")
-            environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
-            if workers > 1:
-                environment["TF_CONFIG"] = tf_config(addresses, index)
-            arguments = [sys.executable, "-c", LAYOUT, str(workers), str(devices), str(directory), settings]
-            processes.append(subprocess.Popen(arguments, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True))
-        for process in processes:
-            _, said = process.communicate(timeout=2 * SECONDS)
-            assert process.returncode == 0, said
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
+    for number, devices_of_each in ((1, 1), (1, 2), (2, 1), (2, 2)):
+        directory = folder / f"{number}x{devices_of_each}"
+        arguments = [sys.executable, "-c", LAYOUT, number, devices_of_each, directory, settings]
+        addresses = free_addresses(number)
+        for worker in [Worker(arguments, addresses, index, environment) for index in range(number)]:
+            code, line = worker.end()
+            assert code == 0, line
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("layout", ["1x2", "2x1", "2x2"])
 def test_the_layout_of_workers_and_devices_does_not_matter(layouts, layout, name):
-    one, several = (ModelDir(layouts / each / "chief" / name) for each in ("1x1", layout))
-    losses = [[float(row["loss"]) for row in csv.DictReader(open(each.log_path))] for each in (one, several)]
-    assert len(losses[0]) == 50
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
-    states = [np.load(each.training_state_path) for each in (one, several)]
-    for key in states[0].files:
-        if key.startswith("model."):
-            np.testing.assert_allclose(states[1][key], states[0][key], rtol=0, atol=1e-4, err_msg=key)
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_only_the_chief_writes(layouts, name):
-    assert not (layouts / "2x1" / "other" / name).exists()
+    one, several = (ModelDir(layouts / each / name) for each in ("1x1", layout))
+    assert len(rows(one)) == 50
+    assert_as_on_one_device(several, one)

@@ -342,12 +342,8 @@ def _batches(
     train = training_dataset(text.train, seed=seed, first_step=first_step, **shares)
     # Endless: several workers would have to agree after each batch on whether there is another one.
     valid = validation_dataset(text.valid, **shares).repeat()
-    # Token ids are few. To fetch them to the devices in advance takes threads that end only after up to a minute.
-    options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
-    return tuple(
-        strategy.distribute_datasets_from_function(lambda _, batches=batches: batches, options)
-        for batches in (train, valid)
-    )
+    train, valid = (strategy.distribute_datasets_from_function(lambda _, each=each: each) for each in (train, valid))
+    return train, valid
 
 
 def intervals(step: int, steps: int, interval: int) -> list[tuple[int, int, int]]:
