@@ -171,7 +171,11 @@ def test_a_wrong_path_is_one_line(name, saved_model, run, corpus, tmp_path):
         "no model": ((corpus / "a",), {"model": saved_model.parent}, f"--model must .*{saved_model.parent}"),
         "no input": ((corpus / "a", corpus / "b*"), {}, f"--input must match files; received --input {corpus}/b\\*"),
         "a directory": ((corpus,), {}, f"--input must match files; received --input {corpus}"),
-        "same names": ((f"{tmp_path}/*/a",), {}, f"different names; received --input {corpus}/a and {tmp_path}/other/a"),
+        "same names": (
+            (f"{tmp_path}/*/a",),
+            {},
+            f"different names; received --input {corpus}/a and {tmp_path}/other/a",
+        ),
         "same directory": ((corpus / "a",), {"output": f"{corpus}/../corpus"}, "--output must not be the directory of"),
         "a file": ((corpus / "a",), {"output": corpus / "a"}, f"--output must be a directory; .*{corpus}/a"),
     }[name]
@@ -184,8 +188,8 @@ def test_a_wrong_path_is_one_line(name, saved_model, run, corpus, tmp_path):
 def test_two_processes_that_are_killed_and_started_again_translate_each_line_once(
     translator, saved_model, tiny_model_dir, corpus, tmp_path
 ):
-    lines = random.Random(1).choices(SENTENCES, k=60_000)
-    for number in range(3):
+    lines = random.Random(1).choices(SENTENCES, k=40_000)
+    for number in range(2):
         text = "".join(f"{line}\n" for line in lines[number * 20_000 : (number + 1) * 20_000])
         (corpus / f"{number}.en").write_text(text, encoding="utf-8")
     # The SavedModel needs nothing of this package.
@@ -195,21 +199,21 @@ def test_two_processes_that_are_killed_and_started_again_translate_each_line_onc
     command += ["--input", f"{corpus}/*", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     start = {"args": list(map(str, command)), "cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(tmp_path)}}
     process = subprocess.Popen(**start, start_new_session=True)
-    while process.poll() is None and len(list(output.glob(".*/[0-9]*"))) < 2:
+    while process.poll() is None and len(list(output.glob(".*/[0-9]*"))) < 1:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     pieces = list(output.glob(".*/[0-9]*"))
-    assert 2 <= len(pieces) < 6 and not list(output.glob("[0-9].en"))
+    assert 1 <= len(pieces) < 4 and not list(output.glob("[0-9].en"))
     # Whoever translated it again would lose this.
     marked = pieces[0]
     marked.write_bytes(b"*" + marked.read_bytes())
     subprocess.run(**start, check=True)
 
-    assert sorted(path.name for path in output.iterdir()) == ["0.en", "1.en", "2.en"]
+    assert sorted(path.name for path in output.iterdir()) == ["0.en", "1.en"]
     expected = dict(zip(SENTENCES, translator(SENTENCES)))
     expected = [expected[line] for line in lines]
     begin = int(marked.parent.name[1]) * 20_000 + int(marked.name.split("-")[0]) * 10_000
     expected[begin] = "*" + expected[begin]
-    found = "".join((output / f"{number}.en").read_text(encoding="utf-8") for number in range(3))
+    found = "".join((output / f"{number}.en").read_text(encoding="utf-8") for number in range(2))
     assert found == "".join(f"{line}\n" for line in expected)
