@@ -59,12 +59,14 @@ def main() -> None:
     parser.add_argument("--directory", required=True, metavar="DIR", help="where everything is written")
     parser.add_argument("--lines", type=int, default=NUM_SENTENCES, metavar="N", help=f"at most {NUM_SENTENCES:,}")
     options = parser.parse_args()
-    directory = pathlib.Path(options.directory)
+    directory = pathlib.Path(options.directory).resolve()
     directory.mkdir(parents=True)
     model_dir = train(directory)
     shards = write_shards(directory / "english", options.lines)
     german = directory / "german"
-    command = [sys.executable, "examples/translate_corpus.py", "--model", directory / "servable" / "1"]
+    # A process for each core, with one thread.
+    command = ["env", "TF_NUM_INTRAOP_THREADS=1", "TF_NUM_INTEROP_THREADS=1", sys.executable]
+    command += ["examples/translate_corpus.py", "--model", directory / "servable" / "1"]
     command += ["--input", f"{directory / 'english'}/*", "--output", german]
     command += ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     num_pieces, seconds = translate_until_killed(command, german, options.lines // _LINES_PER_PIECE // 2)

@@ -165,6 +165,10 @@ def write_whole(path: str, scratch: str, contents: Iterable[bytes]) -> None:
     with FileSystems.create(unfinished) as file:
         for content in contents:
             file.write(content)
+    # On a disk of this machine it must outlive a power cut, too; other file systems see to that.
+    if os.path.exists(unfinished):
+        with open(unfinished, "rb") as written:
+            os.fsync(written.fileno())
     FileSystems.rename([unfinished], [path])
 
 

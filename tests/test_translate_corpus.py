@@ -108,6 +108,17 @@ def test_each_line_has_its_translation_whatever_the_text(translator, run, corpus
     }
 
 
+def test_a_file_is_on_the_disk_before_it_gets_its_name(run, corpus, monkeypatch):
+    (corpus / "a").write_bytes(LINES)
+    (corpus / "b.gz").write_bytes(gzip.compress(LINES))
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number)))
+    output = run(corpus / "*")
+    files = [(path.stat().st_ino, path.stat().st_size) for path in output.iterdir()]
+    # Three pieces of each file, then the file itself.
+    assert len(synced) == 8 and set(files) <= {(file.st_ino, file.st_size) for file in synced}
+
+
 def test_a_compressed_file_becomes_a_compressed_file_of_the_same_name(translator, run, corpus):
     for number, (suffix, compress) in enumerate(COMPRESS.items()):
         # Two compressed files after each other are one.
