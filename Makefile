@@ -1,10 +1,10 @@
-# `make demo`, `make test`, `make test-all`, `make lint`, `make bench` and `make chaos` work from a fresh clone: each makes
-# .venv and installs what it needs.
+# `make demo`, `make test`, `make test-all`, `make test-beam`, `make lint`, `make bench` and `make chaos` work from a fresh
+# clone: each makes .venv (`make test-beam`: .venv-beam) and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint format bench chaos clean
+.PHONY: demo test test-all test-beam lint format bench chaos clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -16,15 +16,20 @@ GROUP_1 := $(patsubst %,tests/test_%.py,training reliability backends table3 lay
 GROUP_2 := $(patsubst %,tests/test_%.py,cli servable importing decoding_benchmark)
 GROUP_3 := $(patsubst %,tests/test_%.py,every_layer decoding)
 GROUP_4 := $(patsubst %,tests/test_%.py,translator ctranslate2 docstrings precision)
-GROUP_5 := $(filter-out $(GROUP_1) $(GROUP_2) $(GROUP_3) $(GROUP_4),$(wildcard tests/test_*.py))
+BEAM := tests/test_translate_corpus.py
+GROUP_5 := $(filter-out $(GROUP_1) $(GROUP_2) $(GROUP_3) $(GROUP_4) $(BEAM),$(wildcard tests/test_*.py))
 GROUPS := "$(GROUP_1)" "$(GROUP_2)" "$(GROUP_3)" "$(GROUP_4)" "$(GROUP_5)"
 
 test: $(VENV)/installed-test
 	status=0; for files in $(GROUPS); do $(PYTEST) $$files || status=1; done; exit $$status
 
-# All tests: those of `make test` and those that are marked slow.
+# All tests but those of `make test-beam`: those of `make test` and those that are marked slow.
 test-all: $(VENV)/installed-test
 	status=0; for files in $(GROUPS); do $(PYTEST) -m "" $$files || status=1; done; exit $$status
+
+# The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
+test-beam: $(VENV)-beam/installed
+	$(VENV)-beam/bin/python -m pytest $(BEAM)
 
 # The directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
 lint: $(VENV)/installed-lint
@@ -57,9 +62,14 @@ $(VENV)/installed: setup.cfg pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
+$(VENV)-beam/installed: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)-beam
+	$(VENV)-beam/bin/pip install --quiet --disable-pip-version-check --editable '.[beam]' 'pytest>=8,<10'
+	touch $@
+
 $(VENV)/installed-%: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) bench demo build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-beam bench demo build dist *.egg-info
