@@ -164,7 +164,7 @@ def _with_precision(config: Config, model_dir: ModelDir, tokens_per_part: int) -
     """The configuration with the precision that was chosen when training began, or is chosen now."""
     before = model_dir.read_config().training.precision if model_dir.config_path.is_file() else "auto"
     if before == "auto":
-        precision, reason = choose_precision(config.model, tokens_per_part)
+        precision, reason = choose_precision(config.model, tokens_per_part, training=True)
     else:
         precision, reason = before, "this training began with it"
     say(f"precision: {precision}, because {reason}")
@@ -173,13 +173,15 @@ def _with_precision(config: Config, model_dir: ModelDir, tokens_per_part: int) -
 
 def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_device: int) -> TrainingModel:
     with strategy.scope():
-        policy = "mixed_bfloat16" if config.training.precision == "bfloat16" else "float32"
+        precision = config.training.precision
+        policy = "float32" if precision == "float32" else f"mixed_{precision}"
         transformer = build_transformer(config.model, dtype=policy)
         model = TrainingModel(transformer, config.training, parts_per_device)
         schedule = learning_rate(config.model.d_model, config.training)
         # Section 5.3 of the paper.
-        optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
-        model.compile(optimizer=optimizer)
+        optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, skip_nan=precision == "float16")
+        # The model scales its loss itself; Keras' way fails under a strategy.
+        model.compile(optimizer=optimizer, auto_scale_loss=False)
         optimizer.build(model.trainable_variables)
     return model
 

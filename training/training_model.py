@@ -12,6 +12,7 @@ from keras_transformer.masks import padding_mask
 from keras_transformer.metrics import MaskedAccuracy, Perplexity
 from keras_transformer.models import Transformer
 
+from .loss_scale import LossScale
 from .projected_crossentropy import projected_crossentropy
 
 
@@ -24,11 +25,13 @@ class TrainingModel(keras.Model):
 
     Args:
         transformer: Transformer.
-        config: TrainingConfig. Its `label_smoothing`, `clip_norm`, `consistency` and `accumulate_steps` are used.
+        config: TrainingConfig. Its `label_smoothing`, `clip_norm`, `consistency` and `accumulate_steps` are used, and
+            `precision`: float16 needs an optimizer that skips gradients of NaN.
         parallel_parts: int. Into how many parts a replica divides its rows, to compute them side by side. Defaults
             to 1.
 
     Attributes:
+        loss_scale: LossScale, or None unless the precision is float16.
         num_traces: int. How often a replica's training step was traced; each trace is a program.
     """
 
@@ -38,6 +41,7 @@ class TrainingModel(keras.Model):
         self.config = config
         self.parallel_parts = parallel_parts
         self.token_loss = MaskedLabelSmoothedCrossentropy(config.label_smoothing, reduction=None)
+        self.loss_scale = LossScale(config.tokens_per_batch) if config.precision == "float16" else None
         self.mean_loss = keras.metrics.Mean(name="loss")
         self.validation_metrics = [Perplexity(), MaskedAccuracy(name="accuracy")]
         self.num_traces = 0
@@ -60,10 +64,14 @@ class TrainingModel(keras.Model):
         variables = self.transformer.trainable_variables
         total, gradients = self._sum_in_turn(inputs, labels, variables)
         loss = total / all_tokens
-        gradients = [gradient / all_tokens for gradient in gradients]
-        if self.config.clip_norm is not None:
+        divisor = all_tokens if self.loss_scale is None else all_tokens * self.loss_scale.value
+        gradients = [gradient / divisor for gradient in gradients]
+        if self.config.clip_norm is not None or self.loss_scale is not None:
             gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-            gradients, _ = tf.clip_by_global_norm(gradients, self.config.clip_norm)
+            if self.loss_scale is not None:
+                gradients = self.loss_scale.update(gradients)
+            if self.config.clip_norm is not None:
+                gradients, _ = tf.clip_by_global_norm(gradients, self.config.clip_norm)
             # Every replica holds the whole gradient now, and the optimizer adds them up.
             gradients = [gradient / replicas.num_replicas_in_sync for gradient in gradients]
         self.optimizer.apply(gradients, variables)
@@ -72,7 +80,7 @@ class TrainingModel(keras.Model):
         return {"loss": self.mean_loss.result()}
 
     def _sum_in_turn(self, inputs: dict[str, Any], labels: Any, variables: list[Any]) -> tuple[Any, list[Any]]:
-        """The loss of a replica's rows, summed over their tokens, and its gradients; `accumulate_steps` parts."""
+        """A replica's loss, summed over the tokens of its rows, and its scaled gradients; `accumulate_steps` parts."""
         if self.config.accumulate_steps == 1:
             return self._sum_side_by_side(inputs, labels, variables)
         num_rows = tf.shape(labels)[0]
@@ -118,6 +126,7 @@ class TrainingModel(keras.Model):
                 tf.gather(tf.reshape(labels, (-1,)), real),
                 self.config.label_smoothing,
                 self.config.consistency,
+                None if self.loss_scale is None else self.loss_scale.value,
             )
         gradients = tape.gradient(total, variables)
         return total, [tf.convert_to_tensor(gradient) for gradient in gradients]
