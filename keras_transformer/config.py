@@ -249,6 +249,9 @@ class TrainingConfig:
             Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search: what makes one
             checkpoint better than another. Defaults to "perplexity".
+        ema: float. Decay of an exponential moving average of the weights, such as 0.999, which covers about the last
+            1,000 updates, and never more than about the last tenth of all. The average is what is validated, ranked,
+            and saved to translate with. Defaults to 0: none.
         patience: int or None. Training stops after this many validations without a new best; at most 1,000,000.
             Defaults to None: never.
         keep_checkpoints: int. How many of the last checkpoints are kept; at most 1,000. Defaults to 5.
@@ -278,6 +281,7 @@ class TrainingConfig:
     precision: TrainingPrecision = "auto"
     validate_every: Steps = 1000
     validate_by: Literal["perplexity", "bleu"] = "perplexity"
+    ema: Rate = 0.0
     patience: Annotated[Size, at_most(1_000_000)] | None = None
     keep_checkpoints: Annotated[Size, at_most(1000)] = 5
     average_last: Annotated[Count, at_most(1000)] = 5

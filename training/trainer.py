@@ -148,8 +148,8 @@ def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
     for section, names in (
         ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
         ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are compared with earlier ones, and the log has a column for it.
-        ("training", ["validate_by"]),
+        # Checkpoints are compared with earlier ones; the log has a column for one, the state an average of the other.
+        ("training", ["validate_by", "ema"]),
     ):
         for name in names:
             before, now = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
@@ -182,7 +182,7 @@ def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_dev
         optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, skip_nan=precision == "float16")
         # The model scales its loss itself; Keras' way fails under a strategy.
         model.compile(optimizer=optimizer, auto_scale_loss=False)
-        optimizer.build(model.trainable_variables)
+        optimizer.build(transformer.trainable_variables)
     return model
 
 

@@ -13,6 +13,7 @@ from keras_transformer.metrics import MaskedAccuracy, Perplexity
 from keras_transformer.models import Transformer
 
 from .loss_scale import LossScale
+from .moving_average import update_average
 from .projected_crossentropy import projected_crossentropy
 
 
@@ -26,11 +27,12 @@ class TrainingModel(keras.Model):
     Args:
         transformer: Transformer.
         config: TrainingConfig. Its `label_smoothing`, `clip_norm`, `consistency` and `accumulate_steps` are used, and
-            `precision`: float16 needs an optimizer that skips gradients of NaN.
+            `precision` and `ema`: float16 needs an optimizer that skips gradients of NaN.
         parallel_parts: int. Into how many parts a replica divides its rows, to compute them side by side. Defaults
             to 1.
 
     Attributes:
+        averaged: Transformer with the moving average of the weights, or None without `ema`.
         loss_scale: LossScale, or None unless the precision is float16.
         num_traces: int. How often a replica's training step was traced; each trace is a program.
     """
@@ -38,6 +40,8 @@ class TrainingModel(keras.Model):
     def __init__(self, transformer: Transformer, config: TrainingConfig, parallel_parts: int = 1) -> None:
         super().__init__()
         self.transformer = transformer
+        # After the transformer, whose random numbers then do not depend on it.
+        self.averaged = Transformer.from_config(transformer.get_config()) if config.ema else None
         self.config = config
         self.parallel_parts = parallel_parts
         self.token_loss = MaskedLabelSmoothedCrossentropy(config.label_smoothing, reduction=None)
@@ -50,6 +54,11 @@ class TrainingModel(keras.Model):
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         return [self.mean_loss, *self.validation_metrics]
+
+    @property
+    def validated(self) -> Transformer:
+        """The Transformer that is validated and saved."""
+        return self.averaged or self.transformer
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         return self.transformer(inputs, training=training)
@@ -74,7 +83,10 @@ class TrainingModel(keras.Model):
                 gradients, _ = tf.clip_by_global_norm(gradients, self.config.clip_norm)
             # Every replica holds the whole gradient now, and the optimizer adds them up.
             gradients = [gradient / replicas.num_replicas_in_sync for gradient in gradients]
+        step = tf.convert_to_tensor(self.optimizer.iterations)
         self.optimizer.apply(gradients, variables)
+        if self.averaged is not None:
+            update_average(self.averaged.weights, self.transformer.weights, self.config.ema, step)
         # Keras logs what the first replica returns, so each returns the mean of all.
         self.mean_loss.update_state(replicas.all_reduce(tf.distribute.ReduceOp.SUM, loss), all_tokens)
         return {"loss": self.mean_loss.result()}
@@ -133,7 +145,7 @@ class TrainingModel(keras.Model):
 
     def test_step(self, data: Any) -> dict[str, Any]:
         for inputs, labels in self._split(*data):
-            logits = self.transformer(inputs, training=False)
+            logits = self.validated(inputs, training=False)
             num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
             total = tf.reduce_sum(self.token_loss(labels, logits))
             self.mean_loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)

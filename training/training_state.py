@@ -158,7 +158,12 @@ def _progress(state: Any) -> Progress:
 def _named_variables(model: keras.Model) -> Iterator[tuple[str, Any]]:
     # Weights, seeds of dropout, and the optimizer's moments and step; by number, since Keras gives layers new names
     # in every process.
-    owners = {"model": model.transformer, "optimizer": model.optimizer, "loss_scale": model.loss_scale}
+    owners = {
+        "model": model.transformer,
+        "optimizer": model.optimizer,
+        "averaged": model.averaged,
+        "loss_scale": model.loss_scale,
+    }
     for name, owner in owners.items():
         if owner is not None:
             for number, variable in enumerate(owner.variables):

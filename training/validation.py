@@ -35,7 +35,7 @@ class Validation(keras.callbacks.Callback):
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         if self.with_bleu:
-            self.translator = Translator(model.transformer, self.tokenizer, self.decoding)
+            self.translator = Translator(model.validated, self.tokenizer, self.decoding)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         logs["step"] = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
