@@ -249,9 +249,10 @@ class TrainingConfig:
             Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search: what makes one
             checkpoint better than another. Defaults to "perplexity".
-        ema: float. Decay of an exponential moving average of the weights, such as 0.999, which covers about the last
-            1,000 updates, and never more than about the last tenth of all. The average is what is validated, ranked,
-            and saved to translate with. Defaults to 0: none.
+        ema: float. Decay of an exponential moving average of the weights, which is what is validated, ranked, and
+            saved to translate with. It covers about the last `1 / (1 - ema)` updates, but at most about a tenth of
+            all: 0.99 suits thousands of updates, 0.999 tens of thousands. It gains most while the learning rate is
+            high, and little once it has decayed to 0. Defaults to 0: no average.
         patience: int or None. Training stops after this many validations without a new best; at most 1,000,000.
             Defaults to None: never.
         keep_checkpoints: int. How many of the last checkpoints are kept; at most 1,000. Defaults to 5.

@@ -148,7 +148,7 @@ def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
     for section, names in (
         ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
         ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are compared with earlier ones; the log has a column for one, the state an average of the other.
+        # Checkpoints are compared with earlier ones; the log has a column for it, and the state has the average.
         ("training", ["validate_by", "ema"]),
     ):
         for name in names:

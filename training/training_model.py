@@ -40,11 +40,11 @@ class TrainingModel(keras.Model):
     def __init__(self, transformer: Transformer, config: TrainingConfig, parallel_parts: int = 1) -> None:
         super().__init__()
         self.transformer = transformer
-        # After the transformer, whose random numbers then do not depend on it.
-        self.averaged = Transformer.from_config(transformer.get_config()) if config.ema else None
         self.config = config
         self.parallel_parts = parallel_parts
         self.token_loss = MaskedLabelSmoothedCrossentropy(config.label_smoothing, reduction=None)
+        # Made after the transformer, whose initial weights do not depend on it then.
+        self.averaged = Transformer.from_config(transformer.get_config()) if config.ema else None
         self.loss_scale = LossScale(config.tokens_per_batch) if config.precision == "float16" else None
         self.mean_loss = keras.metrics.Mean(name="loss")
         self.validation_metrics = [Perplexity(), MaskedAccuracy(name="accuracy")]
