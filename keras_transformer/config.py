@@ -33,6 +33,7 @@ from .rules import (
 
 Precision = Literal["float32", "bfloat16"]
 PrecisionOrAuto = Literal["auto", "float32", "bfloat16"]
+TrainingPrecision = Literal["auto", "float32", "bfloat16", "float16"]
 PresetName = Literal["tiny", "base", "big"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece"]
 Section = TypeVar("Section")
@@ -240,12 +241,18 @@ class TrainingConfig:
             Defaults to None.
         accumulate_steps: int. Number of parts in which a device computes its share of a batch, one after another,
             so that a batch may exceed its memory; the result is the same. At most 1,000. Defaults to 1.
-        precision: "float32", "bfloat16" (mixed: weights stay in float32), or "auto": bfloat16 where the device
-            multiplies it faster, else float32. Defaults to "auto".
+        precision: "float32", "bfloat16" or "float16" (both mixed: weights stay in float32), or "auto": what the device
+            multiplies fastest; float16 only on GPUs that do not have bfloat16. In float16, gradients are scaled to its
+            small range. A step in which one still overflows is skipped: it counts, but changes no weights. Defaults
+            to "auto".
         validate_every: int. Updates between validations, each of which saves a checkpoint; at most 1,000,000,000.
             Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search: what makes one
             checkpoint better than another. Defaults to "perplexity".
+        ema: float. Decay of an exponential moving average of the weights, which is what is validated, ranked, and
+            saved to translate with. It covers about the last `1 / (1 - ema)` updates, but at most about a tenth of
+            all: 0.99 suits thousands of updates, 0.999 tens of thousands. It gains most while the learning rate is
+            high, and little once it has decayed to 0. Defaults to 0: no average.
         patience: int or None. Training stops after this many validations without a new best; at most 1,000,000.
             Defaults to None: never.
         keep_checkpoints: int. How many of the last checkpoints are kept; at most 1,000. Defaults to 5.
@@ -272,9 +279,10 @@ class TrainingConfig:
     consistency: Annotated[NonNegative, at_most(1000)] = 0.0
     clip_norm: Annotated[Positive, at_most(1_000_000)] | None = None
     accumulate_steps: Annotated[Size, at_most(1000)] = 1
-    precision: PrecisionOrAuto = "auto"
+    precision: TrainingPrecision = "auto"
     validate_every: Steps = 1000
     validate_by: Literal["perplexity", "bleu"] = "perplexity"
+    ema: Rate = 0.0
     patience: Annotated[Size, at_most(1_000_000)] | None = None
     keep_checkpoints: Annotated[Size, at_most(1000)] = 5
     average_last: Annotated[Count, at_most(1000)] = 5

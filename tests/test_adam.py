@@ -26,13 +26,19 @@ def train(optimizer_class):
     @tf.function
     def step(k):
         def of_replica():
-            replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
-            optimizer.apply([tf.sin(variables[0].value * k) + replica, variables[1].value * k - replica], variables)
+            context = tf.distribute.get_replica_context()
+            replica = tf.cast(context.replica_id_in_sync_group, tf.float32)
+            gradients = [tf.sin(variables[0].value * k) + replica, variables[1].value * k - replica]
+            if optimizer_class is Adam:
+                optimizer.apply_sum(context.all_reduce("SUM", gradients), variables)
+            else:
+                optimizer.apply(gradients, variables)
 
         strategy.run(of_replica)
 
     for k in range(1, 6):
         step(tf.constant(float(k)))
+    assert int(keras.ops.convert_to_numpy(optimizer.iterations)) == 5
     return np.concatenate([variable.numpy().ravel() for variable in variables])
 
 np.testing.assert_allclose(train(Adam), train(keras.optimizers.Adam), rtol=0, atol=1e-6)

@@ -80,22 +80,27 @@ def test_a_limit_that_leaves_out_bfloat16_is_respected_without_a_product(product
 
 
 @pytest.mark.parametrize(
-    "capabilities, expected, words",
+    "capabilities, expected, expected_for_training, words",
     [
-        ([(7, 5)], "float32", "7.5"),
-        ([(8, 0)], "bfloat16", "8.0"),
-        ([(9, 0), (7, 0)], "float32", "7.0"),
-        ([(12, 0), (10, 0)], "bfloat16", "10.0"),
-        ([None], "float32", "0.0"),
+        ([(6, 1)], "float32", "float32", "6.1"),
+        ([(7, 5)], "float32", "float16", "7.5"),
+        ([(8, 0)], "bfloat16", "bfloat16", "8.0"),
+        ([(9, 0), (7, 0)], "float32", "float16", "7.0"),
+        ([(12, 0), (10, 0)], "bfloat16", "bfloat16", "10.0"),
+        ([None], "float32", "float32", "0.0"),
     ],
 )
-def test_gpus_multiply_bfloat16_from_compute_capability_8(products, monkeypatch, capabilities, expected, words):
+def test_gpus_multiply_bfloat16_from_compute_capability_8_and_train_in_float16_from_7(
+    products, monkeypatch, capabilities, expected, expected_for_training, words
+):
     details = {f"GPU:{i}": {"compute_capability": value} if value else {} for i, value in enumerate(capabilities)}
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list(details) if kind == "GPU" else [])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", details.get)
     shapes = products(float32=0.004, bfloat16=0.001)
-    chosen, reason = choose_precision(CONFIG, 1000)
-    assert chosen == expected and f"compute capability is {words};" in reason and shapes == []
+    for training in (False, True):
+        chosen, reason = choose_precision(CONFIG, 1000, training=training)
+        assert chosen == (expected_for_training if training else expected)
+        assert f"compute capability is {words};" in reason and shapes == []
 
 
 def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys):

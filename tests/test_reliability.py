@@ -508,8 +508,11 @@ def test_a_training_that_was_killed_before_it_wrote_its_log_writes_it_later(unfi
     unfinished.log_path.unlink()
     for path in unfinished.tensorboard_path.rglob("*0000000006*"):
         path.unlink()
+    # It was writing the point when it was killed.
+    (unfinished.tensorboard_path / "train" / ".writing-12-events").write_text("half")
     train_here(unfinished.path)
     assert_whole_log(unfinished, undisturbed)
+    assert leftovers(unfinished.path) == []
 
 
 def assert_whole_log(model_dir, undisturbed):

@@ -37,19 +37,19 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self.progress = progress
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
-        progress, transformer = self.progress, self.model.transformer
+        progress = self.progress
         variables = finite_variables(self.model, self.model_dir, progress)
         metric, sign = _RANKINGS[self.config.validate_by]
         progress.step = logs["step"]
         progress.loss_sums = []
         progress.rows = [*(progress.rows or []), {"epoch": epoch, **logs}]
         progress.scores[progress.step] = score = sign * float(logs[metric])
-        save_weights(transformer, self.model_dir.checkpoint_path(progress.step))
+        save_weights(self.model.validated, self.model_dir.checkpoint_path(progress.step))
         progress.validations_since_best += 1
         if score > progress.best_score or not self.model_dir.best_path.exists():
             progress.best_score = score
             progress.validations_since_best = 0
-            save_weights(transformer, self.model_dir.best_path)
+            save_weights(self.model.validated, self.model_dir.best_path)
         outdated = self._forget_outdated()
         # The state comes last but for what is deleted: a run that ends before repeats the steps since the last state.
         save_training_state(self.model_dir, variables, progress)

@@ -30,7 +30,9 @@ def diverged(what: str, model: keras.Model, model_dir: ModelDir, saved_step: int
 
 
 class StopIfDiverged(keras.callbacks.Callback):
-    """Raises an error as soon as a loss is NaN or infinite. It goes before the callbacks that save.
+    """Raises an error as soon as a loss is NaN or infinite, or a gradient in float16 is at every scale.
+
+    It goes before the callbacks that save.
 
     Args:
         model_dir: ModelDir.
@@ -43,8 +45,11 @@ class StopIfDiverged(keras.callbacks.Callback):
         self.progress = progress
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any]) -> None:
-        # Keras has read the loss already, for all callbacks.
+        # Keras has read the loss already, for all callbacks. No scale of float16's gradients changes it.
         self._require_finite("loss", logs["loss"])
+        if self.model.loss_scale is not None and self.model.loss_scale.is_exhausted():
+            what = "the gradient is NaN or infinite, even at the lowest scale of the loss"
+            raise diverged(what, self.model, self.model_dir, self.progress.step)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         self._require_finite("validation loss", logs["val_loss"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.progress import ProgressBar, say
+from keras_transformer.progress import ProgressBar, counted, say
 
 # The bar's speed is that of so many steps.
 _LAST_STEPS = 50
@@ -52,6 +52,7 @@ class ReportProgress(keras.callbacks.Callback):
             f"perplexity {logs['val_perplexity']:.2f}",
             f"accuracy {logs['val_accuracy']:.1%}",
             *([f"BLEU {logs['val_bleu']:.2f}"] if "val_bleu" in logs else []),
+            *([f"{counted(logs['skipped_steps'], 'step')} skipped"] if "skipped_steps" in logs else []),
             self._speed(self._num_steps, self._last_ends[-1] - self._begin),
         ]
         say(f"step {logs['step']:,}: {', '.join(items)}")

@@ -11,7 +11,12 @@ _SMALLEST = 1.2e-38
 
 
 def projected_crossentropy(
-    hidden: Any, kernel: Any, labels: Any, label_smoothing: float = 0.0, consistency: float = 0.0
+    hidden: Any,
+    kernel: Any,
+    labels: Any,
+    label_smoothing: float = 0.0,
+    consistency: float = 0.0,
+    gradient_scale: Any = None,
 ) -> Any:
     """Computes the sum of `token_crossentropy(labels, hidden @ kernel, label_smoothing)`.
 
@@ -24,12 +29,14 @@ def projected_crossentropy(
     of the passes, and so has twice this loss.)
 
     Args:
-        hidden: (passes, tokens, d_model), float32, or bfloat16, in which the products then are too; softmax and loss
-            are in float32 anyway. One pass, or two that differ in their dropout.
+        hidden: (passes, tokens, d_model), float32, or bfloat16 or float16, in which the products then are too; softmax
+            and loss are in float32 anyway. One pass, or two that differ in their dropout.
         kernel: float32 (d_model, vocab_size), of the output projection.
         labels: int (tokens,).
         label_smoothing: float. ε. Defaults to 0.
         consistency: float. R-Drop's α, for two passes. Defaults to 0.
+        gradient_scale: float32 scalar or None. The gradients are multiplied by it, the loss is not: for float16, in
+            which they have to be scaled before they are rounded. Defaults to None: 1.
 
     Returns:
         float32 scalar.
@@ -38,7 +45,9 @@ def projected_crossentropy(
 
     @tf.custom_gradient
     def crossentropy(hidden: Any, kernel: Any) -> Any:
-        loss, grad_hidden, grad_kernel = _loss_and_gradients(hidden, kernel, labels, label_smoothing, consistency)
+        loss, grad_hidden, grad_kernel = _loss_and_gradients(
+            hidden, kernel, labels, label_smoothing, consistency, gradient_scale
+        )
 
         def gradient(upstream: Any) -> Any:
             upstream /= passes
@@ -50,14 +59,15 @@ def projected_crossentropy(
 
 
 def _loss_and_gradients(
-    hidden: Any, kernel: Any, labels: Any, label_smoothing: float, consistency: float
+    hidden: Any, kernel: Any, labels: Any, label_smoothing: float, consistency: float, gradient_scale: Any
 ) -> tuple[Any, Any, Any]:
-    """Returns the loss, and `passes` times its gradients with respect to hidden and kernel."""
+    """Returns the loss, and `passes` times its scaled gradients with respect to hidden and kernel."""
     passes, _, d_model = hidden.shape
     vocab_size, dtype = kernel.shape[1], hidden.dtype
     chunk_size = max(_LOGITS // (passes * vocab_size), 1)
     rounded_kernel = tf.cast(kernel, dtype)
     mean_column = tf.reduce_mean(kernel, axis=1)  # (d_model,)
+    scaled_smoothing = label_smoothing if gradient_scale is None else label_smoothing * gradient_scale
 
     def add_chunk(start: Any, loss: Any, grad_hidden: Any, grad_kernel: Any) -> Any:
         rows = tf.reshape(hidden[:, start : start + chunk_size], (-1, d_model))  # (passes * chunk, d_model)
@@ -68,9 +78,11 @@ def _loss_and_gradients(
         if label_smoothing:
             all_logits = tf.linalg.matvec(tf.cast(rows, tf.float32), mean_column)
             chunk_loss -= label_smoothing / passes * tf.reduce_sum(all_logits)
+        if gradient_scale is not None:
+            grad_logits = [gradient_scale * each for each in grad_logits]
         grad_logits = tf.concat([tf.cast(each, dtype) for each in grad_logits], axis=0)
         grad_rows = tf.cast(tf.matmul(grad_logits, rounded_kernel, transpose_b=True), tf.float32)
-        grad_rows = tf.reshape(grad_rows - label_smoothing * mean_column, (passes, -1, d_model))
+        grad_rows = tf.reshape(grad_rows - scaled_smoothing * mean_column, (passes, -1, d_model))
         grad_hidden = grad_hidden.write(start // chunk_size, tf.transpose(tf.cast(grad_rows, dtype), (1, 0, 2)))
         grad_kernel += tf.cast(tf.matmul(rows, grad_logits, transpose_a=True), tf.float32)
         return start + chunk_size, loss + chunk_loss, grad_hidden, grad_kernel
@@ -84,7 +96,7 @@ def _loss_and_gradients(
         parallel_iterations=1,
     )
     all_rows = tf.reduce_sum(tf.cast(hidden, tf.float32), axis=(0, 1))  # (d_model,)
-    grad_kernel -= label_smoothing / vocab_size * all_rows[:, None]
+    grad_kernel -= scaled_smoothing / vocab_size * all_rows[:, None]
     return loss, tf.transpose(chunks.concat(), (1, 0, 2)), grad_kernel
 
 

@@ -161,8 +161,8 @@ def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
     for section, names in (
         ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
         ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are compared with earlier ones, and the log has a column for it.
-        ("training", ["validate_by"]),
+        # Checkpoints are compared with earlier ones; the log has a column for it, and the state has the average.
+        ("training", ["validate_by", "ema"]),
     ):
         for name in names:
             before, now = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
@@ -180,7 +180,7 @@ def _with_precision(config: Config, model_dir: ModelDir, tokens_per_part: int, w
         precision = model_dir.read_config().training.precision if model_dir.config_path.is_file() else "auto"
         reason = "this training began with it"
         if precision == "auto":
-            precision, reason = choose_precision(config.model, tokens_per_part)
+            precision, reason = choose_precision(config.model, tokens_per_part, training=True)
         say(f"precision: {precision}, because {reason}")
     precision = workers.from_chief(precision.encode()).decode()
     return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
@@ -188,14 +188,16 @@ def _with_precision(config: Config, model_dir: ModelDir, tokens_per_part: int, w
 
 def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_device: int) -> TrainingModel:
     with strategy.scope():
-        policy = "mixed_bfloat16" if config.training.precision == "bfloat16" else "float32"
+        precision = config.training.precision
+        policy = "float32" if precision == "float32" else f"mixed_{precision}"
         transformer = build_transformer(config.model, dtype=policy)
         schedule = learning_rate(config.model.d_model, config.training)
         # Section 5.3 of the paper.
-        optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+        optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, skip_nan=precision == "float16")
         optimizer.build(transformer.trainable_variables)
     model = TrainingModel(transformer, config.training, parts_per_device, strategy)
-    model.compile(optimizer=optimizer)
+    # The model scales its loss itself; Keras' way fails under a strategy.
+    model.compile(optimizer=optimizer, auto_scale_loss=False)
     return model
 
 

@@ -12,7 +12,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from keras_transformer.files import replacing
+from keras_transformer.files import remove_leftovers, replacing
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.progress import say
 
@@ -48,6 +48,8 @@ def restore_log(model_dir: ModelDir, progress: Progress) -> None:
     """
     if progress.rows is None:
         progress.rows = _rows_of_first_version(model_dir.log_path, progress.step)
+    for directory in model_dir.tensorboard_path.glob("*"):
+        remove_leftovers(directory)
     if progress.rows:
         write_log(model_dir, progress.rows)
         # A run that was killed after it had saved its state has not written the last one.
@@ -96,6 +98,8 @@ def _write_events(directory: pathlib.Path, row: dict[str, Any]) -> None:
         now = time.time()
         # The names sort as the steps do, as TensorBoard reads them.
         path = directory / run / _event_file(f"{row['step']:010d}")
+        if path.is_file():
+            continue
         with replacing(path) as temporary, open(temporary, "wb") as file:
             writer = RecordWriter(file)
             for event in (

@@ -13,6 +13,8 @@ from keras_transformer.masks import padding_mask
 from keras_transformer.metrics import MaskedAccuracy, Perplexity
 from keras_transformer.models import Transformer
 
+from .loss_scale import LossScale
+from .moving_average import update_average
 from .projected_crossentropy import projected_crossentropy
 
 # A prime: the seeds of the generators are random numbers below 10^9.
@@ -25,21 +27,23 @@ class TrainingModel(keras.Model):
     """Trains a Transformer on the mean loss over all real tokens of a batch, wherever they are computed.
 
     Keras gives the mean of every replica the same weight, so that a token of a replica with more padding would count
-    more. Here each replica divides its sum by the number of tokens of all replicas, and the optimizer adds up the
-    gradients.
+    more. Here each replica divides its sums by the number of tokens of all replicas before these are added up.
 
     Dropout depends on the step and on the place of the rows in the batch, not on which replica computes them: as many
     parts altogether give the same training on any number of devices.
 
     Args:
         transformer: Transformer, made in the scope of the strategy.
-        config: TrainingConfig. Its `label_smoothing`, `clip_norm`, `consistency` and `accumulate_steps` are used.
+        config: TrainingConfig. Its `label_smoothing`, `clip_norm`, `consistency` and `accumulate_steps` are used, and
+            `precision` and `ema`: float16 needs an optimizer that skips gradients of NaN.
         parallel_parts: int. Into how many parts a replica divides its rows, to compute them side by side. Defaults
             to 1.
         strategy: tf.distribute.Strategy. Defaults to TensorFlow's default, for one device. The model itself is made
             outside of its scope.
 
     Attributes:
+        averaged: Transformer with the moving average of the weights, or None without `ema`.
+        loss_scale: LossScale, or None unless the precision is float16.
         stop_request: tf.Variable. Set it to 1 in any process to ask all of them to stop.
         stop_requests: float. How many replicas were asked to stop before the last step.
         num_traces: int. How often a replica's training step was traced; each trace is a program.
@@ -62,6 +66,9 @@ class TrainingModel(keras.Model):
         self.parallel_parts = parallel_parts
         self.token_loss = MaskedLabelSmoothedCrossentropy(config.label_smoothing, reduction=None)
         with self.strategy.scope():
+            # Made after the transformer, whose initial weights do not depend on it then.
+            self.averaged = Transformer.from_config(transformer.get_config()) if config.ema else None
+            self.loss_scale = LossScale(config.tokens_per_batch) if config.precision == "float16" else None
             self.mean_loss = keras.metrics.Mean(name="loss")
             self.validation_metrics = [Perplexity(), MaskedAccuracy(name="accuracy")]
         self.stop_request = tf.Variable(0.0, trainable=False)
@@ -76,6 +83,11 @@ class TrainingModel(keras.Model):
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         return [self.mean_loss, *self.validation_metrics]
+
+    @property
+    def validated(self) -> Transformer:
+        """The Transformer that is validated and saved."""
+        return self.averaged or self.transformer
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         return self.transformer(inputs, training=training)
@@ -120,20 +132,23 @@ class TrainingModel(keras.Model):
         )
         variables = self.transformer.trainable_variables
         total, gradients = self._sum_in_turn(inputs, labels, variables)
-        loss = total / all_tokens
-        gradients = [gradient / all_tokens for gradient in gradients]
+        scale = 1.0 if self.loss_scale is None else self.loss_scale.value
+        means = [total / all_tokens, *(gradient / (all_tokens * scale) for gradient in gradients)]
+        loss, *gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, means)
+        if self.loss_scale is not None:
+            gradients = self.loss_scale.update(gradients)
         if self.config.clip_norm is not None:
-            gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
             gradients, _ = tf.clip_by_global_norm(gradients, self.config.clip_norm)
-            # Every replica holds the whole gradient now, and the optimizer adds them up.
-            gradients = [gradient / replicas.num_replicas_in_sync for gradient in gradients]
-        self.optimizer.apply(gradients, variables)
-        # What the first replica returns is logged, so each returns the mean of all.
-        self.mean_loss.update_state(replicas.all_reduce(tf.distribute.ReduceOp.SUM, loss), all_tokens)
+        step = tf.convert_to_tensor(self.optimizer.iterations)
+        self.optimizer.apply_sum(gradients, variables)
+        if self.averaged is not None:
+            update_average(self.averaged.weights, self.transformer.weights, self.config.ema, step)
+        # What the first replica returns is logged.
+        self.mean_loss.update_state(loss, all_tokens)
         return {"loss": self.mean_loss.result(), "stop_requests": stop_requests}
 
     def _sum_in_turn(self, inputs: dict[str, Any], labels: Any, variables: list[Any]) -> tuple[Any, list[Any]]:
-        """The loss of a replica's rows, summed over their tokens, and its gradients; `accumulate_steps` parts."""
+        """A replica's loss, summed over the tokens of its rows, and its scaled gradients; `accumulate_steps` parts."""
         if self.config.accumulate_steps == 1:
             return self._sum_side_by_side(0, inputs, labels, variables)
 
@@ -182,6 +197,7 @@ class TrainingModel(keras.Model):
                 tf.gather(tf.reshape(labels, (-1,)), real),
                 self.config.label_smoothing,
                 self.config.consistency,
+                None if self.loss_scale is None else self.loss_scale.value,
             )
         gradients = tape.gradient(total, variables)
         return total, [tf.convert_to_tensor(gradient) for gradient in gradients]
@@ -196,7 +212,7 @@ class TrainingModel(keras.Model):
         all_inputs, all_labels = data
         for part in _split(all_labels, self.parallel_parts, 0, self.parallel_parts):
             inputs, labels = _rows(all_inputs, all_labels, part)
-            logits = self.transformer(inputs, training=False)
+            logits = self.validated(inputs, training=False)
             num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
             total = tf.reduce_sum(self.token_loss(labels, logits))
             self.mean_loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)

@@ -151,6 +151,8 @@ def _read_state(path: pathlib.Path, variables: Sequence[tuple[str, Any]]) -> Pro
         require_undamaged(path)
         with np.load(path, allow_pickle=False) as state:
             for name, variable in variables:
+                if name.startswith("loss_scale.") and name not in state:
+                    continue  # The training was in another precision before.
                 if name not in state or state[name].shape != tuple(variable.shape):
                     raise ConfigError(
                         f"{path}: the training state does not fit the model "
@@ -177,6 +179,13 @@ def _progress(state: Any) -> Progress:
 def _named_variables(model: keras.Model) -> Iterator[tuple[str, Any]]:
     # Weights, seeds of dropout, and the optimizer's moments and step; by number, since Keras gives layers new names
     # in every process.
-    for owner, variables in (("model", model.transformer.variables), ("optimizer", model.optimizer.variables)):
-        for number, variable in enumerate(variables):
-            yield f"{owner}.{number}", variable
+    owners = {
+        "model": model.transformer,
+        "optimizer": model.optimizer,
+        "averaged": model.averaged,
+        "loss_scale": model.loss_scale,
+    }
+    for name, owner in owners.items():
+        if owner is not None:
+            for number, variable in enumerate(owner.variables):
+                yield f"{name}.{number}", variable

@@ -14,9 +14,9 @@ from .evaluate import evaluate
 
 
 class Validation(keras.callbacks.Callback):
-    """Adds to each validation's log what Keras does not: `step`, `learning_rate` and, if asked for, `val_bleu`.
+    """Adds to each validation's log what Keras does not: `step`, `learning_rate`, `skipped_steps` and `val_bleu`.
 
-    The step is the number of updates so far.
+    The step is the number of updates so far. Float16 skips those whose gradient overflows; they are counted, too.
 
     Args:
         pairs: SentencePairs, the validation text.
@@ -35,10 +35,12 @@ class Validation(keras.callbacks.Callback):
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         if self.with_bleu:
-            self.translator = Translator(model.transformer, self.tokenizer, self.decoding)
+            self.translator = Translator(model.validated, self.tokenizer, self.decoding)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         logs["step"] = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        if self.model.loss_scale is not None:
+            logs["skipped_steps"] = self.model.loss_scale.skipped_steps
         if self.with_bleu:
             logs["val_bleu"] = evaluate(self.translator, self.pairs).bleu.score
