@@ -358,9 +358,7 @@ def _check_text_options(options: argparse.Namespace) -> None:
     """Checks that a text to train on is given in one way, and one to validate on in at most one."""
     files = (options.source, options.target, options.pairs, options.tfds)
     if [value is not None for value in files] not in _WAYS_TO_GIVE_A_TEXT:
-        raise ConfigError(
-            "give the training text by --source and --target, by --pairs or by --tfds, and not by several"
-        )
+        raise ConfigError("give the training text in one way: by --source and --target, by --pairs, or by --tfds")
     is_half_given = bool(options.valid_source) != bool(options.valid_target)
     if is_half_given or len(_valid_options(options)) > 1:
         raise ConfigError(_GIVE_VALIDATION_TEXT)

@@ -22,7 +22,7 @@ from keras_transformer.config import Config
 from keras_transformer.config_file import write_config
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
-COMMANDS = ("train", "translate", "evaluate", "score", "average", "export", "plot-attention")
+COMMANDS = ("train", "check-data", "translate", "evaluate", "score", "average", "export", "plot-attention")
 ENGLISH = "the dog runs\na cat sleeps\n"
 GERMAN = "der hund rennt\neine katze schläft\n"
 
@@ -347,6 +347,11 @@ for arguments in json.load(sys.stdin):
 TEXT = ("--source", "a.en", "--reference", "a.de")
 PAIRS = ("--source", "a.en", "--target", "a.de")
 FOUR = (*PAIRS, "--valid-source", "a.en", "--valid-target", "a.de")
+ONE_TRAINING_TEXT = "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
+ONE_VALIDATION_TEXT = (
+    "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out of the "
+    "training text by --valid-fraction or --valid-size"
+)
 MISTAKES = [
     (("translate", "--beam-size", "0"), "--beam-size must be positive; received --beam-size=0"),
     (("translate", "--beam-size", "1001"), "--beam-size must be at most 1,000; received --beam-size=1001"),
@@ -394,8 +399,29 @@ MISTAKES = [
     (("train", *FOUR, "--set", "model.activation=rleu"), "--set model.activation=rleu: model.activation must be"),
     (
         ("train", *FOUR, "--valid-target", "absent"),
-        "--valid-target must be a file that exists, or - for standard input",
+        "--valid-target must be a file that exists, a pattern of files such as 'news-*.en.gz', or - for standard input",
     ),
+    (("train", *PAIRS), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-source", "a.en"), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-size", "1", "--valid-fraction", "0.1"), ONE_VALIDATION_TEXT),
+    (("train", *FOUR, "--valid-pairs", "a.en"), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-fraction", "1"), "--valid-fraction must be above 0 and below 1; received"),
+    (("train", *PAIRS, "--valid-size", "0"), "--valid-size must be positive; received --valid-size=0"),
+    (("train", *PAIRS, "--valid-size", "3"), "--valid-size must be at most the number of different sentence pairs, 2"),
+    (("train", *PAIRS, "--pairs", "a.en", "--valid-size", "1"), ONE_TRAINING_TEXT),
+    (("train", "--pairs", "a.en", "--tfds", "x"), ONE_TRAINING_TEXT),
+    (
+        ("train", "--pairs", "a.en", "--valid-size", "1"),
+        "a.en: line 1 must have exactly one tab; received 'the dog run",
+    ),
+    (("train", "--pairs", "b*", "--valid-size", "1"), "b*: no file matches this pattern"),
+    (("train", *FOUR, "--source", "a.de"), "must be given as many files; received 2 (a.de, a.en) and 1 (a.de)"),
+    (
+        ("train", *FOUR, "--set", "data.weights=[1,2]"),
+        "data.weights must be a list of one number for each corpus, here",
+    ),
+    (("train", *FOUR, "--set", "data.source_script=Latn1"), "data.source_script must be the name of a Unicode script"),
+    (("train", *FOUR, "--set", "data.target_script=Thai"), "filters leave none of the 2 sentence pairs: 2 by target_"),
     (
         ("train", *FOUR, "--source", "-", "--valid-source", "-"),
         "can be read only once; received --source -, --valid-so",
