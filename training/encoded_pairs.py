@@ -125,7 +125,7 @@ def encode(
     directory = pathlib.Path(directory)
     directory.mkdir()
     num_pairs = times * pairs_per_epoch(pairs)
-    num_blocks = -(-num_pairs // _PAIRS_PER_BLOCK)
+    num_blocks = max(-(-num_pairs // _PAIRS_PER_BLOCK), 1)
     dtype = "uint16" if tokenizer.vocab_size <= 2**16 else "int32"
     random = np.random.default_rng(0)
     length_counts = np.zeros((0, 4), np.int64)
@@ -151,8 +151,8 @@ def encode(
         num_too_long += int(is_too_long.sum())
     if not len(length_counts):
         raise ValueError(
-            f"{pairs.name}: none of the {len(pairs):,} sentence pairs can be used: {num_empty // times:,} are empty "
-            f"on one side, {num_too_long // times:,} are longer than max_length={max_length} tokens"
+            f"{pairs.name}: none of the {num_pairs // times:,} sentence pairs can be used: {num_empty // times:,} are "
+            f"empty on one side, {num_too_long // times:,} are longer than max_length={max_length} tokens"
         )
     return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint())
 
