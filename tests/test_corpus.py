@@ -1,6 +1,7 @@
 """Reading sentence pairs from text files and from tensorflow-datasets."""
 
 import gzip
+import json
 import os
 import threading
 
@@ -11,6 +12,8 @@ from keras_transformer.training.corpus import read_pairs, read_text
 from keras_transformer.training.text_files import read_lines
 from keras_transformer.training.tfds_corpus import tfds_corpus
 from urllib3.util.retry import Retry
+
+from keras_transformer.cli import main
 
 
 def write(path, content):
@@ -241,6 +244,18 @@ def test_a_known_dataset_is_loaded_by_its_real_name():
         validation = load_tfds("ted_hrlr_translate/pt_to_en", "validation")
     assert contents(train)[:2] == (["um cão", "um gato"], ["a dog", "a cat"])
     assert contents(validation)[:2] == (["sim"], ["yes"])
+
+
+def test_pairs_of_a_dataset_may_be_held_out(capsys):
+    def numbers(self, split, **_):
+        assert str(split) == "train"
+        return tf.data.Dataset.from_tensor_slices({"en": list("0123456789"), "pt": list("abcdefghij")})
+
+    with tfds.testing.mock_data(as_dataset_fn=numbers):
+        main(["check-data", "--tfds", "ted_hrlr_translate/pt_to_en", "--valid-size", "3", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert list(report) == ["training"] and report["training"]["text"] == "ted_hrlr_translate/pt_to_en, train"
+    assert (report["training"]["pairs"], report["training"]["held_out"]) == (10, 3)
 
 
 def test_a_failed_download_ends_in_one_line_after_four_retries(tmp_path, monkeypatch):

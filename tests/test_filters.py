@@ -71,6 +71,11 @@ def test_a_pair_counts_for_the_first_filter_that_matches_it(capsys):
     ]
 
 
+def test_a_filter_is_reported_with_its_value(capsys):
+    assert kept(("a", "bc"), ("a", "b"), max_length_ratio=1, min_characters=1, remove_copies=True) == [("a", "b")]
+    assert capsys.readouterr().err == "filters left out 1 of 2 sentence pairs: 1 by max_length_ratio=1.0\n"
+
+
 @pytest.mark.parametrize(
     ("script", "text", "share"),
     [
@@ -116,8 +121,17 @@ def test_the_hashes_of_many_chunks_are_kept_in_few_arrays():
 
 
 def test_a_pair_is_not_the_same_as_its_sides_divided_elsewhere():
-    pairs = [("a b", "c"), ("a", "b c"), ("a", "b"), ("b", "a")]
-    assert len(set(hash_pairs(pairs).tolist())) == 4
+    pairs = [
+        ("a b", "c"),
+        ("a", "b c"),
+        ("a ", "b c"),
+        ("a\nb", "c"),
+        ("a", "b\nc"),
+        ("a", "b"),
+        ("b", "a"),
+        ("ab", ""),
+    ]
+    assert len(set(hash_pairs(pairs).tolist())) == len(pairs)
 
 
 NUMBERS = [(f"{number}", f"Nummer {number % 900}") for number in range(1000)]

@@ -87,17 +87,33 @@ def test_several_files_are_several_corpora(write):
 
 
 def test_what_does_not_pair_up_is_named(write):
-    write(a1_en="", a2_en="", a3_en="", a1_de="", a3_de="", other_de="")
-    message = message_of(text_corpora, ["a*.en"], ["a*.de"])
+    write(a1_en="", a2_en="", a3_en="", a1_de="", a3_de="", a4_de="", b1_de="", b2_de="")
+    message = message_of(text_corpora, ["a[123].en"], ["a[13].de"])
     assert message == (
-        "source and target must have the same number of files: a*.en matches 3, a*.de matches 2; "
-        "without a partner: a2.en"
+        "the files of source and target must pair up: a[123].en matches 3, a[13].de matches 2; without a partner: a2.en"
     )
-    assert message_of(text_corpora, ["a*.en"], ["other.de"]).endswith("without a partner: a2.en, a3.en")
-    assert message_of(text_corpora, ["a1.en"], ["b*.de"]) == "b*.de: no file matches this pattern"
+    # As many, but others.
+    assert message_of(text_corpora, ["a*.en"], ["a*.de"]).endswith("without a partner: a2.en, a4.de")
+    # The names have nothing in common.
+    assert message_of(text_corpora, ["a?.en"], ["b1.de"]).endswith("b1.de matches 1; without a partner: a2.en, a3.en")
+    assert message_of(text_corpora, ["a1.en"], ["c*.de"]) == "c*.de: no file matches this pattern"
     assert message_of(text_corpora, ["a1.en", "a2.en"], ["a1.de"]) == (
         "source and target must be given as many files; received 2 (a1.en, a2.en) and 1 (a1.de)"
     )
+
+
+def test_files_pair_up_by_what_stands_for_the_wildcards(write, tmp_path):
+    # In the order of their names, 10 comes after 1 in one language and before it in the other.
+    for number in ("1", "2", "10"):
+        (tmp_path / f"a{number}.en").write_text(f"{number}\n")
+        (tmp_path / f"a{number}_de").write_text(f"{number}\n")
+    assert read(text_corpora(["a*.en"], ["a*_de"])) == [("1", "1"), ("10", "10"), ("2", "2")]
+    (tmp_path / "en").mkdir()
+    (tmp_path / "de").mkdir()
+    for name in ("x", "y"):
+        (tmp_path / "en" / f"{name}.en").write_text(name)
+        (tmp_path / "de" / f"{name}.de").write_text(name)
+    assert read(text_corpora(["en/*"], ["de/*"])) == [("x", "x"), ("y", "y")]
 
 
 def test_shards_with_different_numbers_of_lines_are_named(write):

@@ -98,8 +98,8 @@ def read_text(
 ) -> tuple[SentencePairs, SentencePairs | None]:
     """Reads a text once, and gives what is trained on and what is held out.
 
-    Nothing of a file on disk is held in memory except the pairs that are held out. Which pairs are left takes a byte for
-    each while the text is read, and a bit afterwards.
+    Nothing of a file on disk is held in memory except the pairs that are held out. Which pairs are left takes a byte
+    for each while the text is read, and a bit afterwards.
 
     Args:
         corpora: list of Corpus.

@@ -1,6 +1,5 @@
 """Which pairs of a text are left out before training."""
 
-import functools
 import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -14,7 +13,6 @@ Pair = tuple[str, str]
 
 # What the filters might be set to: the lengths and ratios of hardly any true translation.
 RECOMMENDED = DataConfig(max_characters=1000, max_length_ratio=9.0, remove_copies=True, remove_duplicates=True)
-_DUPLICATE = "remove_duplicates"
 
 
 class Filter(NamedTuple):
@@ -31,7 +29,7 @@ class Filter(NamedTuple):
     matches: Callable[[str, str], bool]
 
     def __str__(self) -> str:
-        return self.name if self.value in (None, True) else f"{self.name}={self.value}"
+        return self.name if self.value is None or self.value is True else f"{self.name}={self.value}"
 
 
 class Filters:
@@ -88,7 +86,7 @@ def _filters(data: DataConfig) -> list[Filter]:
         filters.append(Filter("remove_copies", True, lambda source, target: source.strip() == target.strip()))
     if data.remove_duplicates:
         # Found by hashes, after all others.
-        filters.append(Filter(_DUPLICATE, True, lambda source, target: False))
+        filters.append(Filter("remove_duplicates", True, lambda source, target: False))
     if filters:
         filters.insert(0, Filter("empty", None, lambda source, target: not source.strip() or not target.strip()))
     return filters
@@ -96,8 +94,8 @@ def _filters(data: DataConfig) -> list[Filter]:
 
 def _is_of_another_script(script: str, min_share: float, side: int) -> Callable[[str, str], bool]:
     names = "".join(rf"\p{{scx={name}}}" for name in scripts_of(script))
-    letters = functools.partial(regex.compile(r"\p{L}+").findall)
-    letters_of_script = functools.partial(regex.compile(rf"(?V1)[\p{{L}}&&[{names}]]+").findall)
+    letters = regex.compile(r"\p{L}+").findall
+    letters_of_script = regex.compile(rf"(?V1)[\p{{L}}&&[{names}]]+").findall
 
     def is_of_another_script(*pair: str) -> bool:
         text = pair[side]
@@ -113,8 +111,8 @@ def hash_pairs(pairs: Iterable[Pair]) -> np.ndarray:
     Two different pairs of 100 million have the same hash with a probability of 3 in 10,000.
     """
     digests = (
-        # No sentence holds a line feed.
-        hashlib.blake2b(f"{source}\n{target}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        # The length says where the source ends.
+        hashlib.blake2b(f"{len(source)} {source}{target}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
         for source, target in pairs
     )
     return np.frombuffer(b"".join(digests), "<u8")
@@ -123,9 +121,9 @@ def hash_pairs(pairs: Iterable[Pair]) -> np.ndarray:
 class SeenPairs:
     """The hashes of all pairs so far, in a few sorted arrays.
 
-    An array is merged with the one before it when it has grown to its size, so that there are about as many as the
-    logarithm of the number of pairs, and a hash is moved as many times. Memory: 8 bytes a pair, and as much again while
-    the largest arrays are merged.
+    An array is merged with the one before it as soon as it has half its size, so that there are about as many arrays as
+    the logarithm of the number of pairs, and a hash is moved about as many times. Memory: 8 bytes a pair, and as much
+    again while the largest arrays are merged.
     """
 
     def __init__(self) -> None:

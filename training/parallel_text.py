@@ -1,7 +1,6 @@
 """Where sentence pairs come from: text files in pairs, and files with pairs in each line."""
 
 import functools
-import glob
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,10 +68,11 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
     Args:
         sources: paths, each that of a file as `read_lines` reads it, or a pattern such as "news-*.en.gz", whose files
             are the shards of one corpus.
-        targets: as many paths of the translations. Patterns must match as many files as those of `sources`.
+        targets: as many paths of the translations. A shard's translation is the file with the same text in place of the
+            wildcards; if there is no such text, the order of the names decides.
 
     Raises:
-        ConfigError: A pattern matches no file, or what is paired does not have the same number of files.
+        ConfigError: A pattern matches no file, or a file has no partner.
 
     Example:
         >>> [corpus.name for corpus in text_corpora(["train.en"], ["train.de"])]
@@ -88,34 +88,28 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
 
 def _text_corpus(source: Path, target: Path) -> Corpus:
     files = shards_of(source), shards_of(target)
-    if len(files[0]) != len(files[1]):
-        parts = [f"{name_of(path)} matches {len(found)}" for path, found in zip((source, target), files, strict=True)]
+    if without_partner := _without_partner(*files):
+        parts = [f"{name_of(path)} matches {len(found)}" for path, found in zip((source, target), files)]
         raise ConfigError(
-            f"source and target must have the same number of files: {', '.join(parts)}; "
-            f"without a partner: {_listed(_without_partner(source, target, *files))}"
+            f"the files of source and target must pair up: {', '.join(parts)}; without a partner: "
+            f"{_listed(without_partner)}"
         )
     shards = [
         Shard(read_lines(one), read_lines(other), name_of(one), name_of(other))
-        for one, other in zip(*files, strict=True)
+        for one, other in zip(*(side.values() for side in files), strict=True)
     ]
     return Corpus(f"{name_of(source)}, {name_of(target)}", shards)
 
 
-def _without_partner(source: Path, target: Path, sources: list[str], targets: list[str]) -> list[str]:
-    """The files for which the other pattern matches none with the same text in place of its wildcards."""
-    matched = [_matched(pattern, files) for pattern, files in ((source, sources), (target, targets))]
-    if not matched[0].keys() & matched[1].keys():
-        # The names have nothing in common: the last ones are too many.
-        return max(sources, targets, key=len)[min(len(sources), len(targets)) :]
-    return [file for key in matched[0].keys() ^ matched[1].keys() for side in matched if (file := side.get(key))]
-
-
-def _matched(pattern: Path, files: list[str]) -> dict[str, str]:
-    """The files by what stands in place of a pattern's wildcards, from the first to the last of them."""
-    name = os.fspath(pattern)
-    before = next((place for place, character in enumerate(name) if glob.has_magic(character)), len(name))
-    after = next((place for place, character in enumerate(reversed(name)) if character in "*?]"), 0)
-    return {file[before : len(file) - after]: file for file in files}
+def _without_partner(sources: dict[str, str], targets: dict[str, str]) -> list[str]:
+    """The files that have none on the other side with the same text in place of the pattern's wildcards."""
+    if sources.keys() & targets.keys():
+        return [
+            file for key in sources.keys() ^ targets.keys() for side in (sources, targets) if (file := side.get(key))
+        ]
+    # The names have nothing in common, so that their order pairs them: the last ones are too many.
+    longer, shorter = sorted((list(sources.values()), list(targets.values())), key=len, reverse=True)
+    return longer[len(shorter) :]
 
 
 def _listed(paths: Sequence[Path]) -> str:
@@ -132,7 +126,7 @@ def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
     Raises:
         ConfigError: A pattern matches no file.
     """
-    return [Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path)]) for path in paths]
+    return [Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path).values()]) for path in paths]
 
 
 def _paired_shard(path: Path) -> Shard:

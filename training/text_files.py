@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -68,23 +69,30 @@ def name_of(path: str | os.PathLike[str]) -> str:
     return "standard input" if path == "-" else os.fspath(path)
 
 
-def shards_of(path: str | os.PathLike[str]) -> list[str]:
-    """Returns the files that a path or a pattern stands for, in the order of their names.
+def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Returns the files that a path or a pattern stands for.
 
     Args:
         path: str or path of a file, or a pattern with `*`, `?` or `[`, such as "news-*.en.gz". A file whose name is
             the pattern itself goes before.
+
+    Returns:
+        The files by what stands in place of the pattern's wildcards, from the first to the last of them, and in this
+        order: "01" of "news-01.en.gz".
 
     Raises:
         ConfigError: No file matches the pattern.
     """
     path = os.fspath(path)
     if not glob.has_magic(path) or os.path.exists(path):
-        return [path]
-    files = sorted(found for found in glob.glob(path) if not os.path.isdir(found))
+        return {"": path}
+    before = re.search(r"[*?[]", path)
+    after = re.search(r"[^]*?]*$", path)
+    assert before and after
+    files = [found for found in glob.glob(path) if not os.path.isdir(found)]
     if not files:
         raise ConfigError(f"{path}: no file matches this pattern")
-    return files
+    return dict(sorted((file[before.start() : len(file) - len(after[0])], file) for file in files))
 
 
 def _open(path: str | os.PathLike[str]) -> Any:
