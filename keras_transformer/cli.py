@@ -157,41 +157,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_text_options(parser: _Parser) -> None:
-    parser.add_option(
+    def add_files(name: str, help: str) -> None:
+        parser.add_option(name, InputText, nargs="+", action="extend", metavar="FILE", help=help)
+
+    add_files(
         "--source",
-        InputText,
-        nargs="+",
-        action="extend",
-        metavar="FILE",
-        help="sentences to train on, one per line; .gz, .xz and .zst are read too; a pattern in quotes, such as "
+        "sentences to train on, one per line; .gz, .xz and .zst are read too; a pattern in quotes, such as "
         "'news-*.en.gz', stands for files that are one corpus",
     )
-    parser.add_option(
-        "--target", InputText, nargs="+", action="extend", metavar="FILE", help="their translations, line by line"
-    )
-    parser.add_option(
-        "--pairs",
-        InputText,
-        nargs="+",
-        action="extend",
-        metavar="FILE",
-        help="instead: a sentence, a tab and its translation in each line",
-    )
+    add_files("--target", "their translations, line by line")
+    add_files("--pairs", "instead: a sentence, a tab and its translation in each line")
     parser.add_option("--tfds", NotEmpty, metavar="NAME", help="instead: a translation dataset of tensorflow-datasets")
-    parser.add_option(
-        "--valid-source", InputText, nargs="+", action="extend", metavar="FILE", help="sentences to validate on"
-    )
-    parser.add_option(
-        "--valid-target", InputText, nargs="+", action="extend", metavar="FILE", help="their translations"
-    )
-    parser.add_option(
-        "--valid-pairs",
-        InputText,
-        nargs="+",
-        action="extend",
-        metavar="FILE",
-        help="instead: both in each line, with a tab between",
-    )
+    add_files("--valid-source", "sentences to validate on")
+    add_files("--valid-target", "their translations")
+    add_files("--valid-pairs", "instead: a sentence, a tab and its translation in each line")
     parser.add_option(
         "--valid-fraction",
         Fraction,

@@ -1,7 +1,9 @@
 """The command line as a user meets it: mistakes end in one clear line, a non-zero exit, and nothing half-written."""
 
+import gzip
 import io
 import json
+import lzma
 import os
 import pathlib
 import shutil
@@ -13,13 +15,15 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+import zstandard
 from conftest import sentence_pairs
 
+from examples.corpus import generate
 from keras_transformer import TransformerConfig, Translator, __version__
 from keras_transformer.attention_plot import source_attention
 from keras_transformer.cli import main
-from keras_transformer.config import Config
-from keras_transformer.config_file import write_config
+from keras_transformer.config import Config, DataConfig
+from keras_transformer.config_file import read_config, write_config
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
 COMMANDS = ("train", "check-data", "translate", "evaluate", "score", "average", "export", "plot-attention")
@@ -125,6 +129,37 @@ def test_a_recipe_that_is_not_yaml_is_named_with_its_line(text, fails, tmp_path)
 def test_an_unknown_recipe_is_answered_with_the_known_ones(text, fails, tmp_path):
     message = fails("train", *train_arguments(text, **{"--config": "multi3k"}), "--model-dir", tmp_path / "model")
     assert "multi3k" in message and "multi30k" in message
+
+
+def test_train_reads_shards_and_several_corpora_and_holds_pairs_out(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = generate(300, seed=4)
+    for number, open_compressed in enumerate((gzip.open, lzma.open, zstandard.open)):
+        suffix = ("gz", "xz", "zst")[number]
+        for side, language in enumerate(("en", "de")):
+            with open_compressed(f"{number}.{language}.{suffix}", "wt", encoding="utf-8") as file:
+                file.writelines(f"{pair[side]}\n" for pair in pairs[100 * number : 100 * number + 100])
+    pathlib.Path("few.en").write_text("".join(f"{source}\n" for source, _ in pairs[:30]))
+    pathlib.Path("few.de").write_text("".join(f"{source}\n" for source, _ in pairs[:10]) + "eins zwei drei\n" * 20)
+    sizes = ["num_layers=1", "d_model=8", "d_ff=8", "num_heads=1"]
+    main(
+        [
+            *("train", "--model-dir", "model", "--config", "demo", "--valid-size", "25"),
+            *("--source", "?.en.*", "few.en", "--target", "?.de.*", "few.de"),
+            *("--set", "data.weights=[1, 3]", "data.remove_copies=true", *(f"model.{size}" for size in sizes)),
+            *("--set", "tokenizer.vocab_size=400", "training.steps=1", "training.precision=float32"),
+        ]
+    )
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    said = captured.err.splitlines()
+    assert said[0] == "filters left out 10 of 330 sentence pairs: 10 by remove_copies"
+    assert said[1].startswith("held out 25 sentence pairs")
+    assert "validation text: 25 sentence pairs" in said
+    (line,) = (line for line in said if line.startswith("training text: "))
+    # What is left of 300 pairs once, and of 20 three times.
+    assert 275 + 3 * 10 < int(line.split()[2]) < 300 + 3 * 20
+    assert read_config("model/config.yaml").data == DataConfig(weights=[1, 3], remove_copies=True)
 
 
 def test_train_needs_all_four_files_or_a_data_set(text, fails, tmp_path):
