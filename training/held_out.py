@@ -1,5 +1,7 @@
 """A part of the training text that is held out to validate on."""
 
+import itertools
+
 import numpy as np
 
 from keras_transformer.rules import ConfigError
@@ -58,6 +60,5 @@ class HeldOut:
         if not self._held:
             raise ConfigError("--valid-fraction must be larger for this text: not one sentence pair is held out")
         self._keep_lowest(len(self._held) if self._size is None else self._size)
-        return [pair for pair, _ in self._held.values()], [
-            place for _, places in self._held.values() for place in places
-        ]
+        pairs, places = zip(*self._held.values())
+        return list(pairs), list(itertools.chain.from_iterable(places))
