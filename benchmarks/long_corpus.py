@@ -57,13 +57,16 @@ def train_contender(patterns: list[str], steps: int) -> Contender:
 
 
 def speed(report: Report) -> dict[str, Any]:
-    """Returns the steps per second and per second of processor time, from the lines that a training wrote."""
-    begin = next(second for second, line in report["said"] if "one pass over the text takes" in line)
+    """Returns the steps per second and per second of processor time, from the lines that a training wrote.
+
+    The first minute, in which graphs are made, begins with the first line that has a step.
+    """
     lines = [
-        (second, cpu_second, int(found[1].replace(",", "")))
+        (second, cpu_second, step)
         for (second, line), cpu_second in zip(report["said"], report["cpu_seconds"], strict=True)
-        if (found := re.match(r"training: ([\d,]+) of", line)) and second - begin >= _FIRST_SECONDS
+        if (found := re.match(r"training: ([\d,]+) of", line)) and (step := int(found[1].replace(",", "")))
     ]
+    lines = [line for line in lines if line[0] - lines[0][0] >= _FIRST_SECONDS]
     if len(lines) < 2:
         return {"steps_per_second": None, "steps_per_cpu_second": None}
     (second, cpu_second, step), (last_second, last_cpu_second, last_step) = lines[0], lines[-1]
