@@ -6,6 +6,7 @@ Nothing heavy is imported before the arguments are checked: `--help` and most mi
 import argparse
 import contextlib
 import dataclasses
+import glob
 import importlib.util
 import itertools
 import json
@@ -17,20 +18,29 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
 
 from . import __version__
 from .attention_plot import PicturePath, Sentence
-from .config import BeamSize, Config, DecodingConfig, LengthPenalty, Precision, PrecisionOrAuto
+from .config import BeamSize, Config, DataConfig, DecodingConfig, LengthPenalty, Precision, PrecisionOrAuto
 from .native_log import silenced
 from .progress import ProgressBar, counted, say
 from .rules import ConfigError, Rule, Size, at_most, check, require
 from .standard_streams import arriving_lines, discard_unwritten, occupy_closed_streams, standard_input, write_lines
 
 if TYPE_CHECKING:
+    from keras_transformer.training.corpus import SentencePairs
+    from keras_transformer.training.held_out import HeldOut
     from keras_transformer.training.interruption import Interruption
+    from keras_transformer.training.parallel_text import Corpus
 
     from .model_dir import ModelDir
     from .translator import Translator
 
 Item = TypeVar("Item")
 
+# Which of --source, --target, --pairs and --tfds are given.
+_WAYS_TO_GIVE_A_TEXT = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
+_GIVE_VALIDATION_TEXT = (
+    "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out of the "
+    "training text by --valid-fraction or --valid-size"
+)
 # Lines that are translated at a time.
 _LINES_PER_BLOCK = 1024
 
@@ -38,6 +48,14 @@ NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
 InputFile = Annotated[
     str, Rule("a file that exists, or - for standard input", lambda path: path == "-" or _is_file(path))
 ]
+InputText = Annotated[
+    str,
+    Rule(
+        "a file that exists, a pattern of files such as 'news-*.en.gz', or - for standard input",
+        lambda path: path == "-" or _is_file(path) or glob.has_magic(path),
+    ),
+]
+Fraction = Annotated[float, Rule("above 0 and below 1", lambda value: 0 < value < 1)]
 Directory = Annotated[NotEmpty, Rule("a directory", lambda path: os.path.isdir(path) or not os.path.exists(path))]
 # TensorFlow reads the path of a SavedModel as a pattern.
 ServablePath = Annotated[Directory, Rule("a path without any of * ? [ \\", lambda path: not set("*?[\\") & set(path))]
@@ -78,10 +96,17 @@ def _on_one_line(error: Exception) -> str:
 
 def _check_options(options: argparse.Namespace) -> None:
     values = {name: getattr(options, name.removeprefix("--").replace("-", "_")) for name in options.rules}
-    for name, value in values.items():
-        if value is not None:
-            check(name, value, options.rules[name])
-    from_input = [f"{name} -" for name, value in values.items() if value == "-" and options.rules[name] is InputFile]
+    given = [
+        (name, item)
+        for name, value in values.items()
+        if value is not None
+        for item in (value if isinstance(value, list) else [value])
+    ]
+    for name, value in given:
+        check(name, value, options.rules[name])
+    from_input = [
+        f"{name} -" for name, value in given if value == "-" and options.rules[name] in (InputFile, InputText)
+    ]
     if len(from_input) > 1:
         raise ConfigError(f"standard input can be read only once; received {', '.join(from_input)}")
     if sys.stdout is None and options.command != "train":
@@ -109,13 +134,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"keras-transformer {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[Any], None], help: str) -> _Parser:
+    def command(name: str, run: Callable[[Any], None], help: str, uses_model: bool = True) -> _Parser:
         subparser = commands.add_parser(name, help=help, description=help)
         subparser.set_defaults(run=run)
-        subparser.add_option("--model-dir", Directory, metavar="DIR", required=True, help="the model directory")
+        if uses_model:
+            subparser.add_option("--model-dir", Directory, metavar="DIR", required=True, help="the model directory")
         return subparser
 
-    _add_train_options(command("train", _train, "Train a translator from two text files."))
+    _add_train_options(command("train", _train, "Train a translator from a parallel text."))
+    _add_check_data_options(
+        command("check-data", _check_data, "Print how long a text is and what filters leave out.", uses_model=False)
+    )
     _add_translate_options(command("translate", _translate, "Translate standard input, line by line."))
     _add_evaluate_options(command("evaluate", _evaluate, "Print BLEU and chrF of the translations of a file."))
     _add_score_options(command("score", _score, "Print the log probability of each given translation."))
@@ -127,24 +156,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_train_options(parser: _Parser) -> None:
-    parser.add_option(
-        "--source", InputFile, metavar="FILE", help="sentences to train on, one per line (.gz is read too)"
+def _add_text_options(parser: _Parser) -> None:
+    def add_files(name: str, help: str) -> None:
+        parser.add_option(name, InputText, nargs="+", action="extend", metavar="FILE", help=help)
+
+    add_files(
+        "--source",
+        "sentences to train on, one per line; .gz, .xz and .zst are read too; a pattern in quotes, such as "
+        "'news-*.en.gz', stands for files that are one corpus",
     )
-    parser.add_option("--target", InputFile, metavar="FILE", help="their translations, line by line")
-    parser.add_option("--valid-source", InputFile, metavar="FILE", help="sentences to validate on")
-    parser.add_option("--valid-target", InputFile, metavar="FILE", help="their translations")
+    add_files("--target", "their translations, line by line")
+    add_files("--pairs", "instead: a sentence, a tab and its translation in each line")
+    parser.add_option("--tfds", NotEmpty, metavar="NAME", help="instead: a translation dataset of tensorflow-datasets")
+    add_files("--valid-source", "sentences to validate on")
+    add_files("--valid-target", "their translations")
+    add_files("--valid-pairs", "instead: a sentence, a tab and its translation in each line")
     parser.add_option(
-        "--tfds", NotEmpty, metavar="NAME", help="a tensorflow-datasets translation dataset instead of files"
+        "--valid-fraction",
+        Fraction,
+        metavar="F",
+        help="instead: hold this share of the training text out, chosen by a hash of each pair",
     )
+    parser.add_option("--valid-size", Size, metavar="N", help="instead: hold this number of pairs out")
     parser.add_option(
         "--config", NotEmpty, metavar="RECIPE", help="a .yaml file, or the name of a recipe that comes with the package"
-    )
-    parser.add_option(
-        "--devices",
-        NumDevices,
-        metavar="N",
-        help="number of GPUs, or of parts of the CPU, at most 64 (all GPUs, or one CPU)",
     )
     parser.add_argument(
         "--set",
@@ -154,6 +189,16 @@ def _add_train_options(parser: _Parser) -> None:
         metavar="SECTION.KEY=VALUE",
         help="replace values of the recipe, such as model.d_model=256",
     )
+
+
+def _add_train_options(parser: _Parser) -> None:
+    _add_text_options(parser)
+    parser.add_option(
+        "--devices",
+        NumDevices,
+        metavar="N",
+        help="number of GPUs, or of parts of the CPU, at most 64 (all GPUs, or one CPU)",
+    )
     parser.add_argument(
         "--allow-changed-text", action="store_true", help="resume a training although its text is another one now"
     )
@@ -161,6 +206,15 @@ def _add_train_options(parser: _Parser) -> None:
         "The same command resumes a training that was stopped. Ctrl-C (SIGINT) and SIGTERM stop it after the current "
         "step, which is saved; a second one stops it at once. Exit codes: 0 if the training is done, 1 after an error, "
         "2 for a wrong option, 130 after SIGINT, 143 after SIGTERM."
+    )
+
+
+def _add_check_data_options(parser: _Parser) -> None:
+    _add_text_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.epilog = (
+        "The filters are those of the section data of the configuration, such as --set data.max_length_ratio=4; if "
+        "none is on, the report says what recommended values would leave out."
     )
 
 
@@ -246,20 +300,16 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _train_until(interruption: "Interruption", options: argparse.Namespace) -> None:
-    files = [options.source, options.target, options.valid_source, options.valid_target]
-    if options.tfds and any(files):
-        raise ConfigError("--tfds replaces --source, --target, --valid-source and --valid-target; give either")
-    if not options.tfds and not all(files):
-        raise ConfigError("give --source, --target, --valid-source and --valid-target, or --tfds")
+    _check_text_options(options)
+    if not (options.tfds or _valid_options(options)):
+        raise ConfigError(_GIVE_VALIDATION_TEXT)
     # Training is faster with oneDNN, which TensorFlow leaves off on processors without instructions for int8.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    from keras_transformer.training.corpus import load_tfds, read_pairs
     from keras_transformer.training.recipe import load_recipe
 
     config = load_recipe(options.config, options.set)
-    if not options.tfds:
-        train_pairs = read_pairs(options.source, options.target)
-        valid_pairs = read_pairs(options.valid_source, options.valid_target)
+    # Errors in files are found before TensorFlow is loaded.
+    text = None if options.tfds else _read_text(options, config.data)
     with _tensorflow():
         import keras
 
@@ -270,9 +320,7 @@ def _train_until(interruption: "Interruption", options: argparse.Namespace) -> N
         parallel_parts = divide_cores(config.training.tokens_per_batch // TOKENS_PER_PART)
         strategy = make_strategy(options.devices)
     keras.utils.set_random_seed(config.training.seed)
-    if options.tfds:
-        train_pairs = load_tfds(options.tfds, "train")
-        valid_pairs = load_tfds(options.tfds, "validation")
+    train_pairs, valid_pairs = text or _read_text(options, config.data)
     train(
         config,
         train_pairs,
@@ -283,6 +331,76 @@ def _train_until(interruption: "Interruption", options: argparse.Namespace) -> N
         options.allow_changed_text,
         interruption,
     )
+
+
+def _check_text_options(options: argparse.Namespace) -> None:
+    """Checks that a text to train on is given in one way, and one to validate on in at most one."""
+    files = (options.source, options.target, options.pairs, options.tfds)
+    if [value is not None for value in files] not in _WAYS_TO_GIVE_A_TEXT:
+        raise ConfigError("give the training text in one way: by --source and --target, by --pairs, or by --tfds")
+    is_half_given = bool(options.valid_source) != bool(options.valid_target)
+    if is_half_given or len(_valid_options(options)) > 1:
+        raise ConfigError(_GIVE_VALIDATION_TEXT)
+
+
+def _valid_options(options: argparse.Namespace) -> list[str]:
+    names = ("--valid-source", "--valid-pairs", "--valid-fraction", "--valid-size")
+    return [name for name in names if getattr(options, name.removeprefix("--").replace("-", "_"))]
+
+
+def _read_text(options: argparse.Namespace, data: DataConfig) -> "tuple[SentencePairs, SentencePairs]":
+    from keras_transformer.training.corpus import read_text
+
+    train_pairs, valid_pairs = read_text(_train_corpora(options), data, _held_out(options))
+    return train_pairs, valid_pairs or read_text(_valid_corpora(options))[0]
+
+
+def _train_corpora(options: argparse.Namespace) -> "list[Corpus]":
+    return _tfds_corpora(options.tfds, "train") or _corpora_of_files(options.source, options.target, options.pairs)
+
+
+def _valid_corpora(options: argparse.Namespace) -> "list[Corpus]":
+    """The text that is given to validate on; none if it is held out of another."""
+    files = _corpora_of_files(options.valid_source, options.valid_target, options.valid_pairs)
+    return files or ([] if _valid_options(options) else _tfds_corpora(options.tfds, "validation"))
+
+
+def _corpora_of_files(sources: list[str] | None, targets: list[str] | None, pairs: list[str] | None) -> "list[Corpus]":
+    from keras_transformer.training.parallel_text import paired_corpora, text_corpora
+
+    return text_corpora(sources or [], targets or []) + paired_corpora(pairs or [])
+
+
+def _tfds_corpora(name: str | None, split: str) -> "list[Corpus]":
+    if name is None:
+        return []
+    with _tensorflow():
+        from keras_transformer.training.tfds_corpus import tfds_corpus
+
+        return [tfds_corpus(name, split)]
+
+
+def _held_out(options: argparse.Namespace) -> "HeldOut | None":
+    from keras_transformer.training.held_out import HeldOut
+
+    if options.valid_fraction or options.valid_size:
+        return HeldOut(options.valid_fraction, options.valid_size)
+    return None
+
+
+def _check_data(options: argparse.Namespace) -> None:
+    _check_text_options(options)
+    from keras_transformer.training.check_data import check_data, report_lines
+    from keras_transformer.training.recipe import load_recipe
+
+    data = load_recipe(options.config, options.set).data
+    reports = {"training": check_data(_train_corpora(options), data, _held_out(options))}
+    if valid_corpora := _valid_corpora(options):
+        reports["validation"] = check_data(valid_corpora)
+    if options.json:
+        write_lines([json.dumps(reports)])
+        return
+    write_lines(line for name, report in reports.items() for line in report_lines(name, report))
 
 
 def _translate(options: argparse.Namespace) -> None:
@@ -340,7 +458,8 @@ def _blocks(items: Iterable[Item]) -> Iterator[tuple[int, list[Item]]]:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from keras_transformer.training.corpus import name_of, read_pairs
+    from keras_transformer.training.corpus import read_pairs
+    from keras_transformer.training.text_files import name_of
 
     trained = _read_trained(options)
     pairs = read_pairs(options.source, options.reference)
@@ -364,7 +483,8 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def _score(options: argparse.Namespace) -> None:
-    from keras_transformer.training.corpus import name_of, read_pairs
+    from keras_transformer.training.corpus import read_pairs
+    from keras_transformer.training.text_files import name_of
 
     trained = _read_trained(options)
     pairs = read_pairs(options.source, options.target)

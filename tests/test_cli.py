@@ -1,7 +1,9 @@
 """The command line as a user meets it: mistakes end in one clear line, a non-zero exit, and nothing half-written."""
 
+import gzip
 import io
 import json
+import lzma
 import os
 import pathlib
 import shutil
@@ -13,16 +15,18 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+import zstandard
 from conftest import sentence_pairs
 
+from examples.corpus import generate
 from keras_transformer import TransformerConfig, Translator, __version__
 from keras_transformer.attention_plot import source_attention
 from keras_transformer.cli import main
-from keras_transformer.config import Config
-from keras_transformer.config_file import write_config
+from keras_transformer.config import Config, DataConfig
+from keras_transformer.config_file import read_config, write_config
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
-COMMANDS = ("train", "translate", "evaluate", "score", "average", "export", "plot-attention")
+COMMANDS = ("train", "check-data", "translate", "evaluate", "score", "average", "export", "plot-attention")
 ENGLISH = "the dog runs\na cat sleeps\n"
 GERMAN = "der hund rennt\neine katze schläft\n"
 
@@ -125,6 +129,37 @@ def test_a_recipe_that_is_not_yaml_is_named_with_its_line(text, fails, tmp_path)
 def test_an_unknown_recipe_is_answered_with_the_known_ones(text, fails, tmp_path):
     message = fails("train", *train_arguments(text, **{"--config": "multi3k"}), "--model-dir", tmp_path / "model")
     assert "multi3k" in message and "multi30k" in message
+
+
+def test_train_reads_shards_and_several_corpora_and_holds_pairs_out(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = generate(300, seed=4)
+    for number, open_compressed in enumerate((gzip.open, lzma.open, zstandard.open)):
+        suffix = ("gz", "xz", "zst")[number]
+        for side, language in enumerate(("en", "de")):
+            with open_compressed(f"{number}.{language}.{suffix}", "wt", encoding="utf-8") as file:
+                file.writelines(f"{pair[side]}\n" for pair in pairs[100 * number : 100 * number + 100])
+    pathlib.Path("few.en").write_text("".join(f"{source}\n" for source, _ in pairs[:30]))
+    pathlib.Path("few.de").write_text("".join(f"{source}\n" for source, _ in pairs[:10]) + "eins zwei drei\n" * 20)
+    sizes = ["num_layers=1", "d_model=8", "d_ff=8", "num_heads=1"]
+    main(
+        [
+            *("train", "--model-dir", "model", "--config", "demo", "--valid-size", "25"),
+            *("--source", "?.en.*", "few.en", "--target", "?.de.*", "few.de"),
+            *("--set", "data.weights=[1, 3]", "data.remove_copies=true", *(f"model.{size}" for size in sizes)),
+            *("--set", "tokenizer.vocab_size=400", "training.steps=1", "training.precision=float32"),
+        ]
+    )
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    said = captured.err.splitlines()
+    assert said[0] == "filters left out 10 of 330 sentence pairs: 10 by remove_copies"
+    assert said[1].startswith("held out 25 sentence pairs")
+    assert "validation text: 25 sentence pairs" in said
+    (line,) = (line for line in said if line.startswith("training text: "))
+    # What is left of 300 pairs once, and of 20 three times.
+    assert 275 + 3 * 10 < int(line.split()[2]) < 300 + 3 * 20
+    assert read_config("model/config.yaml").data == DataConfig(weights=[1, 3], remove_copies=True)
 
 
 def test_train_needs_all_four_files_or_a_data_set(text, fails, tmp_path):
@@ -347,6 +382,11 @@ for arguments in json.load(sys.stdin):
 TEXT = ("--source", "a.en", "--reference", "a.de")
 PAIRS = ("--source", "a.en", "--target", "a.de")
 FOUR = (*PAIRS, "--valid-source", "a.en", "--valid-target", "a.de")
+ONE_TRAINING_TEXT = "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
+ONE_VALIDATION_TEXT = (
+    "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out of the "
+    "training text by --valid-fraction or --valid-size"
+)
 MISTAKES = [
     (("translate", "--beam-size", "0"), "--beam-size must be positive; received --beam-size=0"),
     (("translate", "--beam-size", "1001"), "--beam-size must be at most 1,000; received --beam-size=1001"),
@@ -394,8 +434,29 @@ MISTAKES = [
     (("train", *FOUR, "--set", "model.activation=rleu"), "--set model.activation=rleu: model.activation must be"),
     (
         ("train", *FOUR, "--valid-target", "absent"),
-        "--valid-target must be a file that exists, or - for standard input",
+        "--valid-target must be a file that exists, a pattern of files such as 'news-*.en.gz', or - for standard input",
     ),
+    (("train", *PAIRS), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-source", "a.en"), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-size", "1", "--valid-fraction", "0.1"), ONE_VALIDATION_TEXT),
+    (("train", *FOUR, "--valid-pairs", "a.en"), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-fraction", "1"), "--valid-fraction must be above 0 and below 1; received"),
+    (("train", *PAIRS, "--valid-size", "0"), "--valid-size must be positive; received --valid-size=0"),
+    (("train", *PAIRS, "--valid-size", "3"), "--valid-size must be at most the number of different sentence pairs, 2"),
+    (("train", *PAIRS, "--pairs", "a.en", "--valid-size", "1"), ONE_TRAINING_TEXT),
+    (("train", "--pairs", "a.en", "--tfds", "x"), ONE_TRAINING_TEXT),
+    (
+        ("train", "--pairs", "a.en", "--valid-size", "1"),
+        "a.en: line 1 must have exactly one tab; received 'the dog run",
+    ),
+    (("train", "--pairs", "b*", "--valid-size", "1"), "b*: no file matches this pattern"),
+    (("train", *FOUR, "--source", "a.de"), "must be given as many files; received 2 (a.de, a.en) and 1 (a.de)"),
+    (
+        ("train", *FOUR, "--set", "data.weights=[1,2]"),
+        "data.weights must be a list of one number for each corpus, here",
+    ),
+    (("train", *FOUR, "--set", "data.source_script=Latn1"), "data.source_script must be the name of a Unicode script"),
+    (("train", *FOUR, "--set", "data.target_script=Thai"), "filters leave none of the 2 sentence pairs: 2 by target_"),
     (
         ("train", *FOUR, "--source", "-", "--valid-source", "-"),
         "can be read only once; received --source -, --valid-so",

@@ -12,6 +12,7 @@ import tensorflow as tf
 from conftest import sentence_pairs as invented_pairs
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.text_files import read_lines, shards_of
 
 from benchmarks import machine, text, training
 from benchmarks.comparison import (
@@ -25,7 +26,8 @@ from benchmarks.comparison import (
     select,
 )
 from benchmarks.contenders import matrix_products, stock_keras, train_command
-from benchmarks.generated_lines import write_lines
+from benchmarks.generated_lines import write_lines, write_shards
+from benchmarks.long_corpus import speed
 from benchmarks.model import learn_tokenizer, vocab_size_for
 from benchmarks.processes import ROOT, RunFailed, run_for_report, skipped, time_to_first_line
 from benchmarks.training_task import prepare
@@ -320,6 +322,7 @@ def test_peak_memory_is_that_of_the_command():
     measured = run_for_report([sys.executable, "-m", "benchmarks.peak_memory", sys.executable, "-c", code])
     assert 100 <= measured["value"] < 150 < here.nbytes / 2**20
     assert [line for _, line in measured["said"]] == ["held"]
+    assert 0 <= measured["cpu_seconds"][0] <= measured["seconds"] + 0.01
 
 
 def test_generated_lines_depend_on_number_and_seed(tmp_path):
@@ -329,6 +332,24 @@ def test_generated_lines_depend_on_number_and_seed(tmp_path):
     counts = collections.Counter(word for line in lines for word in line.split()).most_common(2)
     # Zipf's law: the second word is half as frequent as the first.
     assert counts[0][1] / counts[1][1] == pytest.approx(2, rel=0.15)
+
+
+def test_shards_hold_the_lines_in_compressed_files(tmp_path):
+    lines = write_lines(tmp_path / "all", 250, seed=1).read_text().splitlines()
+    pattern = write_shards(tmp_path, "en", 250, 100, seed=1)
+    shards = shards_of(pattern)
+    assert [key.partition(".")[0] for key in shards] == ["000", "001", "002"]
+    assert [path.rpartition(".")[2] for path in shards.values()] == ["gz", "zst", "gz"]
+    assert [line for path in shards.values() for line in read_lines(path)] == lines
+
+
+def test_the_speed_after_the_first_minute_is_read_from_what_training_says():
+    said = [(30.0 * number, f"training: {500 * number:,} of 9,000 steps (5%), loss 9.4") for number in range(6)]
+    said = [(0.0, "one pass over the text takes 125 steps"), *said, (200.0, "step 9,000: loss 8.5")]
+    report = {"said": said, "cpu_seconds": [second / 2 for second, _ in said]}
+    # From the second 90 to the second 150.
+    assert speed(report) == pytest.approx({"steps_per_second": 1000 / 60, "steps_per_cpu_second": 1000 / 30})
+    assert speed({"said": said[:3], "cpu_seconds": [0, 0, 2]})["steps_per_second"] is None
 
 
 def test_text_comes_from_a_directory_or_is_generated(tmp_path):

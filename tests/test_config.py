@@ -10,6 +10,7 @@ from keras_transformer.config import (
     ACTIVATIONS,
     MAX_PARAMETERS,
     Config,
+    DataConfig,
     DecodingConfig,
     TokenizerConfig,
     TrainingConfig,
@@ -225,6 +226,44 @@ def test_key_dim_frees_d_model_from_the_heads():
             "training.average_last must be 0 if average_best=2; received training.average_last=5",
         ),
         (
+            DataConfig,
+            "data",
+            {"weights": [1, 0]},
+            "data.weights must be a list of numbers, each above 0 and at most 1,000; received data.weights=[1, 0]",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"weights": 2},
+            "data.weights must be a list of numbers, each above 0 and at most 1,000; received data.weights=2",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"target_script": "Japanese"},
+            "data.target_script must be the name of a Unicode script, such as Latin, or several with commas; received "
+            "data.target_script='Japanese'",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"source_script": "Latin}|."},
+            "data.source_script must be the name of a Unicode script, such as Latin, or several with commas; received "
+            "data.source_script='Latin}|.'",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"max_length_ratio": 0.5},
+            "data.max_length_ratio must be at least 1; received data.max_length_ratio=0.5",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"min_characters": 9, "max_characters": 8},
+            "data.min_characters must be at most max_characters=8; received data.min_characters=9",
+        ),
+        (
             DecodingConfig,
             "decoding",
             {"max_extra_tokens": -1},
@@ -241,6 +280,7 @@ MODEL = TransformerConfig.preset("tiny", **VOCABULARIES, key_dim=5, neighborhood
 
 def test_a_whole_configuration_is_read_as_it_was_written(tmp_path):
     config = Config(MODEL, TokenizerConfig("unigram", 100), DecodingConfig(2, 1.0), TrainingConfig(clip_norm=0.5))
+    config = dataclasses.replace(config, data=DataConfig(weights=[2, 0.5], source_script="Latin", remove_copies=True))
     write_config(tmp_path / "config.yaml", config)
     assert read_config(tmp_path / "config.yaml") == config
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]

@@ -1,14 +1,19 @@
 """Reading sentence pairs from text files and from tensorflow-datasets."""
 
 import gzip
+import json
 import os
 import threading
 
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from keras_transformer.training.corpus import load_tfds, read_lines, read_pairs
+from keras_transformer.training.corpus import read_pairs, read_text
+from keras_transformer.training.text_files import read_lines
+from keras_transformer.training.tfds_corpus import tfds_corpus
 from urllib3.util.retry import Retry
+
+from keras_transformer.cli import main
 
 
 def write(path, content):
@@ -18,6 +23,10 @@ def write(path, content):
 
 def contents(pairs):
     return list(pairs.source), list(pairs.target), pairs.name
+
+
+def load_tfds(name, split, data_dir=None):
+    return read_text([tfds_corpus(name, split, data_dir)])[0]
 
 
 def message_of(function, *args, **kwargs):
@@ -38,7 +47,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path):
 def test_the_lines_of_a_file_are_read_anew_each_time(tmp_path):
     path = write(tmp_path / "text", b"one\ntwo\n")
     lines = read_lines(path)
-    assert len(lines) == 2 and list(lines) == list(lines) == ["one", "two"]
+    assert list(lines) == list(lines) == ["one", "two"]
     # Nothing of them was held.
     write(path, b"three\nfour\n")
     assert list(lines) == ["three", "four"]
@@ -51,7 +60,7 @@ def test_a_pipe_is_read_once_and_held(tmp_path):
     writing.start()
     lines = read_lines(pipe)
     writing.join()
-    assert len(lines) == 2 and list(lines) == list(lines) == ["one", "two"]
+    assert list(lines) == list(lines) == ["one", "two"]
 
 
 def test_the_last_line_needs_no_end(tmp_path):
@@ -79,13 +88,13 @@ def test_invalid_utf8_is_an_error_with_file_line_and_byte(tmp_path):
         write(tmp_path / "bad", bad),
         write(tmp_path / "bad.gz", gzip.compress(bad)),
     ):
-        message = message_of(read_lines, path)
+        message = message_of(list, read_lines(path))
         assert message.startswith(f"{path}: line 3 is not valid UTF-8")
         assert message.endswith("0xff at byte 3 of the line")
 
 
 def test_an_encoded_surrogate_is_invalid_utf8(tmp_path):
-    assert "line 2 " in message_of(read_lines, write(tmp_path / "bad", b"one\n\xed\xa0\x80\n"))
+    assert "line 2 " in message_of(list, read_lines(write(tmp_path / "bad", b"one\n\xed\xa0\x80\n")))
 
 
 @pytest.mark.parametrize("name", ["absent", "absent.gz"])
@@ -104,7 +113,7 @@ def test_broken_gzip_files_are_named(tmp_path):
     damaged[len(whole) // 2] ^= 0xFF
     for content in (b"not gzip\n", whole[:-9], whole[: len(whole) // 2], bytes(damaged)):
         path = write(tmp_path / "text.gz", content)
-        assert message_of(read_lines, path).startswith(f"{path}: ")
+        assert message_of(list, read_lines(path)).startswith(f"{path}: ")
 
 
 def test_lines_with_the_same_number_are_a_pair(tmp_path):
@@ -135,6 +144,8 @@ def test_an_empty_file_is_an_error_that_names_it(tmp_path, empty):
     paths = [write(tmp_path / "text.en", b"a\n"), write(tmp_path / "text.de", b"a\n")]
     write(paths[empty], b"")
     assert message_of(read_pairs, *paths) == f"{paths[empty]}: the file is empty"
+    write(paths[1 - empty], b"")
+    assert message_of(read_pairs, *paths) == f"{paths[0]}: the text is empty"
 
 
 SENTENCES = {
@@ -233,6 +244,18 @@ def test_a_known_dataset_is_loaded_by_its_real_name():
         validation = load_tfds("ted_hrlr_translate/pt_to_en", "validation")
     assert contents(train)[:2] == (["um cão", "um gato"], ["a dog", "a cat"])
     assert contents(validation)[:2] == (["sim"], ["yes"])
+
+
+def test_pairs_of_a_dataset_may_be_held_out(capsys):
+    def numbers(self, split, **_):
+        assert str(split) == "train"
+        return tf.data.Dataset.from_tensor_slices({"en": list("0123456789"), "pt": list("abcdefghij")})
+
+    with tfds.testing.mock_data(as_dataset_fn=numbers):
+        main(["check-data", "--tfds", "ted_hrlr_translate/pt_to_en", "--valid-size", "3", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert list(report) == ["training"] and report["training"]["text"] == "ted_hrlr_translate/pt_to_en, train"
+    assert (report["training"]["pairs"], report["training"]["held_out"]) == (10, 3)
 
 
 def test_a_failed_download_ends_in_one_line_after_four_retries(tmp_path, monkeypatch):

@@ -145,9 +145,10 @@ def assert_valid(config):
     """What a valid configuration is, said again: all values finite and of their types, and a model that may fit."""
     for name, section in SECTIONS.items():
         for value in dataclasses.asdict(getattr(config, name)).values():
-            assert value is None or type(value) in (int, float, bool, str)
-            assert not isinstance(value, float) or math.isfinite(value)
-            assert type(value) is not int or 0 <= value <= 2**32
+            for number in value if type(value) is list else [value]:
+                assert number is None or type(number) in (int, float, bool, str)
+                assert not isinstance(number, float) or math.isfinite(number)
+                assert type(number) is not int or 0 <= number <= 2**32
         assert section(**dataclasses.asdict(getattr(config, name))) == getattr(config, name)
     assert config.model.num_parameters <= MAX_PARAMETERS
     # Written and read again, as a model directory does.

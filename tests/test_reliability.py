@@ -17,14 +17,17 @@ from keras_transformer.export.versions import publish
 from keras_transformer.training import trainer
 from keras_transformer.training.average import average_checkpoints
 from keras_transformer.training.checkpoints import SaveCheckpoints
+from keras_transformer.training.corpus import read_text
 from keras_transformer.training.devices import make_strategy
+from keras_transformer.training.held_out import HeldOut
 from keras_transformer.training.interruption import Interruption
+from keras_transformer.training.parallel_text import Corpus, Shard
 from keras_transformer.training.progress_report import ReportProgress
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.trainer import train
 from keras_transformer.training.validation import Validation
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_training import ROOT, TINY, load_model, logged, pairs
+from test_training import PAIRS, ROOT, TINY, load_model, logged, pairs
 
 from benchmarks.chaos import differences, leftovers
 from keras_transformer import Translator
@@ -475,6 +478,27 @@ def test_another_text_is_noticed_and_may_be_allowed(unfinished):
     assert list(unfinished.checkpoints())[-1] == 9
     # From now on, this is the text.
     train_here(unfinished.path, text=(0, 350))
+
+
+def test_a_text_with_filters_weights_and_held_out_pairs_resumes_exactly(tmp_path, capsys):
+    overrides = (*OVERRIDES, "training.subword_dropout=0.1", "training.subword_samples=2")
+
+    def train_on_corpora(name, steps, *weights):
+        config = load_recipe("demo", [*overrides, f"training.steps={steps}", f"data.weights=[{', '.join(weights)}]"])
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, remove_duplicates=True))
+        corpora = [Corpus("many", [Shard(*zip(*PAIRS), "en", "de")]), Corpus("few", [Shard(*zip(*PAIRS[:50]), "", "")])]
+        keras.utils.set_random_seed(config.training.seed)
+        train_pairs, valid_pairs = read_text(corpora, config.data, HeldOut(size=40))
+        train(config, train_pairs, valid_pairs, tmp_path / name, make_strategy())
+
+    # All of the second corpus are duplicates; some of the first are held out.
+    train_on_corpora("straight", 9, "1.5", "1")
+    assert "filters left out 50 of 450 sentence pairs: 50 by remove_duplicates" in capsys.readouterr().err
+    train_on_corpora("resumed", 3, "1.5", "1")
+    with pytest.raises(ConfigError, match="began with another text: the training text has another source and target"):
+        train_on_corpora("resumed", 9, "2", "1")
+    train_on_corpora("resumed", 9, "1.5", "1")
+    assert differences(tmp_path / "resumed", tmp_path / "straight") == []
 
 
 def test_a_directory_that_lost_its_configuration_is_left_as_it_is(unfinished):

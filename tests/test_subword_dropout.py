@@ -1,6 +1,7 @@
 """BPE-dropout: other subwords, the same text, the same again from the same seed."""
 
 import pytest
+import tensorflow as tf
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.encoded_pairs import encode
 from keras_transformer.training.recipe import load_recipe
@@ -64,3 +65,16 @@ def test_a_text_that_is_read_three_times_is_segmented_in_three_ways(tokenizer, t
         rows = [[*row, tokenizer.end_id] for rows in times for row in rows]
         assert encoded.token_ids(name, 0).numpy().tolist() == sum(rows, [])
     assert sides[0] != sides[2] != sides[4]
+
+
+def test_a_pair_that_passes_several_times_in_an_epoch_is_segmented_anew(tokenizer, tmp_path):
+    text = generate(20, seed=6)
+    pairs = SentencePairs(*map(list, zip(*text)), name="x", weights=((5, 3), (15, 1)))
+    encoded = encode(pairs, SubwordDropout(tokenizer, 0.2, seed=1), 256, tmp_path / "ids", times=2)
+    assert len(encoded) == 2 * (3 * 5 + 15) and encoded.fingerprint["lines"] == 3 * 5 + 15
+    token_ids = tf.cast(encoded.token_ids("source", 0), tf.int32)
+    rows = tf.RaggedTensor.from_row_lengths(token_ids, encoded.lengths("source", 0))
+    texts = [text.decode() for text in tokenizer.detokenize(rows).numpy()]
+    assert texts[:16] == [source for source, _ in text[:5] for _ in range(3)] + [text[5][0]]
+    segmentations = [tuple(row) for row in rows.to_list()]
+    assert all(len(set(segmentations[begin : begin + 3])) > 1 for begin in range(0, 15, 3))

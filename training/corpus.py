@@ -1,20 +1,22 @@
-"""Sentence pairs, from two text files or from tensorflow-datasets."""
+"""Sentence pairs to train on, and the first pass over their text, in which filters leave out some of them."""
 
-import codecs
-import contextlib
 import dataclasses
-import difflib
-import functools
-import gzip
+import itertools
 import os
-import sys
-import zlib
-from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from keras_transformer.progress import ProgressBar
-from keras_transformer.rules import ConfigError
-from keras_transformer.standard_streams import standard_input
+import numpy as np
+
+from keras_transformer.config import DataConfig
+from keras_transformer.progress import ProgressBar, counted, say
+from keras_transformer.rules import ConfigError, require
+
+from .filters import Filter, Filters, Pair
+from .held_out import HeldOut
+from .parallel_text import Corpus, Shard, text_corpora
+
+_PAIRS_AT_A_TIME = 2**15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,34 +24,184 @@ class SentencePairs:
     """A parallel text: the i-th sentence of `target` translates the i-th of `source`.
 
     Args:
-        source: collection of str. A list, or `Sentences` that are read again in each iteration.
+        source: collection of str. A list, or sentences that are read again in each iteration.
         target: collection of str, as many.
         name: str. What messages call this text.
+        weights: tuple of (int, float). The numbers of consecutive pairs that have the same weight, which is how often
+            they pass in an epoch, and that weight. Defaults to none: all pairs pass once.
     """
 
     source: Collection[str]
     target: Collection[str]
     name: str
+    weights: tuple[tuple[int, float], ...] = ()
 
     def __len__(self) -> int:
         return len(self.source)
 
 
-class Sentences(Collection[str]):
-    """Sentences that are not held in memory, but read again in each iteration.
+class JudgedPairs(NamedTuple):
+    """Consecutive pairs of a shard.
 
-    Args:
-        read: Callable. Returns an iterator over the sentences. It is called once at the start, to count them.
-        name: str. What messages call them.
+    Attributes:
+        pairs: list of (source, target).
+        verdicts: uint8 (n,). 0 for a pair that is kept, else the number of the filter that leaves it out, from 1.
+        corpus: int. The number of the corpus, from 0.
+        shard: Shard.
+        first_line: int. The number of the first pair in the shard, from 1.
     """
 
-    def __init__(self, read: Callable[[], Iterator[str]], name: str) -> None:
-        self._read = read
-        with ProgressBar(f"reading {name}", "lines") as bar:
-            self._number = sum(1 for _ in bar.count(read()))
+    pairs: list[Pair]
+    verdicts: np.ndarray
+    corpus: int
+    shard: Shard
+    first_line: int
+
+
+def judged_pairs(corpora: Sequence[Corpus], filters: Filters) -> Iterator[JudgedPairs]:
+    """Reads all pairs of a text once.
+
+    Raises:
+        ConfigError: A corpus cannot be read or is empty, or one side of it has more lines than the other.
+    """
+    with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
+        for number, corpus in enumerate(corpora):
+            is_empty = True
+            for shard in corpus.shards:
+                pairs = shard.pairs()
+                first_line = 1
+                while chunk := list(itertools.islice(pairs, _PAIRS_AT_A_TIME)):
+                    yield JudgedPairs(chunk, filters.judge(chunk), number, shard, first_line)
+                    first_line += len(chunk)
+                    bar.advance(len(chunk))
+                    is_empty = False
+            if is_empty:
+                name = corpus.shards[0].source_name if len(corpus.shards) == 1 else corpus.name
+                raise ConfigError(f"{name}: the text is empty")
+
+
+def name_of_text(corpora: Sequence[Corpus]) -> str:
+    """Returns what messages call all corpora together."""
+    more = f" and {len(corpora) - 1} more" if len(corpora) > 1 else ""
+    return corpora[0].name + more
+
+
+def require_weight_of_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
+    """Raises a ConfigError if there are weights, but not one for each corpus."""
+    if data.weights is not None:
+        rule = f"a list of one number for each corpus, here {len(corpora)}"
+        require(len(data.weights) == len(corpora), "data.weights", rule, data.weights)
+
+
+def read_text(
+    corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None
+) -> tuple[SentencePairs, SentencePairs | None]:
+    """Reads a text once, and gives what is trained on and what is held out.
+
+    Nothing of a file on disk is held in memory except the pairs that are held out. Which pairs are left takes a byte
+    for each while the text is read, and a bit afterwards.
+
+    Args:
+        corpora: list of Corpus.
+        data: DataConfig. Its filters and weights. Defaults to none: every pair of the text, once.
+        held_out: HeldOut or None. What to hold out of the pairs that filters leave. Defaults to None: nothing.
+
+    Returns:
+        The pairs that are left, and those that are held out or None. What was left out and held out is logged.
+
+    Raises:
+        ConfigError: The text cannot be read, no pair is left, or there is not one weight for each corpus.
+    """
+    data = data or DataConfig()
+    name = name_of_text(corpora)
+    require_weight_of_each(corpora, data)
+    filters = Filters(data)
+    sizes = [0] * len(corpora)
+    verdicts = bytearray()
+    for part in judged_pairs(corpora, filters):
+        if filters.filters or held_out:
+            verdicts += part.verdicts.tobytes()
+        if held_out:
+            kept = np.flatnonzero(part.verdicts == 0)
+            held_out.add([part.pairs[place] for place in kept], sum(sizes) + kept)
+        sizes[part.corpus] += len(part.pairs)
+    is_kept = np.frombuffer(verdicts, np.uint8) == 0 if verdicts else None
+    if filters.filters:
+        _report_left_out(filters.filters, np.bincount(np.frombuffer(verdicts, np.uint8)), name)
+    valid_pairs = _hold_out(held_out, is_kept, name) if held_out and is_kept is not None else None
+    return _kept_pairs(corpora, sizes, is_kept, data.weights, name), valid_pairs
+
+
+def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]) -> SentencePairs:
+    """Reads two text files of which lines with the same number are translations of each other.
+
+    Args:
+        source_path: str or path of the sentences, one per line, as `text_files.read_lines` reads them.
+        target_path: str or path of their translations.
+
+    Raises:
+        ConfigError: A file cannot be read or is empty, or the numbers of lines differ.
+    """
+    return read_text(text_corpora([source_path], [target_path]))[0]
+
+
+def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> None:
+    total = counts.sum()
+    reasons = [f"{count:,} by {filter_}" for filter_, count in zip(filters, counts[1:]) if count]
+    if not counts[0]:
+        raise ConfigError(f"{name}: filters leave none of the {total:,} sentence pairs: {', '.join(reasons)}")
+    by = f": {', '.join(reasons)}" if reasons else ""
+    say(f"filters left out {total - counts[0]:,} of {counted(total, 'sentence pair')}{by}")
+
+
+def _hold_out(held_out: HeldOut, is_kept: np.ndarray, name: str) -> SentencePairs:
+    """Takes what is held out away from the pairs that are kept."""
+    pairs, places = held_out.finish()
+    is_kept[places] = False
+    num_copies = len(places) - len(pairs)
+    copies = (
+        f" and {'another copy' if num_copies == 1 else f'{num_copies:,} more copies'} of them" if num_copies else ""
+    )
+    say(f"held out {counted(len(pairs), 'sentence pair')}{copies} to validate on")
+    if not is_kept.any():
+        raise ConfigError(f"{name}: all sentence pairs are held out; none are left to train on")
+    source, target = zip(*pairs)
+    return SentencePairs(list(source), list(target), f"{len(pairs):,} pairs held out of {name}")
+
+
+def _kept_pairs(
+    corpora: Sequence[Corpus],
+    sizes: list[int],
+    is_kept: np.ndarray | None,
+    weights: list[float] | None,
+    name: str,
+) -> SentencePairs:
+    numbers_kept = sizes
+    if is_kept is not None:
+        numbers_kept = [int(part.sum()) for part in np.split(is_kept, np.cumsum(sizes)[:-1])]
+    shards = [shard for corpus in corpora for shard in corpus.shards]
+    bits = None if is_kept is None else np.packbits(is_kept)
+    source, target = (_Sentences([shard[side] for shard in shards], bits, sum(numbers_kept)) for side in (0, 1))
+    return SentencePairs(source, target, name, tuple(zip(numbers_kept, weights)) if weights else ())
+
+
+class _Sentences(Collection[str]):
+    """One side of a text, read again in each iteration.
+
+    Args:
+        parts: the sentences of all shards.
+        bits: uint8, or None. A bit for each sentence: whether it is kept. None: all are.
+        number: int. How many are kept.
+    """
+
+    def __init__(self, parts: Sequence[Iterable[str]], bits: np.ndarray | None, number: int) -> None:
+        self._parts = parts
+        self._bits = bits
+        self._number = number
 
     def __iter__(self) -> Iterator[str]:
-        return self._read()
+        sentences = itertools.chain.from_iterable(self._parts)
+        return sentences if self._bits is None else itertools.compress(sentences, _unpacked(self._bits))
 
     def __len__(self) -> int:
         return self._number
@@ -58,166 +210,6 @@ class Sentences(Collection[str]):
         return any(sentence == other for other in self)
 
 
-def read_lines(path: str | os.PathLike[str]) -> Collection[str]:
-    r"""Reads a text file, gzip-compressed where its name ends in `.gz`.
-
-    A line ends at "\n" and nowhere else, so that no Unicode separator inside a sentence shifts all later lines against
-    the other language. A "\r" before it and a byte order mark are dropped.
-
-    Args:
-        path: str or path of a file in UTF-8; "-" is standard input.
-
-    Returns:
-        The lines without their ends, for any number of iterations. The lines of a file on disk are not held in
-        memory; those of a pipe are, because it can be read only once.
-
-    Raises:
-        ConfigError: The file cannot be read, or a line, which the message gives by its number, is not UTF-8.
-
-    Example:
-        >>> list(read_lines("train.en"))
-        ['A dog runs .', 'Two women sit on a bench .']
-    """
-    if path != "-" and os.path.isfile(path):
-        return Sentences(functools.partial(_lines, path), os.fspath(path))
-    with ProgressBar(f"reading {name_of(path)}", "lines") as bar:
-        return list(bar.count(_lines(path)))
-
-
-def name_of(path: str | os.PathLike[str]) -> str:
-    """Returns what messages call a text file."""
-    return "standard input" if path == "-" else os.fspath(path)
-
-
-def _open(path: str | os.PathLike[str]) -> Any:
-    if path == "-":
-        return contextlib.nullcontext(standard_input())
-    return gzip.open(path, "rb") if os.fspath(path).endswith(".gz") else open(path, "rb")
-
-
-def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    number = 0
-    try:
-        with _open(path) as file:
-            if file.peek(3)[:3] == codecs.BOM_UTF8:
-                file.read(3)
-            for line in file:
-                number += 1
-                yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{name_of(path)}: line {number} is not valid UTF-8: {error.reason} "
-            f"0x{error.object[error.start]:02x} at byte {error.start + 1} of the line"
-        ) from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{name_of(path)}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]) -> SentencePairs:
-    """Reads two text files of which lines with the same number are translations of each other.
-
-    Args:
-        source_path: str or path of the sentences, one per line, as `read_lines` reads them.
-        target_path: str or path of their translations.
-
-    Raises:
-        ConfigError: A file cannot be read or is empty, or the numbers of lines differ.
-    """
-    source, target = read_lines(source_path), read_lines(target_path)
-    source_name, target_name = name_of(source_path), name_of(target_path)
-    for name, lines in ((source_name, source), (target_name, target)):
-        if not len(lines):
-            raise ConfigError(f"{name}: the file is empty")
-    if len(source) != len(target):
-        raise ConfigError(
-            "source and target must have the same number of lines: "
-            f"{source_name} has {len(source)}, {target_name} has {len(target)}"
-        )
-    return SentencePairs(source, target, f"{source_name}, {target_name}")
-
-
-def load_tfds(name: str, split: str, data_dir: str | os.PathLike[str] | None = None) -> SentencePairs:
-    """Loads sentence pairs from tensorflow-datasets, in the dataset's own order.
-
-    The dataset's information says which language is the source. A dataset that is already prepared on disk needs no
-    network; any other is downloaded first.
-
-    Args:
-        name: str. A dataset of text pairs, such as "ted_hrlr_translate/pt_to_en".
-        split: str. "train", "validation", "train[:10%]", ...
-        data_dir: str or path of the directory for datasets. Defaults to that of tensorflow-datasets (`TFDS_DATA_DIR`,
-            or else `~/tensorflow_datasets`).
-
-    Raises:
-        ConfigError: There is no such dataset, configuration or split; it does not hold pairs of texts; or it is not
-            on disk and could not be downloaded.
-    """
-    builder = _builder(name, data_dir)
-    texts = [key for key, feature in builder.info.features.items() if _is_text(feature)]
-    languages = builder.info.supervised_keys
-    if not (languages and len(languages) == 2 and all(key in texts for key in languages)):
-        raise ConfigError(
-            f"{name} is not a dataset of text pairs: its supervised pair is {languages}, "
-            f"its texts are {', '.join(texts) or 'none'}"
-        )
-    _prepare(builder, name)
-    try:
-        dataset = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
-    except Exception as error:  # the parser of splits raises any type
-        raise ConfigError(
-            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} ({_one_line(error)})"
-        ) from error
-
-    source, target = (Sentences(functools.partial(_texts, dataset, side), f"{name}, {split}") for side in (0, 1))
-    pairs = SentencePairs(source, target, f"{name}, {split}")
-    if not len(pairs):
-        raise ConfigError(f"{name}: the split {split!r} is empty")
-    return pairs
-
-
-def _texts(dataset: Any, side: int) -> Iterator[str]:
-    for texts in dataset.map(lambda *pair: pair[side]).batch(1024).as_numpy_iterator():
-        yield from (text.decode("utf-8") for text in texts)
-
-
-def _builder(name: str, data_dir: str | os.PathLike[str] | None) -> Any:
-    import tensorflow_datasets as tfds
-
-    try:
-        return tfds.builder(name, data_dir=data_dir)
-    except Exception as error:  # a dataset's own code may raise any type
-        dataset = name.partition("/")[0].partition(":")[0]
-        known = tfds.list_builders(with_community_datasets=False)
-        if dataset not in known:
-            nearest = difflib.get_close_matches(dataset, known, cutoff=0.5)
-            exists = f"the nearest names are {', '.join(nearest)}" if nearest else "nor one like it"
-            raise ConfigError(f"there is no dataset {dataset!r}: {exists}") from error
-        configs = ", ".join(tfds.builder_cls(dataset).builder_configs) or "none"
-        raise ConfigError(
-            f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} ({_one_line(error)})"
-        ) from error
-
-
-def _is_text(feature: Any) -> bool:
-    import tensorflow_datasets as tfds
-
-    return isinstance(feature, tfds.features.Text)
-
-
-def _prepare(builder: Any, name: str) -> None:
-    from tensorflow_datasets.core.download import downloader
-
-    # Ten retries with doubling pauses would make a machine without a network wait for 205 s.
-    downloader.MAX_RETRIES = 4
-    try:
-        # It prints progress on standard output, which is for the results of a command.
-        with contextlib.redirect_stdout(sys.stderr):
-            builder.download_and_prepare()
-    except Exception as error:  # a dataset's own code may raise any type
-        raise ConfigError(
-            f"{name} is not on disk in {builder.data_dir} and could not be downloaded: {_one_line(error)}"
-        ) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _unpacked(bits: np.ndarray) -> Iterator[int]:
+    parts = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
+    return itertools.chain.from_iterable(np.unpackbits(part).tobytes() for part in parts)

@@ -15,6 +15,7 @@ from keras_transformer.progress import ProgressBar
 
 from .corpus import SentencePairs
 from .text_fingerprint import TextHash
+from .weights import pairs_of_epoch, pairs_per_epoch
 
 # Sentences tokenized at a time; bounds memory.
 _SENTENCES_PER_CALL = 8192
@@ -115,7 +116,7 @@ def encode(
         tokenizer: has `end_id`, `vocab_size`, and `tokenize` from strings (n,) to ragged int32 (n, None).
         max_length: int. Tokens of the longest sequence to keep, including its end token.
         directory: str or path of a new directory for the token ids.
-        times: int. How often to go through the text, for a tokenizer that segments it differently each time.
+        times: int. How many epochs of the text to tokenize, for a tokenizer that segments it differently each time.
             Defaults to 1.
 
     Raises:
@@ -123,14 +124,15 @@ def encode(
     """
     directory = pathlib.Path(directory)
     directory.mkdir()
-    num_blocks = -(-times * len(pairs) // _PAIRS_PER_BLOCK)
+    num_pairs = times * pairs_per_epoch(pairs)
+    num_blocks = max(-(-num_pairs // _PAIRS_PER_BLOCK), 1)
     dtype = "uint16" if tokenizer.vocab_size <= 2**16 else "int32"
     random = np.random.default_rng(0)
     length_counts = np.zeros((0, 4), np.int64)
     num_empty = num_too_long = 0
     text = TextHash()
-    for sources, targets in _chunks(pairs, times):
-        if len(text) < len(pairs):
+    for epoch, sources, targets in _chunks(pairs, times, num_pairs):
+        if epoch == 0:
             text.add(sources, targets)
         sides = {"source": tokenizer.tokenize(tf.constant(sources)), "target": tokenizer.tokenize(tf.constant(targets))}
         lengths = np.stack([side.row_lengths().numpy() for side in sides.values()])  # (2, chunk)
@@ -149,19 +151,19 @@ def encode(
         num_too_long += int(is_too_long.sum())
     if not len(length_counts):
         raise ValueError(
-            f"{pairs.name}: none of the {len(pairs):,} sentence pairs can be used: {num_empty // times:,} are empty "
-            f"on one side, {num_too_long // times:,} are longer than max_length={max_length} tokens"
+            f"{pairs.name}: none of the {num_pairs // times:,} sentence pairs can be used: {num_empty // times:,} are "
+            f"empty on one side, {num_too_long // times:,} are longer than max_length={max_length} tokens"
         )
     return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint())
 
 
-def _chunks(pairs: SentencePairs, times: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    with ProgressBar(f"tokenizing {pairs.name}", "sentence pairs", times * len(pairs)) as bar:
-        for _ in range(times):
-            sentences = zip(pairs.source, pairs.target, strict=True)
+def _chunks(pairs: SentencePairs, times: int, num_pairs: int) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+    with ProgressBar(f"tokenizing {pairs.name}", "sentence pairs", num_pairs) as bar:
+        for epoch in range(times):
+            sentences = pairs_of_epoch(pairs, epoch)
             while chunk := list(itertools.islice(sentences, _SENTENCES_PER_CALL)):
                 sources, targets = zip(*chunk)
-                yield sources, targets
+                yield epoch, sources, targets
                 bar.advance(len(chunk))
 
 

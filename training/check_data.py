@@ -1,0 +1,140 @@
+"""What a text is like, and what filters leave out of it: a report for people, made in one pass."""
+
+import collections
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.config import DataConfig
+
+from .corpus import JudgedPairs, judged_pairs, name_of_text, require_weight_of_each
+from .filters import RECOMMENDED, Filters
+from .held_out import HeldOut
+from .parallel_text import Corpus
+
+_PERCENTILES = (1, 50, 90, 99)
+_EXAMPLES = 2
+
+Report = dict[str, Any]
+
+
+def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None) -> Report:
+    """Reads a text once and reports on it.
+
+    Args:
+        corpora: list of Corpus.
+        data: DataConfig. If none of its filters is on, the report says what `filters.RECOMMENDED` would leave out.
+            Defaults to none.
+        held_out: HeldOut or None. What to hold out of the pairs that the filters leave. Defaults to None: nothing.
+
+    Returns:
+        A dict that JSON can hold: `text`, its name; `pairs`; `corpora`, with the pairs of each; `characters`, with
+        mean, percentiles and maximum of each side; `empty`, the empty sentences of each side; `filters`, "configured"
+        or "recommended"; `left_out`, with the pairs of each filter and where the first ones are; `kept`; `held_out`.
+
+    Raises:
+        ConfigError: A text cannot be read, is not UTF-8, or one side of it has more lines than the other.
+    """
+    data = data or DataConfig()
+    require_weight_of_each(corpora, data)
+    filters = Filters(data)
+    is_configured = bool(filters.filters)
+    if not is_configured:
+        filters = Filters(RECOMMENDED)
+    sizes = [0] * len(corpora)
+    lengths: tuple[collections.Counter[int], ...] = (collections.Counter(), collections.Counter())
+    num_empty = [0, 0]
+    counts = np.zeros(len(filters.filters) + 1, np.int64)
+    examples: list[list[str]] = [[] for _ in counts]
+    for part in judged_pairs(corpora, filters):
+        for side, sentences in enumerate(zip(*part.pairs)):
+            lengths[side].update(map(len, sentences))
+            num_empty[side] += sum(not sentence.strip() for sentence in sentences)
+        counts += np.bincount(part.verdicts, minlength=len(counts))
+        _add_examples(examples, part)
+        if held_out:
+            kept = np.flatnonzero(part.verdicts == 0) if is_configured else np.arange(len(part.pairs))
+            held_out.add([part.pairs[place] for place in kept], sum(sizes) + kept)
+        sizes[part.corpus] += len(part.pairs)
+    return {
+        "text": name_of_text(corpora),
+        "pairs": sum(sizes),
+        "corpora": [{"name": corpus.name, "pairs": size} for corpus, size in zip(corpora, sizes)],
+        "characters": dict(zip(("source", "target"), map(_describe, lengths))),
+        "empty": dict(zip(("source", "target"), num_empty)),
+        "filters": "configured" if is_configured else "recommended",
+        "left_out": [
+            {"filter": filter_.name, "value": filter_.value, "pairs": int(count), "examples": places}
+            for filter_, count, places in zip(filters.filters, counts[1:], examples[1:])
+        ],
+        "kept": int(counts[0]),
+        "held_out": len(held_out.finish()[0]) if held_out else 0,
+    }
+
+
+def _add_examples(examples: list[list[str]], part: JudgedPairs) -> None:
+    for verdict in np.unique(part.verdicts):
+        missing = _EXAMPLES - len(examples[verdict])
+        for place in np.flatnonzero(part.verdicts == verdict)[:missing]:
+            examples[verdict].append(f"{part.shard.source_name}:{part.first_line + place}")
+
+
+def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
+    """Mean, percentiles and maximum of counted lengths."""
+    values = np.array(sorted(lengths))
+    counts = np.array([lengths[value] for value in values.tolist()])
+    ends = np.cumsum(counts)
+    ranks = np.ceil(np.array(_PERCENTILES) / 100 * ends[-1])
+    percentiles = values[np.searchsorted(ends, ranks)].tolist()
+    return {
+        "mean": round(float((values * counts).sum() / ends[-1]), 2),
+        "percentiles": {str(percent): value for percent, value in zip(_PERCENTILES, percentiles)},
+        "max": int(values[-1]),
+    }
+
+
+def report_lines(title: str, report: Report) -> Iterator[str]:
+    """Yields the lines of a report for people.
+
+    Args:
+        title: str. What the text is for, such as "training".
+        report: dict, from `check_data`.
+    """
+    yield f"{title} text: {report['text']}: {report['pairs']:,} sentence pairs"
+    if len(report["corpora"]) > 1:
+        yield from (f"  {corpus['name']}: {corpus['pairs']:,}" for corpus in report["corpora"])
+    sides = [
+        [side, f"{sizes['mean']:.1f}", *(f"{value:,}" for value in [*sizes["percentiles"].values(), sizes["max"]])]
+        for side, sizes in report["characters"].items()
+    ]
+    yield from _table([["characters", "mean", *(f"{percent}%" for percent in _PERCENTILES), "max"], *sides])
+    yield f"empty: {report['empty']['source']:,} of source, {report['empty']['target']:,} of target"
+    if report["filters"] == "configured":
+        yield "left out by the filters of the configuration:"
+    else:
+        yield "no filter is on; the recommended ones would leave out:"
+    rows = [
+        [_setting(item), f"{item['pairs']:,}", f"{item['pairs'] / report['pairs']:.2%}", "  ".join(item["examples"])]
+        for item in report["left_out"]
+    ]
+    yield from _table([*rows, ["kept", f"{report['kept']:,}", f"{report['kept'] / report['pairs']:.2%}", ""]])
+    if report["held_out"]:
+        yield f"held out to validate on: {report['held_out']:,}"
+
+
+def _setting(item: dict[str, Any]) -> str:
+    if item["value"] is None:
+        return item["filter"]
+    return f"data.{item['filter']}={'true' if item['value'] is True else item['value']}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Lines with columns of equal width: numbers to the right, the first column and examples to the left."""
+    widths = [max(map(len, column)) for column in itertools.zip_longest(*rows, fillvalue="")]
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:])]
+        if ":" in others[-1]:
+            cells[-1] = others[-1]
+        yield "  ".join(["", first.ljust(widths[0]), *cells]).rstrip()
