@@ -1,6 +1,8 @@
 """Trainings that are disturbed at random moments, and resumed: is anything lost?
 
     python -m benchmarks.chaos --runs 50
+    python -m benchmarks.chaos --runs 25 --faults kill
+    python -m benchmarks.chaos --runs 10 --workers 2
 
 One training runs undisturbed. Each of the others is the same, and has one fault at a random moment:
 
@@ -15,6 +17,9 @@ One training runs undisturbed. Each of the others is the same, and has one fault
 Then the fault is removed and the same command is given again. It must end with the log, the weights and the training
 state of the undisturbed run, bit for bit, or with one line that says why not. No temporary file may be left, and no
 traceback be shown. The exit code is 1 if a run breaks these rules.
+
+With `--workers N`, one training of N workers is killed `--runs` times: at a random moment one of them, and all are
+started again after the others have ended by themselves. It must end as if it had not been killed, too.
 """
 
 import argparse
@@ -22,11 +27,13 @@ import collections
 import concurrent.futures
 import ctypes
 import dataclasses
+import json
 import os
 import pathlib
 import random
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -67,14 +74,15 @@ class Training:
     text: pathlib.Path
     model_dir: pathlib.Path
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, *settings: str, **environment: str) -> subprocess.Popen[str]:
         """Starts the command; its standard error is a pipe."""
         command = [sys.executable, "-m", "keras_transformer", "train", "--config", "demo"]
         command += ["--source", self.text / "train.en", "--target", self.text / "train.de"]
         command += ["--valid-source", self.text / "valid.en", "--valid-target", self.text / "valid.de"]
-        command += ["--model-dir", self.model_dir, "--set", *_SETTINGS]
+        command += ["--model-dir", self.model_dir, "--set", *_SETTINGS, *settings]
         return subprocess.Popen(
             list(map(str, command)),
+            env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -268,18 +276,74 @@ def leftovers(model_dir: pathlib.Path) -> list[str]:
     ]
 
 
+def start_workers(training: Training, number: int) -> list[subprocess.Popen[str]]:
+    """Starts a training in several processes; the model directory is the first one's."""
+    addresses = free_addresses(number)
+    processes = []
+    for index in range(number):
+        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        # Long enough to be killed often.
+        processes.append(training.start("training.steps=240", TF_CONFIG=json.dumps(task)))
+    return processes
+
+
+def free_addresses(number: int) -> list[str]:
+    """Returns addresses of this machine at which no process listens."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return addresses
+
+
+def kill_workers(directory: pathlib.Path, number: int, kills: int, rng: random.Random) -> int:
+    """Kills a random worker of a training again and again, prints what became of it, and returns the exit code."""
+    text = directory / "text"
+    write_text(text)
+    undisturbed, training = Training(text, directory / "undisturbed"), Training(text, directory / "killed")
+    for process in start_workers(undisturbed, number):
+        code, lines = _ended(process)
+        if code:
+            raise SystemExit(f"the undisturbed training failed: {lines[-1]}")
+    for kill in range(1, kills + 1):
+        workers = start_workers(training, number)
+        assert workers[0].stderr is not None
+        validations, victim = rng.randrange(1, 4), rng.randrange(number)
+        for line in workers[0].stderr:
+            validations -= line.startswith("step ")
+            if not validations:
+                break
+        # In a step, in a validation, or while a file is written.
+        time.sleep(rng.uniform(0, 0.5))
+        workers[victim].kill()
+        ends = [_ended(process) for process in workers]
+        said = [lines[-1] if lines else "" for code, lines in ends if code == 1]
+        print(f"{kill:3} killed worker {victim}  exits {[code for code, _ in ends]}  {'; '.join(said)}", flush=True)
+    ends = [_ended(process) for process in start_workers(training, number)]
+    different = differences(training.model_dir, undisturbed.model_dir)
+    left = leftovers(training.model_dir)
+    print(f"exits {[code for code, _ in ends]}; not equal: {different or 'nothing'}; left over: {left or 'nothing'}")
+    return int(bool(different or left or any(code for code, _ in ends)))
+
+
 def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(description="Disturb trainings at random moments, and resume them.")
     parser.add_argument("--runs", type=int, default=50, metavar="N", help="disturbed trainings (50)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="trainings at a time (2)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of faults and moments (1)")
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="which, in turns (all)")
+    parser.add_argument("--workers", type=int, metavar="N", help="kill one of so many workers instead")
     options = parser.parse_args()
+    rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as directory:
-        sys.exit(run(pathlib.Path(directory), options.runs, options.jobs, random.Random(options.seed)))
+        path = pathlib.Path(directory)
+        if options.workers:
+            sys.exit(kill_workers(path, options.workers, options.runs, rng))
+        sys.exit(run(path, options.runs, options.jobs, options.faults, rng))
 
 
-def run(directory: pathlib.Path, runs: int, jobs: int, rng: random.Random) -> int:
+def run(directory: pathlib.Path, runs: int, jobs: int, faults: list[str], rng: random.Random) -> int:
     """Runs all trainings, prints what became of them, and returns the exit code."""
     text = directory / "text"
     write_text(text)
@@ -291,7 +355,7 @@ def run(directory: pathlib.Path, runs: int, jobs: int, rng: random.Random) -> in
         raise SystemExit(f"the undisturbed training failed: {lines[-1]}")
     validations = sum(line.startswith("step ") for line in lines)
     print(f"undisturbed: {duration:.0f} s of processor time, {validations} validations", flush=True)
-    names = [list(FAULTS)[number % len(FAULTS)] for number in range(runs)]
+    names = [faults[number % len(faults)] for number in range(runs)]
     outcomes = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as executor:
         futures = [

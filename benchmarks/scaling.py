@@ -10,13 +10,13 @@ interface.
 import argparse
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from typing import Any
 
+from benchmarks.chaos import free_addresses
 from benchmarks.machine import add_machine_options, machine, restrict
 from benchmarks.processes import ROOT
 
@@ -76,10 +76,7 @@ def _milliseconds(run: Any, steps: int) -> float:
 
 def measure_workers(number: int, rows: int, steps: int) -> dict[str, float]:
     """Runs `measure` in so many processes, and returns what the first reports."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    addresses = free_addresses(number)
     cores = sorted(os.sched_getaffinity(0))
     processes = []
     for index in range(number):

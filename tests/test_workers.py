@@ -18,7 +18,7 @@ from keras_transformer.training import devices
 from keras_transformer.training.devices import make_strategy
 from test_training import ROOT, TINY, command, files, train_here  # noqa: F401
 
-from benchmarks.chaos import leftovers
+from benchmarks.chaos import free_addresses, leftovers
 from keras_transformer.files import locked
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.rules import ConfigError
@@ -30,14 +30,6 @@ OVERRIDES = (
     *("training.steps=60", "training.validate_every=20", "training.keep_checkpoints=3", "training.average_last=2"),
     *("training.warmup_steps=3", "training.decay=inverse_sqrt", "model.dropout=0.1"),
 )
-
-
-def free_addresses(number):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
 
 
 @dataclasses.dataclass

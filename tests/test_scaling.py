@@ -1,0 +1,88 @@
+"""The commands of docs/scaling.md, as they stand there, in two processes on this machine."""
+
+import csv
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from test_training import ROOT, TINY
+
+from benchmarks.chaos import free_addresses, leftovers, write_text
+
+SECONDS = 300
+SETTINGS = [*TINY, "training.steps=4", "training.validate_every=2", "training.average_last=0"]
+# What starts the tasks of a Slurm job, each with what tells it of the others.
+SRUN = """#!/bin/sh
+export SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=localhost SLURM_STEP_TASKS_PER_NODE=2
+SLURM_PROCID=0 "$@" &
+chief=$!
+SLURM_PROCID=1 "$@"
+wait $chief
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A directory with the text of the page, in which its commands run, and a stand-in for Slurm's `srun`."""
+    write_text(tmp_path / "text")
+    for path in (tmp_path / "text").iterdir():
+        path.rename(tmp_path / path.name.replace("valid", "val"))
+    srun = tmp_path / "srun"
+    srun.write_text(SRUN)
+    srun.chmod(0o755)
+    return tmp_path
+
+
+def blocks(title, folder):
+    """The commands below a title, for a tiny model, with the addresses of this machine for those of the page."""
+    page = (ROOT / "docs" / "scaling.md").read_text()
+    section = re.search(rf"^### {title}\n(.*?)(?=^##)|^### {title}\n(.*)", page, re.M | re.S)[0]
+    found = re.findall(r"```sh\n(.*?)```", section, re.S)
+    addresses = free_addresses(2)
+    for hosts in (["host-a:2222", "host-b:2222"], ["train-0.train:2222", "train-1.train:2222"]):
+        for host, address in zip(hosts, addresses):
+            found = [block.replace(host, address) for block in found]
+    settings = " ".join(["--config demo", "--set", *SETTINGS])
+    return [block.replace("--config wmt14-en-de-base", settings).replace("/text", str(folder)) for block in found]
+
+
+def run_together(scripts, folder, environments):
+    path = f"{folder}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    processes = [
+        subprocess.Popen(["sh", "-c", script], cwd=folder, env={**os.environ, "PATH": path, **environment})
+        for script, environment in zip(scripts, environments, strict=True)
+    ]
+    try:
+        assert [process.wait(timeout=SECONDS) for process in processes] == [0] * len(processes)
+    finally:
+        for process in processes:
+            process.kill()
+    model_dir = folder / "models" / "en-de"
+    with open(model_dir / "log.csv") as file:
+        assert [row["step"] for row in csv.DictReader(file)] == ["2", "4"]
+    assert leftovers(model_dir) == []
+
+
+@pytest.mark.slow
+def test_two_machines(folder, capfd):
+    scripts = blocks("Two machines", folder)
+    assert len(scripts) == 2
+    run_together(scripts, folder, [{}, {}])
+    assert "2 devices of 2 workers" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_slurm(folder, capfd):
+    (script,) = blocks("Slurm", folder)
+    run_together([script], folder, [{}])
+    assert "2 devices of 2 workers" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_kubernetes(folder, capfd):
+    (script,) = blocks("Kubernetes", folder)
+    run_together([script, script], folder, [{"JOB_COMPLETION_INDEX": str(index)} for index in (0, 1)])
+    assert "2 devices of 2 workers" in capfd.readouterr().err
