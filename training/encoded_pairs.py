@@ -85,12 +85,11 @@ class EncodedPairs:
         return tf.io.read_file(path)
 
 
-def count_lengths(lengths: np.ndarray, num_pairs: Any = 1) -> np.ndarray:
+def count_lengths(lengths: np.ndarray) -> np.ndarray:
     """Counts equal rows.
 
     Args:
         lengths: int (n, 3), one row per pair: block, source length, target length.
-        num_pairs: int or int (n,). How many pairs each row stands for. Defaults to 1.
 
     Returns:
         int64 (number of different rows, 4), in order.
@@ -100,9 +99,7 @@ def count_lengths(lengths: np.ndarray, num_pairs: Any = 1) -> np.ndarray:
         array([[0, 2, 5, 1],
                [0, 3, 4, 2]])
     """
-    different, places = np.unique(np.asarray(lengths, np.int64), axis=0, return_inverse=True)
-    counts = np.zeros(len(different), np.int64)
-    np.add.at(counts, places.ravel(), num_pairs)
+    different, counts = np.unique(np.asarray(lengths, np.int64), axis=0, return_counts=True)
     return np.column_stack([different, counts])
 
 
@@ -128,7 +125,6 @@ def encode(
     num_blocks = max(-(-num_pairs // _PAIRS_PER_BLOCK), 1)
     dtype = "uint16" if tokenizer.vocab_size <= 2**16 else "int32"
     random = np.random.default_rng(0)
-    length_counts = np.zeros((0, 4), np.int64)
     num_empty = num_too_long = 0
     text = TextHash()
     for epoch, sources, targets in _chunks(pairs, times, num_pairs):
@@ -144,17 +140,20 @@ def encode(
         for side, ragged in sides.items():
             rows = _with_end(tf.gather(ragged, kept[order]), tokenizer.end_id)
             _append(directory, side, rows, np.bincount(blocks, minlength=num_blocks), dtype)
-        counts = count_lengths(np.column_stack([blocks, *(lengths[:, kept] + 1)]))
-        counts = np.concatenate([length_counts, counts])
-        length_counts = count_lengths(counts[:, :3], counts[:, 3])
         num_empty += int(is_empty.sum())
         num_too_long += int(is_too_long.sum())
+    length_counts = np.concatenate([_count_lengths_of_block(directory, block) for block in range(num_blocks)])
     if not len(length_counts):
         raise ValueError(
             f"{pairs.name}: none of the {num_pairs // times:,} sentence pairs can be used: {num_empty // times:,} are "
             f"empty on one side, {num_too_long // times:,} are longer than max_length={max_length} tokens"
         )
     return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint())
+
+
+def _count_lengths_of_block(directory: pathlib.Path, block: int) -> np.ndarray:
+    source, target = (np.fromfile(directory / f"{block}.{side}.lengths", "int32") for side in ("source", "target"))
+    return count_lengths(np.column_stack([np.full(len(source), block), source, target]))
 
 
 def _chunks(pairs: SentencePairs, times: int, num_pairs: int) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
