@@ -318,7 +318,8 @@ def _train_until(interruption: "Interruption", options: argparse.Namespace) -> N
         from keras_transformer.training.trainer import train
 
         parallel_parts = divide_cores(config.training.tokens_per_batch // TOKENS_PER_PART)
-        strategy = make_strategy(options.devices)
+    # It says so if it waits for other workers.
+    strategy = make_strategy(options.devices)
     keras.utils.set_random_seed(config.training.seed)
     train_pairs, valid_pairs = text or _read_text(options, config.data)
     train(

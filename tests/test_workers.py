@@ -93,8 +93,9 @@ def start(files, tmp_path):  # noqa: F811
 
     yield start
     for worker in workers:
+        worker.timer.cancel()
         worker.process.kill()
-        worker.end()
+        worker.process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +208,7 @@ def test_a_lost_network_stops_both(start, undisturbed, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, size, file", [("other", 0, "0.source.ids"), ("chief", 100_000, "checkpoints/step-00000020.weights.h5")]
+    "name, size, file", [("other", 2000, "tokenizer.model"), ("chief", 100_000, "checkpoints/step-00000020.weights.h5")]
 )
 def test_a_full_disk_of_one_worker_stops_both(name, size, file, start, undisturbed, tmp_path):
     workers = start(**{name: {"max_file_size": size}})
@@ -271,6 +272,22 @@ def test_a_loss_that_is_not_finite_on_one_worker_stops_both(start, files, undist
         code, line = worker.end()
         assert code == 1 and "training diverged in step 21, " in line and "the loss is nan. " in line
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
+
+
+def test_a_worker_that_waits_for_the_others_can_be_interrupted(files, tmp_path):  # noqa: F811
+    worker = Worker(command(files, tmp_path / "chief"), free_addresses(2), 0)
+    worker.wait_for("waiting until all workers are connected: ")
+    worker.process.send_signal(signal.SIGINT)
+    assert worker.end()[0] == -signal.SIGINT
+    assert not (tmp_path / "chief").exists()
+
+
+def test_an_address_that_is_in_use_is_one_line(files, tmp_path):  # noqa: F811
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        addresses = [f"127.0.0.1:{server.getsockname()[1]}", *free_addresses(1)]
+        code, line = Worker(command(files, tmp_path / "chief"), addresses, 0).end()
+    assert code == 1
+    assert f"error: {addresses[0]}: this worker cannot be connected with the others: Could not start gRPC" in line
 
 
 # Where workers are described

@@ -28,8 +28,8 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
         one device TensorFlow's default strategy.
 
     Raises:
-        ConfigError: The number is not positive, there are fewer GPUs, several workers are given a number, or
-            `TF_CONFIG` does not describe workers.
+        ConfigError: The number is not positive, there are fewer GPUs, several workers are given a number,
+            `TF_CONFIG` does not describe workers, or they cannot be connected.
     """
     require(devices is None or devices > 0, "devices", "positive", devices)
     gpus = tf.config.list_physical_devices("GPU")
@@ -59,7 +59,11 @@ def _connect(workers: list[str], index: int, num_gpus: int) -> tf.distribute.Str
     # TensorFlow waits in a way that lets no other thread run, and so no bar.
     say(f"waiting until all workers are connected: {', '.join(workers)}")
     with ended_by_signals():
-        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        try:
+            return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        except tf.errors.OpError as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"{workers[index]}: this worker cannot be connected with the others: {reason}") from None
 
 
 def _workers() -> tuple[list[str], int]:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_transformer.checksums import checksum_path
 from keras_transformer.config import Config
-from keras_transformer.files import locked, remove_leftovers, temporary_beside
+from keras_transformer.files import locked, naming_errors, remove_leftovers, temporary_beside
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.precision import choose_precision
@@ -217,7 +217,9 @@ def _tokenizer(
     kind = config.tokenizer.kind
     if not workers.is_chief:
         path = directory / (WordPieceTokenizer if kind == "wordpiece" else SentencePieceTokenizer).filename
-        path.write_bytes(workers.from_chief(b""))
+        content = workers.from_chief(b"")
+        with naming_errors(path):
+            path.write_bytes(content)
         return load_tokenizer(directory, kind)
     if model_dir.is_trained():
         tokenizer = load_tokenizer(model_dir.path, kind)
