@@ -12,8 +12,8 @@ demo: $(VENV)/installed
 # Each file is tested by one process, the longest first. TensorFlow gives back little of the memory that it took, so that
 # each group of files begins with new processes.
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
-GROUP_1 := $(patsubst %,tests/test_%.py,training reliability backends table3 layers_in_other_models)
-GROUP_2 := $(patsubst %,tests/test_%.py,cli servable importing decoding_benchmark)
+GROUP_1 := $(patsubst %,tests/test_%.py,workers training reliability backends table3 layers_in_other_models)
+GROUP_2 := $(patsubst %,tests/test_%.py,cli float16 servable moving_average importing scaling decoding_benchmark)
 GROUP_3 := $(patsubst %,tests/test_%.py,every_layer decoding)
 GROUP_4 := $(patsubst %,tests/test_%.py,translator ctranslate2 docstrings precision)
 BEAM := tests/test_translate_corpus.py
