@@ -41,7 +41,6 @@ class SaveCheckpoints(keras.callbacks.Callback):
         variables = finite_variables(self.model, self.model_dir, progress)
         metric, sign = _RANKINGS[self.config.validate_by]
         progress.step = logs["step"]
-        progress.loss_sums = []
         progress.rows = [*(progress.rows or []), {"epoch": epoch, **logs}]
         progress.scores[progress.step] = score = sign * float(logs[metric])
         save_weights(self.model.validated, self.model_dir.checkpoint_path(progress.step))
@@ -109,12 +108,7 @@ class StopTogether(keras.callbacks.Callback):
                 # All workers see it in the next step.
                 self.model.stop_request.assign(1.0)
         if must_stop and not is_last:
-            self.progress.step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
-            # With several workers, all of them take part in reading the sums.
-            sums = [float(keras.ops.convert_to_numpy(variable)) for variable in self.model.mean_loss.variables]
-            if self.workers.is_chief:
-                variables = finite_variables(self.model, self.model_dir, self.progress)
-                save_training_state(self.model_dir, variables, dataclasses.replace(self.progress, loss_sums=sums))
+            self._save()
             self._stop()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
@@ -122,6 +116,16 @@ class StopTogether(keras.callbacks.Callback):
         self.model.stop_training = self.workers.any(self.model.stop_training)
         if self.workers.any(self.interruption.signal is not None):
             self._stop()
+
+    def _save(self) -> None:
+        step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        # All workers take part in reading the sums.
+        sums = [float(keras.ops.convert_to_numpy(variable)) for variable in self.model.mean_loss.variables]
+        if self.workers.is_chief:
+            variables = finite_variables(self.model, self.model_dir, self.progress)
+            progress = dataclasses.replace(self.progress, step=step, loss_sums=sums)
+            save_training_state(self.model_dir, variables, progress)
+        self.progress.step = step
 
     def _stop(self) -> None:
         # The others wait until the chief has saved.
