@@ -107,13 +107,15 @@ def _empty_spec(config: TransformerConfig) -> Any:
         config.neighborhood,
     )
     sizes = dict(
-        num_layers=config.num_layers,
         num_heads=config.num_heads,
         head_dim=key_dim,
         pre_norm=config.norm_first,
         activation=_ACTIVATIONS[config.activation],
     )
-    return specs.TransformerSpec(specs.TransformerEncoderSpec(**sizes), specs.TransformerDecoderSpec(**sizes))
+    return specs.TransformerSpec(
+        specs.TransformerEncoderSpec(config.num_encoder_layers or config.num_layers, **sizes),
+        specs.TransformerDecoderSpec(config.num_decoder_layers or config.num_layers, **sizes),
+    )
 
 
 def _set_embedding(stack_spec: Any, spec: Any, embedding: PositionalEmbedding, config: TransformerConfig) -> None:

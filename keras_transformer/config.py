@@ -41,6 +41,7 @@ Section = TypeVar("Section")
 # sizes together may make so many parameters:
 MAX_PARAMETERS = 10_000_000_000
 VocabSize = Annotated[Size, at_most(1_000_000)]
+Depth = Annotated[Size, at_most(1000)]
 Width = Annotated[Size, at_most(100_000)]
 Steps = Annotated[Size, at_most(1_000_000_000)]
 BeamSize = Annotated[Size, at_most(1000)]
@@ -64,6 +65,10 @@ class TransformerConfig:
         source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0; at most 1,000,000.
         target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0; at most 1,000,000.
         num_layers: int. N, the number of layers in the encoder, and in the decoder; at most 1,000. Defaults to 6.
+        num_encoder_layers: int or None. The number in the encoder, if it is another one; at most 1,000. A deep encoder
+            with a shallow decoder translates faster. Defaults to `num_layers`.
+        num_decoder_layers: int or None. The number in the decoder, if it is another one; at most 1,000. Defaults to
+            `num_layers`.
         d_model: int. Width of every layer's input and output; even, at most 100,000. Defaults to 512.
         d_ff: int. Width inside the feed-forward networks; at most 1,000,000. Defaults to 2048.
         num_heads: int. h, the number of attention heads; at most 1,000. Defaults to 8.
@@ -102,7 +107,9 @@ class TransformerConfig:
 
     source_vocab_size: VocabSize
     target_vocab_size: VocabSize
-    num_layers: Annotated[Size, at_most(1000)] = 6
+    num_layers: Depth = 6
+    num_encoder_layers: Depth | None = None
+    num_decoder_layers: Depth | None = None
     d_model: Annotated[EvenSize, at_most(100_000)] = 512
     d_ff: Annotated[Size, at_most(1_000_000)] = 2048
     num_heads: Annotated[Size, at_most(1000)] = 8
@@ -146,7 +153,8 @@ class TransformerConfig:
         attention = 2 * self.d_model * self.num_heads * (key_dim + (self.value_dim or key_dim))
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
         norm = 2 * self.d_model
-        layers = 3 * attention + 2 * feed_forward + 5 * norm
+        encoder = (self.num_encoder_layers or self.num_layers) * (attention + feed_forward + 2 * norm)
+        decoder = (self.num_decoder_layers or self.num_layers) * (2 * attention + feed_forward + 3 * norm)
         final_norms = 2 * norm if self.norm_first else 0
         sizes = [self.target_vocab_size]
         if self.tie_embeddings != "all":
@@ -154,7 +162,7 @@ class TransformerConfig:
         positions = self.max_length if self.positions == "learned" else 0
         embeddings = sum(size + positions for size in sizes)
         projection = self.target_vocab_size if self.tie_embeddings == "none" else 0
-        return self.num_layers * layers + final_norms + (embeddings + projection) * self.d_model
+        return encoder + decoder + final_norms + (embeddings + projection) * self.d_model
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TransformerConfig":

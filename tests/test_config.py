@@ -70,7 +70,7 @@ def test_dictionaries_go_round():
         ("num_layer", "did you mean 'num_layers'?"),
         ("dmodel", "did you mean 'd_model'?"),
         ("tie_embedding", "did you mean 'tie_embeddings'?"),
-        ("xyzzy", "known keys: source_vocab_size, target_vocab_size, num_layers, d_model,"),
+        ("xyzzy", "known keys: source_vocab_size, target_vocab_size, num_layers, num_encoder_layers,"),
     ],
 )
 def test_an_unknown_key_names_the_nearest(key, hint):
@@ -105,6 +105,14 @@ def test_a_missing_key_is_named():
         ({"activation": 3}, "model.activation must be of type str; received model.activation=3"),
         ({"source_vocab_size": 0}, "model.source_vocab_size must be positive; received model.source_vocab_size=0"),
         ({"num_layers": 0}, "model.num_layers must be positive; received model.num_layers=0"),
+        (
+            {"num_encoder_layers": 0},
+            "model.num_encoder_layers must be positive; received model.num_encoder_layers=0",
+        ),
+        (
+            {"num_decoder_layers": 1001},
+            "model.num_decoder_layers must be at most 1,000; received model.num_decoder_layers=1001",
+        ),
         ({"d_ff": -1}, "model.d_ff must be positive; received model.d_ff=-1"),
         ({"num_heads": 0}, "model.num_heads must be positive; received model.num_heads=0"),
         ({"key_dim": 0}, "model.key_dim must be positive; received model.key_dim=0"),
@@ -281,6 +289,8 @@ def test_values_of_different_sections_must_fit_each_other():
         dict(tie_embeddings="target", norm_first=True, key_dim=5, value_dim=3),
         dict(tie_embeddings="none", positions="learned", max_length=30, source_vocab_size=90),
         dict(positions="learned", max_length=30, value_dim=7),
+        dict(num_encoder_layers=3, norm_first=True),
+        dict(num_encoder_layers=2, num_decoder_layers=1, num_layers=9),
     ],
 )
 def test_the_number_of_parameters_is_that_of_the_model(changes):

@@ -33,7 +33,14 @@ MODELS = {
     "post-norm, learned positions, target tied": dict(
         positions="learned", tie_embeddings="target", activation="swish", num_heads=3, key_dim=8
     ),
-    "pre-norm, sinusoids, untied": dict(norm_first=True, tie_embeddings="none", activation="silu", num_heads=1),
+    "pre-norm, sinusoids, untied": dict(
+        norm_first=True,
+        tie_embeddings="none",
+        activation="silu",
+        num_heads=1,
+        num_encoder_layers=3,
+        num_decoder_layers=1,
+    ),
     "pre-norm, learned positions, all tied": dict(
         norm_first=True, positions="learned", activation="gelu", key_dim=5, value_dim=5
     ),

@@ -53,6 +53,23 @@ def test_the_model_equals_numpy(variant):
     np.testing.assert_allclose(logits_of(model, SOURCE, TARGET), expected, atol=5e-5)
 
 
+@pytest.mark.parametrize(
+    ("changes", "depths"),
+    [
+        (dict(), (2, 2)),
+        (dict(num_encoder_layers=4), (4, 2)),
+        (dict(num_decoder_layers=1), (2, 1)),
+        (dict(num_encoder_layers=3, num_decoder_layers=1), (3, 1)),
+    ],
+)
+def test_encoder_and_decoder_may_differ_in_depth(changes, depths):
+    model = model_of(**changes)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == depths
+    expected = reference.transformer(model, SOURCE, TARGET)
+    np.testing.assert_allclose(logits_of(model, SOURCE, TARGET), expected, atol=5e-5)
+    assert_each_hypothesis_equals_the_full_pass(model, beam_size=2)
+
+
 def random_parents(generator, position, beam_size):
     if position == 0:
         return np.tile(np.arange(beam_size), (len(SOURCE), 1))

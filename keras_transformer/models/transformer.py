@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from ..config import TransformerConfig
-from ..layers import Decoder, Encoder, PositionalEmbedding, TiedProjection
+from ..layers import Decoder, Encoder, EncoderLayer, PositionalEmbedding, TiedProjection
 from ..masks import padding_mask
 from .incremental_decoding import DecoderState, Step, start_decoding
 
@@ -49,8 +49,8 @@ class Transformer(keras.Model):
         dtype = keras.dtype_policies.get(kwargs.pop("dtype", None) or keras.config.dtype_policy())
         source_embedding, target_embedding = _make_embeddings(config, dtype)
         arguments = _layer_arguments(config)
-        encoder = Encoder(**arguments, dtype=dtype, name="encoder")
-        decoder = Decoder(**arguments, dtype=dtype, name="decoder")
+        encoder = Encoder(config.num_encoder_layers or config.num_layers, **arguments, dtype=dtype, name="encoder")
+        decoder = Decoder(config.num_decoder_layers or config.num_layers, **arguments, dtype=dtype, name="decoder")
         output_projection = _make_output_projection(config, target_embedding, dtype)
 
         source = keras.Input((None,), dtype="int32", name="source")
@@ -137,7 +137,7 @@ def build_transformer(config: TransformerConfig, dtype: Any = None) -> Transform
 
 def _layer_arguments(config: TransformerConfig) -> dict[str, Any]:
     fields = {field.name for field in dataclasses.fields(config)}
-    return {name: getattr(config, name) for name in Encoder.hyperparameters if name in fields}
+    return {name: getattr(config, name) for name in EncoderLayer.hyperparameters if name in fields}
 
 
 def _make_embeddings(config: TransformerConfig, dtype: Any) -> tuple[PositionalEmbedding, PositionalEmbedding]:
