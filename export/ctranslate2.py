@@ -70,7 +70,7 @@ def _model_spec(model: Transformer, tokenizer: Tokenizer) -> Any:
         _set_dense(layer_spec.attention.linear[1], attention.key_dense, attention.value_dense)
         _set_dense(layer_spec.attention.linear[2], attention.output_dense)
         _set_norm(layer_spec.attention.layer_norm, layer.source_attention_residual.norm)
-    spec.decoder.projection.weight = np.ascontiguousarray(ops.convert_to_numpy(model.output_projection.kernel).T)
+    _set_dense(spec.decoder.projection, model.output_projection)
 
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     spec.register_source_vocabulary(pieces)
@@ -147,7 +147,7 @@ def _set_stack(spec: Any, stack: Any) -> None:
 
 def _set_dense(spec: Any, *layers: Any) -> None:
     """Joins the weights of several layers, whose products CTranslate2 computes as one."""
-    spec.weight = np.concatenate([ops.convert_to_numpy(layer.kernel).T for layer in layers])
+    spec.weight = np.ascontiguousarray(np.concatenate([ops.convert_to_numpy(layer.kernel).T for layer in layers]))
     if layers[0].use_bias:
         spec.bias = np.concatenate([ops.convert_to_numpy(layer.bias) for layer in layers])
 

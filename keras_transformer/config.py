@@ -89,6 +89,9 @@ class TransformerConfig:
         tie_embeddings: str. Which weights are shared (section 3.4): "none"; "target", the decoder's embedding and
             the output projection; or "all", the encoder's embedding too, which needs one vocabulary for both
             languages. Defaults to "all".
+        attention_bias: bool. Whether the projections of attention add a bias; those of the paper do not. Defaults to
+            False.
+        logits_bias: bool. Whether the output projection adds a bias; the paper's does not. Defaults to False.
         neighborhood: int or None. r of restricted self-attention (section 4): each position attends to the r
             positions centred on itself, in the encoder and in the decoder; odd, at most 1,000,000. Attention to the
             source is never restricted. For sequences of thousands of tokens. Defaults to None: all positions.
@@ -122,6 +125,8 @@ class TransformerConfig:
     norm_first: bool = False
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     tie_embeddings: Literal["none", "target", "all"] = "all"
+    attention_bias: bool = False
+    logits_bias: bool = False
     neighborhood: Annotated[OddSize, at_most(1_000_000)] | None = None
     max_length: Annotated[int, at_least(2), at_most(1_000_000)] = 256
 
@@ -150,7 +155,10 @@ class TransformerConfig:
     def num_parameters(self) -> int:
         """How many numbers the model learns."""
         key_dim = self.key_dim or self.d_model // self.num_heads
-        attention = 2 * self.d_model * self.num_heads * (key_dim + (self.value_dim or key_dim))
+        heads_width = self.num_heads * (key_dim + (self.value_dim or key_dim))
+        attention = 2 * self.d_model * heads_width
+        if self.attention_bias:
+            attention += heads_width + self.num_heads * key_dim + self.d_model
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
         norm = 2 * self.d_model
         encoder = (self.num_encoder_layers or self.num_layers) * (attention + feed_forward + 2 * norm)
@@ -162,7 +170,8 @@ class TransformerConfig:
         positions = self.max_length if self.positions == "learned" else 0
         embeddings = sum(size + positions for size in sizes)
         projection = self.target_vocab_size if self.tie_embeddings == "none" else 0
-        return encoder + decoder + final_norms + (embeddings + projection) * self.d_model
+        logits_bias = self.target_vocab_size if self.logits_bias else 0
+        return encoder + decoder + final_norms + (embeddings + projection) * self.d_model + logits_bias
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TransformerConfig":
@@ -207,6 +216,8 @@ class DecodingConfig:
             translations. Defaults to 0.6.
         max_extra_tokens: int. A translation has at most this many tokens more than its source; at most
             1,000,000. Defaults to 50.
+        forbidden_tokens: str. What a translation never holds: "none"; "special", the padding and start tokens; or
+            "unknown", the unknown token too. Defaults to "none".
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -215,6 +226,7 @@ class DecodingConfig:
     beam_size: BeamSize = 4
     length_penalty: LengthPenalty = 0.6
     max_extra_tokens: Annotated[Count, at_most(1_000_000)] = 50
+    forbidden_tokens: Literal["none", "special", "unknown"] = "none"
 
     def __post_init__(self) -> None:
         check_fields(self, "decoding")

@@ -189,6 +189,7 @@ class Translator:
             max_length=tf.reduce_max(max_lengths),
             start_id=self.tokenizer.start_id,
             end_id=self.tokenizer.end_id,
+            forbidden_ids=self._forbidden_ids(),
             drop_finished=True,
         )
         if self.decoding.beam_size == 1:
@@ -202,6 +203,11 @@ class Translator:
             n_best=n_best,
             **arguments,
         )
+
+    def _forbidden_ids(self) -> tuple[int, ...]:
+        tokenizer = self.tokenizer
+        special = (tokenizer.pad_id, tokenizer.start_id)
+        return {"none": (), "special": special, "unknown": (*special, tokenizer.unk_id)}[self.decoding.forbidden_tokens]
 
     def score(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> np.ndarray:
         """Computes the log probability of every target, including its end token, given its source.

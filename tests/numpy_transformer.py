@@ -166,4 +166,5 @@ def transformer(model, source, target):
     )
     if model.config.tie_embeddings == "none":
         return dense(model.output_projection, decoded)
-    return decoded @ array(model.target_embedding.token_table).T
+    logits = decoded @ array(model.target_embedding.token_table).T
+    return logits + array(model.output_projection.bias) if model.config.logits_bias else logits

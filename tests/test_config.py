@@ -290,6 +290,8 @@ def test_values_of_different_sections_must_fit_each_other():
         dict(tie_embeddings="none", positions="learned", max_length=30, source_vocab_size=90),
         dict(positions="learned", max_length=30, value_dim=7),
         dict(num_encoder_layers=3, norm_first=True),
+        dict(attention_bias=True, key_dim=5, value_dim=3, logits_bias=True),
+        dict(attention_bias=True, logits_bias=True, tie_embeddings="none"),
         dict(num_encoder_layers=2, num_decoder_layers=1, num_layers=9),
     ],
 )

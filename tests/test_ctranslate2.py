@@ -31,11 +31,18 @@ MODELS = {
     # Less sharp, it would have the same translation for every source.
     "post-norm, sinusoids, all tied": dict(sharpness=1.5),
     "post-norm, learned positions, target tied": dict(
-        positions="learned", tie_embeddings="target", activation="swish", num_heads=3, key_dim=8
+        positions="learned",
+        tie_embeddings="target",
+        activation="swish",
+        num_heads=3,
+        key_dim=7,
+        attention_bias=True,
+        logits_bias=True,
     ),
     "pre-norm, sinusoids, untied": dict(
         norm_first=True,
         tie_embeddings="none",
+        logits_bias=True,
         activation="silu",
         num_heads=1,
         num_encoder_layers=3,

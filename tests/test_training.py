@@ -27,6 +27,7 @@ from keras_transformer import Translator
 from keras_transformer.cores import divide_cores
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.rules import ConfigError
+from keras_transformer.tokenizers import load_tokenizer
 
 PAIRS = generate(400, seed=3)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -282,6 +283,29 @@ def test_one_program_trains_on_all_shapes_and_is_made_once(tmp_path, capsys, mon
     train_here(tmp_path / "model", "training.steps=40", "training.validate_every=40", "training.num_buckets=6")
     assert "with batches of 6 shapes" in capsys.readouterr().err
     assert [model.num_traces for model in models] == [1]
+
+
+def test_biases_and_two_depths_are_trained_saved_and_used(tmp_path):
+    model_dir = train_here(
+        tmp_path / "biases",
+        *("model.attention_bias=true", "model.logits_bias=true", "model.num_encoder_layers=2"),
+        *("training.steps=12", "training.validate_every=4", "training.average_last=0", "training.warmup_steps=4"),
+    )
+    losses = logged(model_dir, "loss")
+    assert losses[-1] < losses[0]
+    model = load_model(model_dir)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (2, 1)
+    # The tokens of the text have become more probable than those that do not occur in it.
+    bias = model.output_projection.bias.numpy()
+    tokenizer = load_tokenizer(model_dir.path)
+    assert bias[tokenizer.end_id] > bias[tokenizer.pad_id]
+    assert np.all(model.decoder.layers[0].source_attention.value_dense.bias.numpy() != 0)
+    # What was validated is what is loaded.
+    text = pairs(360, 400)
+    translator = Translator.load(model_dir)
+    num_tokens = sum(len(row) + 1 for row in tokenizer.tokenize(list(text.target)).to_list())
+    perplexity = np.exp(-translator.score(list(text.source), list(text.target)).sum() / num_tokens)
+    assert perplexity == pytest.approx(min(logged(model_dir, "val_perplexity")), rel=1e-4)
 
 
 def test_two_passes_differ_by_their_dropout_alone(tmp_path):

@@ -1,5 +1,6 @@
 """The translator against the model called plainly, NumPy, and itself on other batches."""
 
+import dataclasses
 import random
 
 import numpy as np
@@ -9,6 +10,7 @@ from conftest import sentence_pairs
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.models import build_transformer
 from keras_transformer.rules import ConfigError
 from keras_transformer.tokenizers import load_tokenizer
 from keras_transformer.translator import Translator
@@ -90,6 +92,21 @@ def test_a_text_is_translated_in_its_place_as_it_is_alone(translator):
     assert [found[i] for i in sample] == [translator([texts[i]])[0] for i in sample]
     backwards = translator(texts[::-1])
     assert backwards == found[::-1]
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
+    config = dataclasses.replace(ModelDir(wordpiece_model_dir).read_config().model, logits_bias=True)
+    tokenizer = load_tokenizer(wordpiece_model_dir)
+    model = build_transformer(config, dtype="float32")
+    # Padding before the start token, then the unknown token, then one of all others.
+    bias = np.zeros(tokenizer.vocab_size)
+    bias[[tokenizer.pad_id, tokenizer.start_id, tokenizer.unk_id, 7]] = [400, 300, 200, 100]
+    model.output_projection.bias.assign(bias)
+    for forbidden, chosen in (("none", tokenizer.pad_id), ("special", tokenizer.unk_id), ("unknown", 7)):
+        decoding = DecodingConfig(beam_size=beam_size, max_extra_tokens=3, forbidden_tokens=forbidden)
+        found = Translator(model, tokenizer, decoding).search(tf.constant(["Anna"]))
+        assert np.all(found.token_ids.numpy() == chosen) and found.token_ids.shape[-1] > 3
 
 
 def test_no_texts_have_no_translations(translator):

@@ -30,8 +30,9 @@ class Transformer(keras.Model):
         float32 logits (batch, target length, target_vocab_size).
 
     Attributes:
-        output_projection: the layer from hidden states to logits, whose `kernel` is (d_model, target_vocab_size):
-            a `TiedProjection`, or a `Dense` layer if no embeddings are tied.
+        output_projection: the layer from hidden states to logits, whose `kernel` is (d_model, target_vocab_size) and
+            whose `bias` is (target_vocab_size,) or None: a `TiedProjection`, or a `Dense` layer if no embeddings are
+            tied.
 
     Raises:
         ValueError: A value of the configuration breaks its rule.
@@ -107,8 +108,9 @@ class Transformer(keras.Model):
             The step function, and the state for its first call.
         """
         encoded, source_mask = self.encode(source)
-        kernel = self.output_projection.kernel
-        return start_decoding(self.decoder, self.target_embedding, kernel, encoded, source_mask, beam_size, max_length)
+        return start_decoding(
+            self.decoder, self.target_embedding, self.output_projection, encoded, source_mask, beam_size, max_length
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -165,8 +167,8 @@ def _make_output_projection(
     config: TransformerConfig, target_embedding: PositionalEmbedding, dtype: Any
 ) -> keras.layers.Layer:
     if config.tie_embeddings == "none":
-        return keras.layers.Dense(config.target_vocab_size, use_bias=False, dtype=dtype, name="logits")
-    return TiedProjection(target_embedding, dtype=dtype, name="logits")
+        return keras.layers.Dense(config.target_vocab_size, use_bias=config.logits_bias, dtype=dtype, name="logits")
+    return TiedProjection(target_embedding, config.logits_bias, dtype=dtype, name="logits")
 
 
 def _hidden_states(
