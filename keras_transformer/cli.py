@@ -13,7 +13,7 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from . import __version__
 from .attention_plot import PicturePath, Sentence
@@ -314,7 +314,13 @@ def _translate(options: argparse.Namespace) -> None:
     say(f"translated {counted(num_lines, 'line')}")
 
 
-def _warn_of_truncation(translator: "Translator", texts: Sequence[str | bytes], first: int, file: str = "") -> None:
+def _warn_of_truncation(
+    translator: "Translator",
+    texts: Sequence[str | bytes],
+    first: int,
+    file: str = "",
+    side: Literal["source", "target"] = "source",
+) -> None:
     """Says which lines are longer than the model takes.
 
     Args:
@@ -322,9 +328,10 @@ def _warn_of_truncation(translator: "Translator", texts: Sequence[str | bytes], 
         texts: the lines.
         first: int. The number of the first.
         file: str. The file that they are from. Defaults to "": the only one.
+        side: "source" or "target". Defaults to "source".
     """
     max_length = translator.model.config.max_length
-    for number, num_tokens in enumerate(translator.num_tokens(texts), start=first):
+    for number, num_tokens in enumerate(translator.num_tokens(texts, side), start=first):
         if num_tokens > max_length:
             place = f"{file}, line {number}" if file else f"line {number}"
             say(f"{place}: {num_tokens:,} tokens, truncated to model.max_length={max_length}")
@@ -373,7 +380,7 @@ def _score(options: argparse.Namespace) -> None:
         for first, block in _blocks(zip(pairs.source, pairs.target, strict=True)):
             source, target = zip(*block, strict=True)
             _warn_of_truncation(translator, source, first, name_of(options.source))
-            _warn_of_truncation(translator, target, first, name_of(options.target))
+            _warn_of_truncation(translator, target, first, name_of(options.target), "target")
             write_lines(f"{score:.4f}" for score in bar.count(translator.score(source, target)))
 
 

@@ -194,6 +194,8 @@ class TokenizerConfig:
     Args:
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece". Defaults to "bpe".
         vocab_size: int. Number of tokens, including the four special ones; 5 to 1,000,000. Defaults to 8000.
+        shared: bool. Whether both languages share one vocabulary, as in the paper. Otherwise each has its own, of
+            `vocab_size` tokens, and `model.tie_embeddings` must be "target" or "none". Defaults to True.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -201,6 +203,7 @@ class TokenizerConfig:
 
     kind: TokenizerKind = "bpe"
     vocab_size: Annotated[int, at_least(5), at_most(1_000_000)] = 8000
+    shared: bool = True
 
     def __post_init__(self) -> None:
         check_fields(self, "tokenizer")
@@ -343,6 +346,12 @@ class Config:
             f"0 if tokenizer.kind={self.tokenizer.kind}",
             self.training.subword_dropout,
         )
+        require(
+            self.tokenizer.shared or self.model.tie_embeddings != "all",
+            "model.tie_embeddings",
+            "'target' or 'none' if tokenizer.shared=False",
+            self.model.tie_embeddings,
+        )
 
     @classmethod
     def from_sections(cls, sections: Mapping[str, Any]) -> "Config":
@@ -355,9 +364,9 @@ class Config:
         values = {name: from_dict(section, section_of(sections, name), name) for name, section in SECTIONS.items()}
         return cls(**values)
 
-    def with_vocab_size(self, vocab_size: int) -> "Config":
-        """Returns a copy whose model has the vocabulary that was actually learned, on both sides."""
-        model = dataclasses.replace(self.model, source_vocab_size=vocab_size, target_vocab_size=vocab_size)
+    def with_vocab_sizes(self, source: int, target: int) -> "Config":
+        """Returns a copy whose model has the vocabularies that were actually learned."""
+        model = dataclasses.replace(self.model, source_vocab_size=source, target_vocab_size=target)
         return dataclasses.replace(self, model=model)
 
 

@@ -193,6 +193,12 @@ def test_key_dim_frees_d_model_from_the_heads():
         (
             DecodingConfig,
             "decoding",
+            {"forbidden_tokens": "all"},
+            "decoding.forbidden_tokens must be one of none, special, unknown; received decoding.forbidden_tokens='all'",
+        ),
+        (
+            DecodingConfig,
+            "decoding",
             {"beam_size": 0},
             "decoding.beam_size must be positive; received decoding.beam_size=0",
         ),
@@ -273,6 +279,16 @@ def test_a_file_with_a_mistake_is_named(tmp_path, text, message):
     path = tmp_path / "config.yaml"
     path.write_text(text)
     assert message_of(read_config, path) == f"{path}: {message}"
+
+
+def test_separate_vocabularies_have_separate_embeddings():
+    message = message_of(Config, MODEL, TokenizerConfig("bpe", 100, shared=False))
+    assert message == (
+        "model.tie_embeddings must be 'target' or 'none' if tokenizer.shared=False; received model.tie_embeddings='all'"
+    )
+    config = Config(dataclasses.replace(MODEL, tie_embeddings="target"), TokenizerConfig("bpe", 100, shared=False))
+    sizes = config.with_vocab_sizes(90, 80).model
+    assert (sizes.source_vocab_size, sizes.target_vocab_size) == (90, 80)
 
 
 def test_values_of_different_sections_must_fit_each_other():

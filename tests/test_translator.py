@@ -37,18 +37,18 @@ def mixed_texts():
 
 
 def token_ids(translator, text):
-    ids = translator.tokenizer.tokenize([text]).to_list()[0]
-    return [*ids[: translator.model.config.max_length - 1], translator.tokenizer.end_id]
+    ids = translator.tokenizers.target.tokenize([text]).to_list()[0]
+    return [*ids[: translator.model.config.max_length - 1], translator.tokenizers.target.end_id]
 
 
 def texts_of(translator, rows):
-    texts = translator.tokenizer.detokenize(tf.ragged.constant(rows, tf.int32))
+    texts = translator.tokenizers.target.detokenize(tf.ragged.constant(rows, tf.int32))
     return [text.decode() for text in texts.numpy()]
 
 
 def next_log_probs(translator, source_ids, prefix):
     """Log softmax, in NumPy, of what the model as a whole says at every position of the prefix."""
-    source, target = np.array([source_ids]), np.array([[translator.tokenizer.start_id, *prefix]])
+    source, target = np.array([source_ids]), np.array([[translator.tokenizers.target.start_id, *prefix]])
     logits = np.asarray(translator.model({"source": source, "target": target})[0], "float64")
     logits -= logits.max(axis=-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
@@ -64,7 +64,7 @@ def greedy_ids(translator, source, most):
     source_ids, ids = token_ids(translator, source), []
     while len(ids) < most:
         ids.append(int(next_log_probs(translator, source_ids, ids)[-1].argmax()))
-        if ids[-1] == translator.tokenizer.end_id:
+        if ids[-1] == translator.tokenizers.target.end_id:
             break
     return ids
 
@@ -130,7 +130,7 @@ def test_blank_texts_have_the_empty_translation(translator, greedy):
 
 def test_a_long_source_is_truncated_after_max_length_tokens(translator):
     kept = translator.model.config.max_length - 1
-    truncated = translator.tokenizer.detokenize(translator.tokenizer.tokenize([LONG])[:, :kept])
+    truncated = translator.tokenizers.target.detokenize(translator.tokenizers.target.tokenize([LONG])[:, :kept])
     truncated = truncated.numpy()[0].decode()
     assert len(truncated) < len(LONG) and translator.num_tokens([truncated, LONG])[0] == kept + 1
     assert translator.n_best([LONG], 1) == translator.n_best([truncated], 1)
@@ -201,7 +201,7 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
 
 
 def test_num_tokens_counts_the_end_token_and_what_will_be_truncated(translator):
-    ids = translator.tokenizer.tokenize(["Anna", "", LONG]).to_list()
+    ids = translator.tokenizers.target.tokenize(["Anna", "", LONG]).to_list()
     assert translator.num_tokens(["Anna", "", LONG]).tolist() == [len(row) + 1 for row in ids]
 
 

@@ -11,10 +11,13 @@ import sentencepiece
 from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
 
-from keras_transformer.config import TokenizerKind
+from keras_transformer.config import TokenizerConfig, TokenizerKind
+from keras_transformer.progress import ProgressBar, say
 from keras_transformer.rules import ConfigError, Size, checked
-from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
 from keras_transformer.tokenizers.sentencepiece import prepare_line
+
+from .corpus import SentencePairs
 
 # A larger sample changes a vocabulary very little, but costs memory and time.
 MAX_LINES = 2_000_000
@@ -48,6 +51,24 @@ def train_tokenizer(lines: Iterable[str], kind: TokenizerKind, vocab_size: Size)
     if kind == "wordpiece":
         return _train_wordpiece(sample, vocab_size)
     return _train_sentencepiece(sample, kind, vocab_size)
+
+
+def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> TokenizerPair:
+    """Learns the vocabulary that the languages share, or one for each, and says how large they are.
+
+    Raises:
+        ConfigError: `vocab_size` does not fit the text.
+    """
+    if config.shared:
+        texts: dict[str, Iterable[str]] = {"vocabulary": itertools.chain(pairs.source, pairs.target)}
+    else:
+        texts = {"vocabulary of the source": pairs.source, "vocabulary of the target": pairs.target}
+    tokenizers = []
+    for name, lines in texts.items():
+        with ProgressBar(f"learning a {name} of {config.vocab_size:,} tokens"):
+            tokenizers.append(train_tokenizer(lines, config.kind, config.vocab_size))
+        say(f"{name}: {tokenizers[-1].vocab_size:,} tokens")
+    return TokenizerPair(tokenizers[0], tokenizers[-1])
 
 
 def sample_lines(lines: Iterable[str], size: int) -> list[str]:

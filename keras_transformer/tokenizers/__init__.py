@@ -4,15 +4,26 @@ import os
 import pathlib
 
 from ..checksums import require_undamaged
-from ..config import TokenizerKind
+from ..config import TokenizerConfig, TokenizerKind
 from ..rules import ConfigError
 from .sentencepiece import SentencePieceTokenizer
 from .tokenizer import Tokenizer
+from .tokenizer_pair import TokenizerPair, filenames
 from .wordpiece import WordPieceTokenizer
+
+__all__ = [
+    "SentencePieceTokenizer",
+    "Tokenizer",
+    "TokenizerPair",
+    "WordPieceTokenizer",
+    "load_tokenizer",
+    "load_tokenizers",
+    "tokenizer_filenames",
+]
 
 
 def load_tokenizer(directory: str | os.PathLike[str], kind: TokenizerKind | None = None) -> Tokenizer:
-    """Loads the tokenizer whose file is in a model directory.
+    """Loads the tokenizer that both languages share, whose file is in a model directory.
 
     Args:
         directory: str or path of the model directory.
@@ -25,14 +36,45 @@ def load_tokenizer(directory: str | os.PathLike[str], kind: TokenizerKind | None
     directory = pathlib.Path(directory)
     classes: tuple[type[Tokenizer], ...] = (SentencePieceTokenizer, WordPieceTokenizer)
     if kind is not None:
-        classes = (WordPieceTokenizer,) if kind == "wordpiece" else (SentencePieceTokenizer,)
+        classes = (_class_of(kind),)
     found = [cls for cls in classes if (directory / cls.filename).is_file()]
     if len(found) != 1:
         names = " or ".join(cls.filename for cls in classes)
         raise ConfigError(f"{directory} must have one tokenizer file, {names}; it has {'both' if found else 'none'}")
-    path = directory / found[0].filename
+    return _load(found[0], directory / found[0].filename)
+
+
+def load_tokenizers(directory: str | os.PathLike[str], config: TokenizerConfig) -> TokenizerPair:
+    """Loads the tokenizers of both languages.
+
+    Args:
+        directory: str or path of the model directory.
+        config: TokenizerConfig.
+
+    Raises:
+        ConfigError: A file is missing or damaged.
+    """
+    if config.shared:
+        return TokenizerPair.of(load_tokenizer(directory, config.kind))
+    paths = [pathlib.Path(directory, name) for name in tokenizer_filenames(config)]
+    for path in paths:
+        if not path.is_file():
+            raise ConfigError(f"{path}: the tokenizer file is missing")
+    return TokenizerPair(*(_load(_class_of(config.kind), path) for path in paths))
+
+
+def tokenizer_filenames(config: TokenizerConfig) -> tuple[str, ...]:
+    """Returns the names of the tokenizer files in a model directory: the shared one, or source and target."""
+    return filenames(_class_of(config.kind), config.shared)
+
+
+def _class_of(kind: TokenizerKind) -> type[Tokenizer]:
+    return WordPieceTokenizer if kind == "wordpiece" else SentencePieceTokenizer
+
+
+def _load(tokenizer_class: type[Tokenizer], path: pathlib.Path) -> Tokenizer:
     require_undamaged(path)
     try:
-        return found[0].load(path)
+        return tokenizer_class.load(path)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
