@@ -41,6 +41,7 @@ InputFile = Annotated[
 Directory = Annotated[NotEmpty, Rule("a directory", lambda path: os.path.isdir(path) or not os.path.exists(path))]
 # TensorFlow reads the path of a SavedModel as a pattern.
 ServablePath = Annotated[Directory, Rule("a path without any of * ? [ \\", lambda path: not set("*?[\\") & set(path))]
+ExistingDirectory = Annotated[NotEmpty, Rule("a directory that exists", os.path.isdir)]
 NumDevices = Annotated[Size, at_most(64)]
 
 
@@ -122,6 +123,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_average_options(command("average", _average, "Average checkpoints, to translate with the average."))
     _add_export_options(
         command("export", _export, "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model.")
+    )
+    _add_import_options(
+        command("import", _import, "Make a model directory of a model by Marian, or of Hugging Face's port of it.")
     )
     _add_plot_options(command("plot-attention", _plot_attention, "Draw which source tokens a translation attends to."))
     return parser
@@ -213,6 +217,10 @@ def _add_export_options(parser: _Parser) -> None:
         default="float32",
         help="bfloat16 halves the weights' size, and is faster on processors with instructions for it (float32)",
     )
+
+
+def _add_import_options(parser: _Parser) -> None:
+    parser.add_option("--from", ExistingDirectory, metavar="DIR", required=True, help="the folder of the model")
 
 
 def _add_plot_options(parser: _Parser) -> None:
@@ -425,6 +433,12 @@ def _check_ctranslate2_options(options: argparse.Namespace) -> None:
         )
     if importlib.util.find_spec("ctranslate2") is None:
         raise ConfigError("--format ctranslate2 needs the package ctranslate2: pip install 'ctranslate2>=4.8.5,<4.9'")
+
+
+def _import(options: argparse.Namespace) -> None:
+    with _tensorflow():
+        from keras_transformer.pretrained import import_model
+    write_lines([str(import_model(getattr(options, "from"), options.model_dir))])
 
 
 def _plot_attention(options: argparse.Namespace) -> None:

@@ -34,7 +34,8 @@ from .rules import (
 Precision = Literal["float32", "bfloat16"]
 PrecisionOrAuto = Literal["auto", "float32", "bfloat16"]
 PresetName = Literal["tiny", "base", "big"]
-TokenizerKind = Literal["bpe", "unigram", "wordpiece"]
+LearnedTokenizerKind = Literal["bpe", "unigram", "wordpiece"]
+TokenizerKind = Literal["bpe", "unigram", "wordpiece", "sentencepiece"]
 Section = TypeVar("Section")
 
 # Every number has an upper limit far above what makes sense, so that a mistyped one does not ask for terabytes. All
@@ -85,10 +86,12 @@ class TransformerConfig:
             Defaults to "relu".
         norm_first: bool. Whether to normalize before each sublayer (pre-norm) instead of after the residual sum as
             in the paper. Deep or briefly trained models learn more reliably with it. Defaults to False.
-        positions: "sinusoidal" (section 3.5) or "learned" (Table 3, row E). Defaults to "sinusoidal".
+        positions: "sinusoidal" (section 3.5), "tensor2tensor", the slightly different sinusoids of the authors' program
+            and of Marian, or "learned" (Table 3, row E). Defaults to "sinusoidal".
         tie_embeddings: str. Which weights are shared (section 3.4): "none"; "target", the decoder's embedding and
             the output projection; or "all", the encoder's embedding too, which needs one vocabulary for both
             languages. Defaults to "all".
+        epsilon: float. Added to the variance in layer normalization; at most 1. Defaults to 1e-6.
         attention_bias: bool. Whether the projections of attention add a bias; those of the paper do not. Defaults to
             False.
         logits_bias: bool. Whether the output projection adds a bias; the paper's does not. Defaults to False.
@@ -123,8 +126,9 @@ class TransformerConfig:
     activation_dropout: Rate = 0.0
     activation: Activation = "relu"
     norm_first: bool = False
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    positions: Literal["sinusoidal", "tensor2tensor", "learned"] = "sinusoidal"
     tie_embeddings: Literal["none", "target", "all"] = "all"
+    epsilon: Annotated[Positive, at_most(1)] = 1e-6
     attention_bias: bool = False
     logits_bias: bool = False
     neighborhood: Annotated[OddSize, at_most(1_000_000)] | None = None
@@ -192,7 +196,8 @@ class TokenizerConfig:
     """How text becomes tokens.
 
     Args:
-        kind: "bpe" or "unigram" (SentencePiece), or "wordpiece". Defaults to "bpe".
+        kind: "bpe" or "unigram" (SentencePiece), or "wordpiece", which are learned from the training text; or
+            "sentencepiece", a SentencePiece model that came with an imported model. Defaults to "bpe".
         vocab_size: int. Number of tokens, including the four special ones; 5 to 1,000,000. Defaults to 8000.
         shared: bool. Whether both languages share one vocabulary, as in the paper. Otherwise each has its own, of
             `vocab_size` tokens, and `model.tie_embeddings` must be "target" or "none". Defaults to True.
@@ -347,7 +352,8 @@ class Config:
             self.training.subword_dropout,
         )
         require(
-            self.tokenizer.shared or self.model.tie_embeddings != "all",
+            # Two imported SentencePiece models may have one vocabulary.
+            self.tokenizer.shared or self.model.tie_embeddings != "all" or self.tokenizer.kind == "sentencepiece",
             "model.tie_embeddings",
             "'target' or 'none' if tokenizer.shared=False",
             self.model.tie_embeddings,

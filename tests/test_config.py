@@ -138,7 +138,7 @@ def test_a_missing_key_is_named():
         ),
         (
             {"positions": "rotary"},
-            "model.positions must be one of sinusoidal, learned; received model.positions='rotary'",
+            "model.positions must be one of sinusoidal, tensor2tensor, learned; received model.positions='rotary'",
         ),
         (
             {"tie_embeddings": True},
@@ -176,7 +176,7 @@ def test_key_dim_frees_d_model_from_the_heads():
             TokenizerConfig,
             "tokenizer",
             {"kind": "word"},
-            "tokenizer.kind must be one of bpe, unigram, wordpiece; received tokenizer.kind='word'",
+            "tokenizer.kind must be one of bpe, unigram, wordpiece, sentencepiece; received tokenizer.kind='word'",
         ),
         (
             TokenizerConfig,

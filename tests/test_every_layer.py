@@ -98,7 +98,7 @@ BROKEN = {
     "use_bias": NOT_BOOL,
     "norm_first": NOT_BOOL,
     "attention_bias": NOT_BOOL,
-    "positions": [(value, "one of sinusoidal, learned") for value in ("sin", None, 0)],
+    "positions": [(value, "one of sinusoidal, tensor2tensor, learned") for value in ("sin", None, 0)],
 }
 
 

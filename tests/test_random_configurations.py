@@ -208,7 +208,7 @@ SMALL = {
     "model.activation_dropout": st.floats(0, 0.9),
     "model.activation": st.sampled_from(["relu", "gelu", "softmax", "mish", "sparsemax", "linear", "exponential"]),
     "model.norm_first": st.booleans(),
-    "model.positions": st.sampled_from(["sinusoidal", "learned"]),
+    "model.positions": st.sampled_from(["sinusoidal", "tensor2tensor", "learned"]),
     "model.tie_embeddings": st.sampled_from(["none", "target", "all"]),
     "model.attention_bias": st.booleans(),
     "model.logits_bias": st.booleans(),

@@ -35,7 +35,7 @@ def test_logits_by_hand():
     assert numpy(projection.kernel).tolist() == [[3.0, 0.0, 5.0], [4.0, -1.0, 0.0]]
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
 def test_equals_numpy_and_has_no_weights_of_its_own(positions):
     embedding, projection = tied(10, 6, positions=positions, max_length=4)
     expected = HIDDEN @ reference.array(embedding.token_table).T

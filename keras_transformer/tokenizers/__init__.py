@@ -6,20 +6,30 @@ import pathlib
 from ..checksums import require_undamaged
 from ..config import TokenizerConfig, TokenizerKind
 from ..rules import ConfigError
+from .pretrained_sentencepiece import PretrainedSentencePieceTokenizer, pieces_of
 from .sentencepiece import SentencePieceTokenizer
 from .tokenizer import Tokenizer
 from .tokenizer_pair import TokenizerPair, filenames
 from .wordpiece import WordPieceTokenizer
 
 __all__ = [
+    "PretrainedSentencePieceTokenizer",
     "SentencePieceTokenizer",
     "Tokenizer",
     "TokenizerPair",
     "WordPieceTokenizer",
     "load_tokenizer",
     "load_tokenizers",
+    "pieces_of",
     "tokenizer_filenames",
 ]
+
+# Of kinds "bpe" and "unigram" is what this package trained itself.
+_CLASSES: dict[str, type[Tokenizer]] = {
+    "bpe": SentencePieceTokenizer,
+    "wordpiece": WordPieceTokenizer,
+    "sentencepiece": PretrainedSentencePieceTokenizer,
+}
 
 
 def load_tokenizer(directory: str | os.PathLike[str], kind: TokenizerKind | None = None) -> Tokenizer:
@@ -27,20 +37,21 @@ def load_tokenizer(directory: str | os.PathLike[str], kind: TokenizerKind | None
 
     Args:
         directory: str or path of the model directory.
-        kind: "bpe", "unigram", "wordpiece" or None. Which kind it is, if the directory may have other files. Defaults
-            to None: the kind whose file is there.
+        kind: "bpe", "unigram", "wordpiece", "sentencepiece" or None. Which kind it is, if the directory may have other
+            files. Defaults to None: the kind whose file is there.
 
     Raises:
         ConfigError: The directory has no tokenizer file, more than one of unknown kind, or a damaged one.
     """
     directory = pathlib.Path(directory)
-    classes: tuple[type[Tokenizer], ...] = (SentencePieceTokenizer, WordPieceTokenizer)
+    classes: tuple[type[Tokenizer], ...] = tuple(_CLASSES.values())
     if kind is not None:
         classes = (_class_of(kind),)
     found = [cls for cls in classes if (directory / cls.filename).is_file()]
     if len(found) != 1:
         names = " or ".join(cls.filename for cls in classes)
-        raise ConfigError(f"{directory} must have one tokenizer file, {names}; it has {'both' if found else 'none'}")
+        received = " and ".join(cls.filename for cls in found) or "none"
+        raise ConfigError(f"{directory} must have one tokenizer file, {names}; it has {received}")
     return _load(found[0], directory / found[0].filename)
 
 
@@ -69,7 +80,7 @@ def tokenizer_filenames(config: TokenizerConfig) -> tuple[str, ...]:
 
 
 def _class_of(kind: TokenizerKind) -> type[Tokenizer]:
-    return WordPieceTokenizer if kind == "wordpiece" else SentencePieceTokenizer
+    return _CLASSES.get(kind, SentencePieceTokenizer)
 
 
 def _load(tokenizer_class: type[Tokenizer], path: pathlib.Path) -> Tokenizer:
