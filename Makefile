@@ -1,10 +1,10 @@
-# `make demo`, `make test`, `make test-all`, `make test-beam`, `make lint`, `make bench` and `make chaos` work from a fresh
-# clone: each makes .venv (`make test-beam`: .venv-beam) and installs what it needs.
+# `make demo`, `make test`, `make test-all`, `make test-beam`, `make test-marian`, `make lint`, `make bench` and `make chaos`
+# work from a fresh clone: each makes .venv (`make test-beam`: .venv-beam) and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-beam lint format bench chaos clean
+.PHONY: demo test test-all test-beam test-marian lint format bench chaos clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -17,7 +17,8 @@ GROUP_2 := $(patsubst %,tests/test_%.py,cli float16 servable moving_average impo
 GROUP_3 := $(patsubst %,tests/test_%.py,every_layer decoding)
 GROUP_4 := $(patsubst %,tests/test_%.py,translator ctranslate2 docstrings precision)
 BEAM := tests/test_translate_corpus.py
-GROUP_5 := $(filter-out $(GROUP_1) $(GROUP_2) $(GROUP_3) $(GROUP_4) $(BEAM),$(wildcard tests/test_*.py))
+MARIAN := tests/test_marian.py tests/test_hugging_face.py
+GROUP_5 := $(filter-out $(GROUP_1) $(GROUP_2) $(GROUP_3) $(GROUP_4) $(BEAM) $(MARIAN),$(wildcard tests/test_*.py))
 GROUPS := "$(GROUP_1)" "$(GROUP_2)" "$(GROUP_3)" "$(GROUP_4)" "$(GROUP_5)"
 
 test: $(VENV)/installed-test
@@ -30,6 +31,10 @@ test-all: $(VENV)/installed-test
 # The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
 test-beam: $(VENV)-beam/installed
 	$(VENV)-beam/bin/python -m pytest $(BEAM)
+
+# Imported models against the programs that they come from: Marian, of 600 MB, and PyTorch, which the benchmarks need too.
+test-marian: $(VENV)/installed-test $(VENV)/installed-benchmarks $(VENV)-marian/installed
+	PATH="$(CURDIR)/$(VENV)-marian/bin:$$PATH" $(BIN)/python -m pytest $(MARIAN)
 
 # The directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
 lint: $(VENV)/installed-lint
@@ -68,9 +73,14 @@ $(VENV)-beam/installed: setup.cfg pyproject.toml
 	$(VENV)-beam/bin/pip install --quiet --disable-pip-version-check --editable '.[beam]' 'pytest>=8,<10'
 	touch $@
 
+$(VENV)-marian/installed:
+	$(PYTHON) -m venv $(VENV)-marian
+	$(VENV)-marian/bin/pip install --quiet --disable-pip-version-check 'pymarian>=1.12.42,<1.13'
+	touch $@
+
 $(VENV)/installed-%: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-beam bench demo build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-beam $(VENV)-marian bench demo build dist *.egg-info

@@ -218,12 +218,12 @@ def prepare(
     num_tokens = translator.num_tokens(sources)
     order = sorted(range(len(sources)), key=lambda i: -num_tokens[i])
     ordered = SentencePairs([sources[i] for i in order], [targets[i] for i in order], pairs.name)
-    write_token_ids(task.path, ordered, translator.tokenizer)
+    write_token_ids(task.path, ordered, translator.tokenizers.target)
     config = translator.model.config
     sizes = dataclasses.asdict(config)
     facts = {
         "sizes": {name: sizes[name] for name in ("num_layers", "d_model", "d_ff", "num_heads", "dropout")},
-        "vocab_size": translator.tokenizer.vocab_size,
+        "vocab_size": translator.tokenizers.target.vocab_size,
         "max_length": config.max_length,
         "sources": ordered.source,
         "references": ordered.target,

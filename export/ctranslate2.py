@@ -13,7 +13,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import PositionalEmbedding
 from keras_transformer.models import Transformer
 from keras_transformer.rules import require
-from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 from keras_transformer.translator import Translator
 
 from .versions import PROBES, publish
@@ -31,7 +31,7 @@ _POSITIONS = 1024
 def export_ctranslate2(
     translator: Translator, output: str | os.PathLike[str], version: int | None = None
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, a CTranslate2 model with the tokenizer's file beside it.
+    """Writes `output/<version>/`, a CTranslate2 model with the files of the tokenizers beside it.
 
     The directory appears when it is complete and has scored some texts as the translator does. It holds float32
     weights, which CTranslate2 can quantize when it loads them. Search settings are not part of such a model.
@@ -47,17 +47,18 @@ def export_ctranslate2(
     Raises:
         ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
     """
-    spec = _model_spec(translator.model, translator.tokenizer)
+    spec = _model_spec(translator.model, translator.tokenizers)
 
     def write(directory: pathlib.Path) -> None:
         spec.save(str(directory))
-        (directory / translator.tokenizer.filename).write_bytes(translator.tokenizer.file_content)
+        for name, tokenizer in translator.tokenizers.files().items():
+            (directory / name).write_bytes(tokenizer.file_content)
         _verify(directory, translator)
 
     return publish(output, version, write)
 
 
-def _model_spec(model: Transformer, tokenizer: Tokenizer) -> Any:
+def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> Any:
     config = model.config
     spec = _empty_spec(config)
     _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, config)
@@ -70,14 +71,14 @@ def _model_spec(model: Transformer, tokenizer: Tokenizer) -> Any:
         _set_dense(layer_spec.attention.linear[1], attention.key_dense, attention.value_dense)
         _set_dense(layer_spec.attention.linear[2], attention.output_dense)
         _set_norm(layer_spec.attention.layer_norm, layer.source_attention_residual.norm)
-    spec.decoder.projection.weight = np.ascontiguousarray(ops.convert_to_numpy(model.output_projection.kernel).T)
+    _set_dense(spec.decoder.projection, model.output_projection)
 
-    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-    spec.register_source_vocabulary(pieces)
+    source_pieces, pieces = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers)
+    spec.register_source_vocabulary(source_pieces)
     spec.register_target_vocabulary(pieces)
-    spec.config.unk_token = pieces[tokenizer.unk_id]
-    spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.start_id]
-    spec.config.eos_token = pieces[tokenizer.end_id]
+    spec.config.unk_token = pieces[Tokenizer.unk_id]
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[Tokenizer.start_id]
+    spec.config.eos_token = pieces[Tokenizer.end_id]
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = model.encoder.epsilon
     spec.validate()
@@ -107,13 +108,15 @@ def _empty_spec(config: TransformerConfig) -> Any:
         config.neighborhood,
     )
     sizes = dict(
-        num_layers=config.num_layers,
         num_heads=config.num_heads,
         head_dim=key_dim,
         pre_norm=config.norm_first,
         activation=_ACTIVATIONS[config.activation],
     )
-    return specs.TransformerSpec(specs.TransformerEncoderSpec(**sizes), specs.TransformerDecoderSpec(**sizes))
+    return specs.TransformerSpec(
+        specs.TransformerEncoderSpec(config.num_encoder_layers or config.num_layers, **sizes),
+        specs.TransformerDecoderSpec(config.num_decoder_layers or config.num_layers, **sizes),
+    )
 
 
 def _set_embedding(stack_spec: Any, spec: Any, embedding: PositionalEmbedding, config: TransformerConfig) -> None:
@@ -145,7 +148,7 @@ def _set_stack(spec: Any, stack: Any) -> None:
 
 def _set_dense(spec: Any, *layers: Any) -> None:
     """Joins the weights of several layers, whose products CTranslate2 computes as one."""
-    spec.weight = np.concatenate([ops.convert_to_numpy(layer.kernel).T for layer in layers])
+    spec.weight = np.ascontiguousarray(np.concatenate([ops.convert_to_numpy(layer.kernel).T for layer in layers]))
     if layers[0].use_bias:
         spec.bias = np.concatenate([ops.convert_to_numpy(layer.bias) for layer in layers])
 
@@ -156,10 +159,12 @@ def _set_norm(spec: Any, norm: Any) -> None:
 
 
 def _verify(path: pathlib.Path, translator: Translator) -> None:
-    tokenizer = translator.tokenizer
-    pieces = [tokenizer.pieces(token_ids) for token_ids in tokenizer.tokenize(PROBES).to_list()]
+    source, target = (
+        [tokenizer.pieces(token_ids) for token_ids in tokenizer.tokenize(PROBES).to_list()]
+        for tokenizer in translator.tokenizers
+    )
     scored = ctranslate2.Translator(str(path), compute_type="float32").score_batch(
-        pieces, pieces, max_input_length=translator.model.config.max_length
+        source, target, max_input_length=translator.model.config.max_length
     )
     received = [sum(each.log_probs) for each in scored]
     expected = translator.score(PROBES, PROBES)

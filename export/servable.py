@@ -15,7 +15,7 @@ from .warmup import write_warmup_requests
 
 
 class Servable(tf.Module):
-    """What is saved: the weights, the tokenizer and the translator's graph, with one signature.
+    """What is saved: the weights, the tokenizers and the translator's graph, with one signature.
 
     The Keras model itself is not tracked: TensorFlow Serving and the C API load a SavedModel in session mode, in which
     the variables of a tracked Keras model are not found.
@@ -27,7 +27,7 @@ class Servable(tf.Module):
     def __init__(self, translator: Translator) -> None:
         super().__init__()
         self.weights = [variable.value for variable in translator.model.variables]
-        self.tokenizer = translator.tokenizer
+        self.tokenizers = list(translator.tokenizers)
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
         def translate(text: Any) -> dict[str, Any]:

@@ -40,11 +40,11 @@ def source_attention(translator: "Translator", text: Sentence) -> "tuple[np.ndar
     import tensorflow as tf
 
     check("text", text, Sentence)
-    model, tokenizer = translator.model, translator.tokenizer
+    model, tokenizers = translator.model, translator.tokenizers
     found = translator.search(tf.constant([text]))
     chosen = found.token_ids.numpy()[0, 0]
-    labels = chosen[chosen != tokenizer.pad_id]
-    target = np.concatenate([[tokenizer.start_id], labels[:-1]])[None, :]
+    labels = chosen[chosen != tokenizers.target.pad_id]
+    target = np.concatenate([[tokenizers.target.start_id], labels[:-1]])[None, :]
     source = translator.token_ids([text])
     encoded, source_mask = model.encode(source)
     hidden = model.target_embedding(target)
@@ -53,7 +53,8 @@ def source_attention(translator: "Translator", text: Sentence) -> "tuple[np.ndar
         hidden = layer(hidden, encoded, source_mask=source_mask)
     weights = last.source_attention_scores(hidden, encoded, source_mask=source_mask)
     translation = found.texts.numpy()[0, 0].decode()
-    return np.array(weights)[0], tokenizer.pieces(source[0]), tokenizer.pieces(labels), translation
+    pieces = tokenizers.source.pieces(source[0]), tokenizers.target.pieces(labels)
+    return np.array(weights)[0], *pieces, translation
 
 
 def plot_attention(translator: "Translator", text: str, path: str | os.PathLike[str]) -> str:

@@ -14,7 +14,7 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from . import __version__
 from .attention_plot import PicturePath, Sentence
@@ -59,6 +59,7 @@ Fraction = Annotated[float, Rule("above 0 and below 1", lambda value: 0 < value 
 Directory = Annotated[NotEmpty, Rule("a directory", lambda path: os.path.isdir(path) or not os.path.exists(path))]
 # TensorFlow reads the path of a SavedModel as a pattern.
 ServablePath = Annotated[Directory, Rule("a path without any of * ? [ \\", lambda path: not set("*?[\\") & set(path))]
+ExistingDirectory = Annotated[NotEmpty, Rule("a directory that exists", os.path.isdir)]
 NumDevices = Annotated[Size, at_most(64)]
 
 
@@ -151,6 +152,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_average_options(command("average", _average, "Average checkpoints, to translate with the average."))
     _add_export_options(
         command("export", _export, "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model.")
+    )
+    _add_import_options(
+        command("import", _import, "Make a model directory of a model by Marian, or of Hugging Face's port of it.")
     )
     _add_plot_options(command("plot-attention", _plot_attention, "Draw which source tokens a translation attends to."))
     return parser
@@ -267,6 +271,10 @@ def _add_export_options(parser: _Parser) -> None:
         default="float32",
         help="bfloat16 halves the weights' size, and is faster on processors with instructions for it (float32)",
     )
+
+
+def _add_import_options(parser: _Parser) -> None:
+    parser.add_option("--from", ExistingDirectory, metavar="DIR", required=True, help="the folder of the model")
 
 
 def _add_plot_options(parser: _Parser) -> None:
@@ -433,7 +441,13 @@ def _translate(options: argparse.Namespace) -> None:
     say(f"translated {counted(num_lines, 'line')}")
 
 
-def _warn_of_truncation(translator: "Translator", texts: Sequence[str | bytes], first: int, file: str = "") -> None:
+def _warn_of_truncation(
+    translator: "Translator",
+    texts: Sequence[str | bytes],
+    first: int,
+    file: str = "",
+    side: Literal["source", "target"] = "source",
+) -> None:
     """Says which lines are longer than the model takes.
 
     Args:
@@ -441,9 +455,10 @@ def _warn_of_truncation(translator: "Translator", texts: Sequence[str | bytes], 
         texts: the lines.
         first: int. The number of the first.
         file: str. The file that they are from. Defaults to "": the only one.
+        side: "source" or "target". Defaults to "source".
     """
     max_length = translator.model.config.max_length
-    for number, num_tokens in enumerate(translator.num_tokens(texts), start=first):
+    for number, num_tokens in enumerate(translator.num_tokens(texts, side), start=first):
         if num_tokens > max_length:
             place = f"{file}, line {number}" if file else f"line {number}"
             say(f"{place}: {num_tokens:,} tokens, truncated to model.max_length={max_length}")
@@ -494,7 +509,7 @@ def _score(options: argparse.Namespace) -> None:
         for first, block in _blocks(zip(pairs.source, pairs.target, strict=True)):
             source, target = zip(*block, strict=True)
             _warn_of_truncation(translator, source, first, name_of(options.source))
-            _warn_of_truncation(translator, target, first, name_of(options.target))
+            _warn_of_truncation(translator, target, first, name_of(options.target), "target")
             write_lines(f"{score:.4f}" for score in bar.count(translator.score(source, target)))
 
 
@@ -539,6 +554,12 @@ def _check_ctranslate2_options(options: argparse.Namespace) -> None:
         )
     if importlib.util.find_spec("ctranslate2") is None:
         raise ConfigError("--format ctranslate2 needs the package ctranslate2: pip install 'ctranslate2>=4.8.5,<4.9'")
+
+
+def _import(options: argparse.Namespace) -> None:
+    with _tensorflow():
+        from keras_transformer.pretrained import import_model
+    write_lines([str(import_model(getattr(options, "from"), options.model_dir))])
 
 
 def _plot_attention(options: argparse.Namespace) -> None:

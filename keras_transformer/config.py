@@ -36,13 +36,15 @@ Precision = Literal["float32", "bfloat16"]
 PrecisionOrAuto = Literal["auto", "float32", "bfloat16"]
 TrainingPrecision = Literal["auto", "float32", "bfloat16", "float16"]
 PresetName = Literal["tiny", "base", "big"]
-TokenizerKind = Literal["bpe", "unigram", "wordpiece"]
+LearnedTokenizerKind = Literal["bpe", "unigram", "wordpiece"]
+TokenizerKind = Literal["bpe", "unigram", "wordpiece", "sentencepiece"]
 Section = TypeVar("Section")
 
 # Every number has an upper limit far above what makes sense, so that a mistyped one does not ask for terabytes. All
 # sizes together may make so many parameters:
 MAX_PARAMETERS = 10_000_000_000
 VocabSize = Annotated[Size, at_most(1_000_000)]
+Depth = Annotated[Size, at_most(1000)]
 Width = Annotated[Size, at_most(100_000)]
 Steps = Annotated[Size, at_most(1_000_000_000)]
 BeamSize = Annotated[Size, at_most(1000)]
@@ -66,6 +68,10 @@ class TransformerConfig:
         source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0; at most 1,000,000.
         target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0; at most 1,000,000.
         num_layers: int. N, the number of layers in the encoder, and in the decoder; at most 1,000. Defaults to 6.
+        num_encoder_layers: int or None. The number in the encoder, if it is another one; at most 1,000. A deep encoder
+            with a shallow decoder translates faster. Defaults to `num_layers`.
+        num_decoder_layers: int or None. The number in the decoder, if it is another one; at most 1,000. Defaults to
+            `num_layers`.
         d_model: int. Width of every layer's input and output; even, at most 100,000. Defaults to 512.
         d_ff: int. Width inside the feed-forward networks; at most 1,000,000. Defaults to 2048.
         num_heads: int. h, the number of attention heads; at most 1,000. Defaults to 8.
@@ -82,10 +88,15 @@ class TransformerConfig:
             Defaults to "relu".
         norm_first: bool. Whether to normalize before each sublayer (pre-norm) instead of after the residual sum as
             in the paper. Deep or briefly trained models learn more reliably with it. Defaults to False.
-        positions: "sinusoidal" (section 3.5) or "learned" (Table 3, row E). Defaults to "sinusoidal".
+        positions: "sinusoidal" (section 3.5), "tensor2tensor", the slightly different sinusoids of the authors' program
+            and of Marian, or "learned" (Table 3, row E). Defaults to "sinusoidal".
         tie_embeddings: str. Which weights are shared (section 3.4): "none"; "target", the decoder's embedding and
             the output projection; or "all", the encoder's embedding too, which needs one vocabulary for both
             languages. Defaults to "all".
+        epsilon: float. Added to the variance in layer normalization; at most 1. Defaults to 1e-6.
+        attention_bias: bool. Whether the projections of attention add a bias; those of the paper do not. Defaults to
+            False.
+        logits_bias: bool. Whether the output projection adds a bias; the paper's does not. Defaults to False.
         neighborhood: int or None. r of restricted self-attention (section 4): each position attends to the r
             positions centred on itself, in the encoder and in the decoder; odd, at most 1,000,000. Attention to the
             source is never restricted. For sequences of thousands of tokens. Defaults to None: all positions.
@@ -104,7 +115,9 @@ class TransformerConfig:
 
     source_vocab_size: VocabSize
     target_vocab_size: VocabSize
-    num_layers: Annotated[Size, at_most(1000)] = 6
+    num_layers: Depth = 6
+    num_encoder_layers: Depth | None = None
+    num_decoder_layers: Depth | None = None
     d_model: Annotated[EvenSize, at_most(100_000)] = 512
     d_ff: Annotated[Size, at_most(1_000_000)] = 2048
     num_heads: Annotated[Size, at_most(1000)] = 8
@@ -115,8 +128,11 @@ class TransformerConfig:
     activation_dropout: Rate = 0.0
     activation: Activation = "relu"
     norm_first: bool = False
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    positions: Literal["sinusoidal", "tensor2tensor", "learned"] = "sinusoidal"
     tie_embeddings: Literal["none", "target", "all"] = "all"
+    epsilon: Annotated[Positive, at_most(1)] = 1e-6
+    attention_bias: bool = False
+    logits_bias: bool = False
     neighborhood: Annotated[OddSize, at_most(1_000_000)] | None = None
     max_length: Annotated[int, at_least(2), at_most(1_000_000)] = 256
 
@@ -145,10 +161,14 @@ class TransformerConfig:
     def num_parameters(self) -> int:
         """How many numbers the model learns."""
         key_dim = self.key_dim or self.d_model // self.num_heads
-        attention = 2 * self.d_model * self.num_heads * (key_dim + (self.value_dim or key_dim))
+        heads_width = self.num_heads * (key_dim + (self.value_dim or key_dim))
+        attention = 2 * self.d_model * heads_width
+        if self.attention_bias:
+            attention += heads_width + self.num_heads * key_dim + self.d_model
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
         norm = 2 * self.d_model
-        layers = 3 * attention + 2 * feed_forward + 5 * norm
+        encoder = (self.num_encoder_layers or self.num_layers) * (attention + feed_forward + 2 * norm)
+        decoder = (self.num_decoder_layers or self.num_layers) * (2 * attention + feed_forward + 3 * norm)
         final_norms = 2 * norm if self.norm_first else 0
         sizes = [self.target_vocab_size]
         if self.tie_embeddings != "all":
@@ -156,7 +176,8 @@ class TransformerConfig:
         positions = self.max_length if self.positions == "learned" else 0
         embeddings = sum(size + positions for size in sizes)
         projection = self.target_vocab_size if self.tie_embeddings == "none" else 0
-        return self.num_layers * layers + final_norms + (embeddings + projection) * self.d_model
+        logits_bias = self.target_vocab_size if self.logits_bias else 0
+        return encoder + decoder + final_norms + (embeddings + projection) * self.d_model + logits_bias
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TransformerConfig":
@@ -177,8 +198,11 @@ class TokenizerConfig:
     """How text becomes tokens.
 
     Args:
-        kind: "bpe" or "unigram" (SentencePiece), or "wordpiece". Defaults to "bpe".
+        kind: "bpe" or "unigram" (SentencePiece), or "wordpiece", which are learned from the training text; or
+            "sentencepiece", a SentencePiece model that came with an imported model. Defaults to "bpe".
         vocab_size: int. Number of tokens, including the four special ones; 5 to 1,000,000. Defaults to 8000.
+        shared: bool. Whether both languages share one vocabulary, as in the paper. Otherwise each has its own, of
+            `vocab_size` tokens, and `model.tie_embeddings` must be "target" or "none". Defaults to True.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -186,6 +210,7 @@ class TokenizerConfig:
 
     kind: TokenizerKind = "bpe"
     vocab_size: Annotated[int, at_least(5), at_most(1_000_000)] = 8000
+    shared: bool = True
 
     def __post_init__(self) -> None:
         check_fields(self, "tokenizer")
@@ -201,6 +226,8 @@ class DecodingConfig:
             translations. Defaults to 0.6.
         max_extra_tokens: int. A translation has at most this many tokens more than its source; at most
             1,000,000. Defaults to 50.
+        forbidden_tokens: str. What a translation never holds: "none"; "special", the padding and start tokens; or
+            "unknown", the unknown token too. Defaults to "none".
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -209,6 +236,7 @@ class DecodingConfig:
     beam_size: BeamSize = 4
     length_penalty: LengthPenalty = 0.6
     max_extra_tokens: Annotated[Count, at_most(1_000_000)] = 50
+    forbidden_tokens: Literal["none", "special", "unknown"] = "none"
 
     def __post_init__(self) -> None:
         check_fields(self, "decoding")
@@ -411,6 +439,13 @@ class Config:
             f"0 if tokenizer.kind={self.tokenizer.kind}",
             self.training.subword_dropout,
         )
+        require(
+            # Two imported SentencePiece models may have one vocabulary.
+            self.tokenizer.shared or self.model.tie_embeddings != "all" or self.tokenizer.kind == "sentencepiece",
+            "model.tie_embeddings",
+            "'target' or 'none' if tokenizer.shared=False",
+            self.model.tie_embeddings,
+        )
 
     @classmethod
     def from_sections(cls, sections: Mapping[str, Any]) -> "Config":
@@ -423,9 +458,9 @@ class Config:
         values = {name: from_dict(section, section_of(sections, name), name) for name, section in SECTIONS.items()}
         return cls(**values)
 
-    def with_vocab_size(self, vocab_size: int) -> "Config":
-        """Returns a copy whose model has the vocabulary that was actually learned, on both sides."""
-        model = dataclasses.replace(self.model, source_vocab_size=vocab_size, target_vocab_size=vocab_size)
+    def with_vocab_sizes(self, source: int, target: int) -> "Config":
+        """Returns a copy whose model has the vocabularies that were actually learned."""
+        model = dataclasses.replace(self.model, source_vocab_size=source, target_vocab_size=target)
         return dataclasses.replace(self, model=model)
 
 

@@ -1,7 +1,7 @@
 """The model directory: the one contract between training, translating and exporting.
 
     config.yaml                            the format's version, and the whole configuration
-    tokenizer.model (or vocab.txt)         the tokenizer's own file
+    tokenizer.model (or vocab.txt)         the tokenizer's own file; source.NAME and target.NAME, if there are two
     checkpoints/step-00001000.weights.h5   weights after so many updates, the last few and the best
     best.weights.h5                        the best on the validation text, by perplexity or by BLEU
     average.weights.h5                     the mean of the last or best checkpoints, if they were averaged

@@ -1,8 +1,8 @@
-"""Text to text: a model, its tokenizer and a search in one TensorFlow graph."""
+"""Text to text: a model, its tokenizers and a search in one TensorFlow graph."""
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ from .length_batches import map_in_length_batches
 from .losses import token_crossentropy
 from .model_dir import ModelDir
 from .rules import ConfigError, check, require
-from .tokenizers import Tokenizer, load_tokenizer
+from .tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 
 # Positions, including padding, of a batch that is searched or scored; bounds memory.
 _POSITIONS_PER_BATCH = 4096
@@ -25,6 +25,12 @@ PARALLEL_SEARCHES = 4
 _MIN_TEXTS_PER_BATCH = 16
 # Tokens that a step of a search usually computes: a beam of 4 for each of 32 texts.
 TOKENS_PER_STEP = 128
+# What `decoding.forbidden_tokens` stands for.
+_FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
+    "none": (),
+    "special": (Tokenizer.pad_id, Tokenizer.start_id),
+    "unknown": (Tokenizer.pad_id, Tokenizer.start_id, Tokenizer.unk_id),
+}
 
 
 class Translations(NamedTuple):
@@ -54,7 +60,7 @@ class Translator:
     Args:
         model: Transformer, or another `keras_transformer.decoding.Decodable` with the attributes `config` and
             `variables`; only `score` needs a `Transformer`.
-        tokenizer: Tokenizer.
+        tokenizers: Tokenizer that both languages share, or TokenizerPair.
         decoding: DecodingConfig.
 
     Raises:
@@ -66,15 +72,18 @@ class Translator:
         ['Ein Hund rennt.']
     """
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, decoding: DecodingConfig) -> None:
-        require(
-            tokenizer.vocab_size == model.config.target_vocab_size,
-            "tokenizer.vocab_size",
-            f"the model's target_vocab_size={model.config.target_vocab_size}",
-            tokenizer.vocab_size,
-        )
+    def __init__(self, model: Any, tokenizers: Tokenizer | TokenizerPair, decoding: DecodingConfig) -> None:
+        self.tokenizers = TokenizerPair.of(tokenizers)
+        for side in ("target", "source"):
+            tokenizer, name = getattr(self.tokenizers, side), f"{side}_vocab_size"
+            vocab_size = getattr(model.config, name)
+            require(
+                tokenizer.vocab_size == vocab_size,
+                "tokenizer.vocab_size" if self.tokenizers.is_shared else f"{side} tokenizer.vocab_size",
+                f"the model's {name}={vocab_size}",
+                tokenizer.vocab_size,
+            )
         self.model = model
-        self.tokenizer = tokenizer
         self.decoding = decoding
         self._graphs: dict[int, Any] = {}
 
@@ -108,7 +117,7 @@ class Translator:
         """Loads the translator of a model directory whose configuration was read already; otherwise as `load`."""
         check("precision", precision, Precision)
         model = model_dir.load_model(config.model, precision)
-        return cls(model, load_tokenizer(model_dir.path, config.tokenizer.kind), decoding or config.decoding)
+        return cls(model, load_tokenizers(model_dir.path, config.tokenizer), decoding or config.decoding)
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
         """Returns the best translation of every text."""
@@ -155,12 +164,12 @@ class Translator:
         with keras.StatelessScope(state_mapping=weights):
             token_ids, scores = self._search_token_ids(texts, n_best)
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
-        ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=self.tokenizer.pad_id)
-        translations = tf.reshape(self.tokenizer.detokenize(ragged_ids), [-1, n_best])
+        ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
+        translations = tf.reshape(self.tokenizers.target.detokenize(ragged_ids), [-1, n_best])
         return Translations(translations, scores, token_ids)
 
     def _search_token_ids(self, texts: Any, n_best: int) -> tuple[Any, Any]:
-        source = self._token_ids_with_end(texts)
+        source = self._token_ids_with_end(self.tokenizers.source, texts)
         lengths = tf.cast(source.row_lengths(), tf.int32)
         positions = tf.minimum(lengths + self.decoding.max_extra_tokens, self.model.config.max_length)
         max_lengths = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, positions)
@@ -187,8 +196,9 @@ class Translator:
         step, state = self.model.start_decoding(source, self.decoding.beam_size)
         arguments: dict[str, Any] = dict(
             max_length=tf.reduce_max(max_lengths),
-            start_id=self.tokenizer.start_id,
-            end_id=self.tokenizer.end_id,
+            start_id=Tokenizer.start_id,
+            end_id=Tokenizer.end_id,
+            forbidden_ids=_FORBIDDEN_IDS[self.decoding.forbidden_tokens],
             drop_finished=True,
         )
         if self.decoding.beam_size == 1:
@@ -229,7 +239,8 @@ class Translator:
 
         @tf.function(input_signature=[texts, texts], autograph=False)
         def score(sources: Any, targets: Any) -> Any:
-            source, labels = self._token_ids_with_end(sources), self._token_ids_with_end(targets)
+            source = self._token_ids_with_end(self.tokenizers.source, sources)
+            labels = self._token_ids_with_end(self.tokenizers.target, targets)
             lengths = tf.cast(tf.maximum(source.row_lengths(), labels.row_lengths()), tf.int32)
 
             def score_batch(rows: Any) -> Any:
@@ -248,21 +259,28 @@ class Translator:
 
     def _score_batch(self, source: Any, labels: Any) -> Any:
         # source: int32 (n, source length), labels: int32 (n, target length)
-        starts = tf.fill([tf.shape(labels)[0], 1], self.tokenizer.start_id)
+        starts = tf.fill([tf.shape(labels)[0], 1], Tokenizer.start_id)
         target = tf.concat([starts, labels[:, :-1]], axis=1)
         logits = self.model({"source": source, "target": target}, training=False)
-        is_token = tf.not_equal(labels, self.tokenizer.pad_id)
+        is_token = tf.not_equal(labels, Tokenizer.pad_id)
         return -tf.reduce_sum(tf.where(is_token, token_crossentropy(labels, logits), 0.0), axis=1)
 
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
         """Returns sources as the model takes them: int32 (batch, length), truncated, with end tokens, padded with 0."""
-        return self._token_ids_with_end(tf.constant(list(texts), tf.string)).to_tensor().numpy()
+        token_ids = self._token_ids_with_end(self.tokenizers.source, tf.constant(list(texts), tf.string))
+        return token_ids.to_tensor().numpy()
 
-    def num_tokens(self, texts: Sequence[str | bytes]) -> np.ndarray:
-        """Returns how many tokens every text has, including its end token, before it is truncated."""
-        return self.tokenizer.tokenize(tf.constant(list(texts), tf.string)).row_lengths().numpy() + 1
+    def num_tokens(self, texts: Sequence[str | bytes], side: Literal["source", "target"] = "source") -> np.ndarray:
+        """Returns how many tokens every text has, including its end token, before it is truncated.
 
-    def _token_ids_with_end(self, texts: Any) -> Any:
-        token_ids = self.tokenizer.tokenize(texts)[:, : self.model.config.max_length - 1]
-        ends = tf.fill([token_ids.nrows(), 1], self.tokenizer.end_id)
+        Args:
+            texts: list of strings.
+            side: "source" or "target". Whose tokenizer counts. Defaults to "source".
+        """
+        tokenizer = getattr(self.tokenizers, side)
+        return tokenizer.tokenize(tf.constant(list(texts), tf.string)).row_lengths().numpy() + 1
+
+    def _token_ids_with_end(self, tokenizer: Tokenizer, texts: Any) -> Any:
+        token_ids = tokenizer.tokenize(texts)[:, : self.model.config.max_length - 1]
+        ends = tf.fill([token_ids.nrows(), 1], tokenizer.end_id)
         return tf.concat([token_ids, ends], axis=1)

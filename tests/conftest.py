@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import importlib.util
 import os
+import shutil
 
 import keras
 import numpy as np
@@ -15,8 +16,12 @@ from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 
-# `make test-beam` runs this file, in an environment of its own.
-collect_ignore = [] if importlib.util.find_spec("apache_beam") else ["test_translate_corpus.py"]
+# `make test-beam` and `make test-marian` run these files, with programs that the other tests do without.
+collect_ignore = [
+    *([] if importlib.util.find_spec("apache_beam") else ["test_translate_corpus.py"]),
+    *([] if importlib.util.find_spec("transformers") else ["test_hugging_face.py"]),
+    *([] if shutil.which("pymarian") else ["test_marian.py"]),
+]
 
 SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}
 VERBS = {"sees": "sieht", "buys": "kauft", "paints": "malt", "greets": "grüßt"}

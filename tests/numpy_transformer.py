@@ -133,12 +133,12 @@ def decoder(layer, x, source=None, target_mask=None, source_mask=None):
     return layer_norm(layer.final_norm, x) if layer.norm_first else x
 
 
-def sinusoids(length, d_model):
-    """Section 3.5, one number at a time."""
+def sinusoids(length, d_model, last=None):
+    """Section 3.5, one number at a time. `last` takes the place of d_model in the exponent."""
     table = np.zeros((length, d_model))
     for position in range(length):
         for i in range(d_model // 2):
-            angle = position / 10000 ** (2 * i / d_model)
+            angle = position / 10000 ** (2 * i / (last or d_model))
             table[position, 2 * i] = math.sin(angle)
             table[position, 2 * i + 1] = math.cos(angle)
     return table
@@ -149,7 +149,8 @@ def positional_embedding(layer, token_ids):
     if layer.positions == "learned":
         positions = array(layer.position_table)[:length]
     else:
-        positions = sinusoids(length, layer.d_model)
+        last = layer.d_model - 2 if layer.positions == "tensor2tensor" else None
+        positions = sinusoids(length, layer.d_model, last)
     return array(layer.token_table)[token_ids] * math.sqrt(layer.d_model) + positions
 
 
@@ -166,4 +167,5 @@ def transformer(model, source, target):
     )
     if model.config.tie_embeddings == "none":
         return dense(model.output_projection, decoded)
-    return decoded @ array(model.target_embedding.token_table).T
+    logits = decoded @ array(model.target_embedding.token_table).T
+    return logits + array(model.output_projection.bias) if model.config.logits_bias else logits

@@ -312,8 +312,10 @@ def test_the_labels_of_a_picture_are_the_tokens_that_the_search_chose(tiny_model
     _, _, target, translation = source_attention(translator, "Anna sees a tree.")
     chosen = translator.search(tf.constant(["Anna sees a tree."])).token_ids.numpy()[0, 0]
     chosen = chosen[chosen != 0]
-    assert target == translator.tokenizer.pieces(chosen)
-    assert target[:-1] != translator.tokenizer.pieces(translator.tokenizer.tokenize([translation])[0].numpy())
+    assert target == translator.tokenizers.target.pieces(chosen)
+    assert target[:-1] != translator.tokenizers.target.pieces(
+        translator.tokenizers.target.tokenize([translation])[0].numpy()
+    )
 
 
 def test_plot_attention_refuses_a_blank_text_and_an_unknown_suffix(tiny_model_dir, fails, tmp_path):

@@ -71,7 +71,7 @@ def test_dictionaries_go_round():
         ("num_layer", "did you mean 'num_layers'?"),
         ("dmodel", "did you mean 'd_model'?"),
         ("tie_embedding", "did you mean 'tie_embeddings'?"),
-        ("xyzzy", "known keys: source_vocab_size, target_vocab_size, num_layers, d_model,"),
+        ("xyzzy", "known keys: source_vocab_size, target_vocab_size, num_layers, num_encoder_layers,"),
     ],
 )
 def test_an_unknown_key_names_the_nearest(key, hint):
@@ -106,6 +106,14 @@ def test_a_missing_key_is_named():
         ({"activation": 3}, "model.activation must be of type str; received model.activation=3"),
         ({"source_vocab_size": 0}, "model.source_vocab_size must be positive; received model.source_vocab_size=0"),
         ({"num_layers": 0}, "model.num_layers must be positive; received model.num_layers=0"),
+        (
+            {"num_encoder_layers": 0},
+            "model.num_encoder_layers must be positive; received model.num_encoder_layers=0",
+        ),
+        (
+            {"num_decoder_layers": 1001},
+            "model.num_decoder_layers must be at most 1,000; received model.num_decoder_layers=1001",
+        ),
         ({"d_ff": -1}, "model.d_ff must be positive; received model.d_ff=-1"),
         ({"num_heads": 0}, "model.num_heads must be positive; received model.num_heads=0"),
         ({"key_dim": 0}, "model.key_dim must be positive; received model.key_dim=0"),
@@ -131,7 +139,7 @@ def test_a_missing_key_is_named():
         ),
         (
             {"positions": "rotary"},
-            "model.positions must be one of sinusoidal, learned; received model.positions='rotary'",
+            "model.positions must be one of sinusoidal, tensor2tensor, learned; received model.positions='rotary'",
         ),
         (
             {"tie_embeddings": True},
@@ -169,7 +177,7 @@ def test_key_dim_frees_d_model_from_the_heads():
             TokenizerConfig,
             "tokenizer",
             {"kind": "word"},
-            "tokenizer.kind must be one of bpe, unigram, wordpiece; received tokenizer.kind='word'",
+            "tokenizer.kind must be one of bpe, unigram, wordpiece, sentencepiece; received tokenizer.kind='word'",
         ),
         (
             TokenizerConfig,
@@ -182,6 +190,12 @@ def test_key_dim_frees_d_model_from_the_heads():
             "tokenizer",
             {"vocabsize": 4},
             "unknown configuration key 'tokenizer.vocabsize'; did you mean 'vocab_size'?",
+        ),
+        (
+            DecodingConfig,
+            "decoding",
+            {"forbidden_tokens": "all"},
+            "decoding.forbidden_tokens must be one of none, special, unknown; received decoding.forbidden_tokens='all'",
         ),
         (
             DecodingConfig,
@@ -307,6 +321,16 @@ def test_a_file_with_a_mistake_is_named(tmp_path, text, message):
     assert message_of(read_config, path) == f"{path}: {message}"
 
 
+def test_separate_vocabularies_have_separate_embeddings():
+    message = message_of(Config, MODEL, TokenizerConfig("bpe", 100, shared=False))
+    assert message == (
+        "model.tie_embeddings must be 'target' or 'none' if tokenizer.shared=False; received model.tie_embeddings='all'"
+    )
+    config = Config(dataclasses.replace(MODEL, tie_embeddings="target"), TokenizerConfig("bpe", 100, shared=False))
+    sizes = config.with_vocab_sizes(90, 80).model
+    assert (sizes.source_vocab_size, sizes.target_vocab_size) == (90, 80)
+
+
 def test_values_of_different_sections_must_fit_each_other():
     message = message_of(Config, MODEL, TokenizerConfig("wordpiece", 100), training=TrainingConfig(subword_dropout=0.1))
     assert message == (
@@ -321,6 +345,10 @@ def test_values_of_different_sections_must_fit_each_other():
         dict(tie_embeddings="target", norm_first=True, key_dim=5, value_dim=3),
         dict(tie_embeddings="none", positions="learned", max_length=30, source_vocab_size=90),
         dict(positions="learned", max_length=30, value_dim=7),
+        dict(num_encoder_layers=3, norm_first=True),
+        dict(attention_bias=True, key_dim=5, value_dim=3, logits_bias=True),
+        dict(attention_bias=True, logits_bias=True, tie_embeddings="none"),
+        dict(num_encoder_layers=2, num_decoder_layers=1, num_layers=9),
     ],
 )
 def test_the_number_of_parameters_is_that_of_the_model(changes):

@@ -15,10 +15,10 @@ from keras_transformer.export import ctranslate2 as exporter
 from keras_transformer.export.ctranslate2 import export_ctranslate2
 
 from keras_transformer.cli import main
-from keras_transformer.config import ConfigError, DecodingConfig, TransformerConfig
+from keras_transformer.config import ConfigError, DecodingConfig, TokenizerConfig, TransformerConfig
 from keras_transformer.decoding import beam_search, greedy_search
 from keras_transformer.models import build_transformer
-from keras_transformer.tokenizers import WordPieceTokenizer
+from keras_transformer.tokenizers import TokenizerPair, WordPieceTokenizer, load_tokenizers
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 from keras_transformer.translator import Translator
 
@@ -31,9 +31,23 @@ MODELS = {
     # Less sharp, it would have the same translation for every source.
     "post-norm, sinusoids, all tied": dict(sharpness=1.5),
     "post-norm, learned positions, target tied": dict(
-        positions="learned", tie_embeddings="target", activation="swish", num_heads=3, key_dim=8
+        positions="learned",
+        tie_embeddings="target",
+        activation="swish",
+        num_heads=3,
+        key_dim=7,
+        attention_bias=True,
+        logits_bias=True,
     ),
-    "pre-norm, sinusoids, untied": dict(norm_first=True, tie_embeddings="none", activation="silu", num_heads=1),
+    "pre-norm, sinusoids, untied": dict(
+        norm_first=True,
+        tie_embeddings="none",
+        logits_bias=True,
+        activation="silu",
+        num_heads=1,
+        num_encoder_layers=3,
+        num_decoder_layers=1,
+    ),
     "pre-norm, learned positions, all tied": dict(
         norm_first=True, positions="learned", activation="gelu", key_dim=5, value_dim=5
     ),
@@ -45,14 +59,14 @@ MODELS = {
 TOLERANCE = 4e-5
 
 
-def random_translator(sharpness=1.0, **changes):
+def random_translator(sharpness=1.0, tokenizers=None, **changes):
     sizes = dict(num_layers=2, d_model=16, d_ff=24, num_heads=2, max_length=MAX_LENGTH)
     vocab_sizes = dict(source_vocab_size=len(VOCABULARY), target_vocab_size=len(VOCABULARY))
     model = build_transformer(TransformerConfig(**{**sizes, **vocab_sizes, **changes}), dtype="float32")
     for variable in reference.randomize(model).trainable_variables:
         if len(variable.shape) == 2:
             variable.assign(variable * sharpness)
-    return Translator(model, WordPieceTokenizer(VOCABULARY), DecodingConfig())
+    return Translator(model, tokenizers or WordPieceTokenizer(VOCABULARY), DecodingConfig())
 
 
 def load(path):
@@ -236,6 +250,23 @@ def test_what_ctranslate2_cannot_do_is_named_and_nothing_is_written(tmp_path, ch
         export_ctranslate2(random_translator(**changes), tmp_path / "models")
     assert str(error.value) == f"model.{name} must be {rule}; received model.{name}={value!r}"
     assert not (tmp_path / "models").exists()
+
+
+def test_languages_with_vocabularies_of_their_own(tmp_path):
+    french = [*WordPieceTokenizer.special_pieces, *"stuvw"]
+    tokenizers = TokenizerPair(WordPieceTokenizer(VOCABULARY), WordPieceTokenizer(french))
+    translator = random_translator(
+        tokenizers=tokenizers, target_vocab_size=len(french), tie_embeddings="target", norm_first=True
+    )
+    # It is published if it scores texts as the translator does.
+    path = export_ctranslate2(translator, tmp_path)
+    assert [json.loads((path / f"{side}_vocabulary.json").read_text()) for side in ("source", "target")] == [
+        VOCABULARY,
+        french,
+    ]
+    assert load_tokenizers(path, TokenizerConfig("wordpiece", shared=False)).target.vocabulary == tuple(french)
+    (result,) = load(path).score_batch([["a", "c", "b"]], [["u", "w"]])
+    np.testing.assert_allclose(sum(result.log_probs), translator.score(["a c b"], ["u w"]), atol=3 * TOLERANCE)
 
 
 def test_a_model_that_scores_otherwise_is_not_published(tmp_path, monkeypatch):

@@ -49,7 +49,7 @@ def test_requests_contain_each_sentence_once_the_longest_first(task, pairs, tran
 
 
 def test_token_ids_are_the_subwords_of_the_requests(task, translator):
-    expected = [translator.tokenizer.tokenize(request).to_list() for request in task.requests()]
+    expected = [translator.tokenizers.target.tokenize(request).to_list() for request in task.requests()]
     assert task.token_id_requests() == expected
     words = set((task.path / "vocabulary.txt").read_text().split())
     assert {str(token_id) for rows in expected for row in rows for token_id in row} <= words
@@ -58,7 +58,7 @@ def test_token_ids_are_the_subwords_of_the_requests(task, translator):
 def test_steps_of_a_request_are_the_tokens_of_its_longest_translation(task, translator):
     # The model has memorized the text: its translations are the references.
     references = task.facts["references"]
-    lengths = [len(ids) + 1 for ids in translator.tokenizer.tokenize(references).to_list()]
+    lengths = [len(ids) + 1 for ids in translator.tokenizers.target.tokenize(references).to_list()]
     assert task.facts["num_steps"] == [max(lengths[:REQUEST_SIZE]), max(lengths[REQUEST_SIZE:])]
     assert min(task.facts["num_steps"]) <= task.mean_steps <= max(task.facts["num_steps"])
 

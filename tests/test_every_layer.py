@@ -29,6 +29,7 @@ SIZES = dict(
     norm_first=True,
     neighborhood=3,
     epsilon=1e-5,
+    attention_bias=True,
 )
 LAYERS = {
     "MultiHeadAttention": (
@@ -47,7 +48,7 @@ LAYERS = {
         dict(vocab_size=9, d_model=D_MODEL, positions="learned", max_length=6, dropout=0.2),
         0,
     ),
-    "TiedProjection": (dict(embedding=PositionalEmbedding), 1),
+    "TiedProjection": (dict(embedding=PositionalEmbedding, use_bias=True), 1),
     "FeedForward": (dict(d_ff=12, activation="gelu", dropout=0.2), 1),
     "EncoderLayer": (SIZES, 1),
     "DecoderLayer": (SIZES, 2),
@@ -62,7 +63,7 @@ TYPES = {
     **dict.fromkeys(["num_layers", "num_heads", "d_ff", "vocab_size", "d_model"], int),
     **dict.fromkeys(["key_dim", "value_dim", "neighborhood", "max_length"], int),
     **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout", "epsilon"], float),
-    **dict.fromkeys(["use_bias", "norm_first"], bool),
+    **dict.fromkeys(["use_bias", "norm_first", "attention_bias"], bool),
 }
 NOT_SIZES = [(0, "positive"), (-1, "positive"), ("8", "of type int"), (2.0, "of type int"), (True, "of type int")]
 NEITHER_SIZES_NOR_NULL = [*NOT_SIZES, (None, "of type int")]
@@ -96,7 +97,8 @@ BROKEN = {
     "epsilon": NOT_POSITIVE,
     "use_bias": NOT_BOOL,
     "norm_first": NOT_BOOL,
-    "positions": [(value, "one of sinusoidal, learned") for value in ("sin", None, 0)],
+    "attention_bias": NOT_BOOL,
+    "positions": [(value, "one of sinusoidal, tensor2tensor, learned") for value in ("sin", None, 0)],
 }
 
 

@@ -22,12 +22,12 @@ def built(*args, **kwargs):
     return reference.randomize(layer)
 
 
-def positions_alone(positions, d_model, **kwargs):
+def positions_alone(position_ids, d_model, **kwargs):
     layer = PositionalEmbedding(2, d_model, **kwargs)
     layer.build((None, None))
     layer.token_table.assign(np.zeros((2, d_model)))
-    token_ids = np.ones((1, len(positions)), "int32")
-    return numpy(layer(token_ids, position_ids=np.array([positions])))[0]
+    token_ids = np.ones((1, len(position_ids)), "int32")
+    return numpy(layer(token_ids, position_ids=np.array([position_ids])))[0]
 
 
 def test_sinusoids_by_hand():
@@ -45,12 +45,24 @@ def test_sinusoids_by_hand():
     )
 
 
+def test_sinusoids_of_tensor2tensor_end_at_a_frequency_of_1_in_10000():
+    # d_model 4: 10000^0 = 1 and 10000^1. In NumPy as that program computes them: sines, then cosines.
+    places = np.arange(5000)
+    rates = np.exp(-np.arange(4) * np.log(10_000) / 3)
+    angles = places[:, None] * rates
+    computed = positions_alone(list(places), d_model=8, positions="tensor2tensor")
+    np.testing.assert_allclose(computed[:, 0::2], np.sin(angles), atol=2e-3)
+    np.testing.assert_allclose(computed[:, 1::2], np.cos(angles), atol=2e-3)
+    shortest = positions_alone([3], d_model=2, positions="tensor2tensor")
+    np.testing.assert_allclose(shortest, [[np.sin(3), np.cos(3)]], atol=1e-6)
+
+
 def test_sinusoids_equal_numpy():
     # An angle of up to 1000 in float32 is off by up to 3e-5, and its powers of 10000 add as much.
     np.testing.assert_allclose(positions_alone(list(range(1000)), d_model=64), reference.sinusoids(1000, 64), atol=2e-4)
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
 def test_sums_are_made_in_float32_under_a_mixed_policy(positions):
     arguments = dict(vocab_size=10, d_model=16, positions=positions, max_length=300)
     mixed = built(**arguments, dtype="mixed_bfloat16")(np.full((1, 300), 7))
@@ -71,14 +83,14 @@ def test_token_embeddings_are_multiplied_by_the_root_of_d_model():
     np.testing.assert_allclose(numpy(layer(np.array([[1]]))), [[[6.0, 7.0, 6.0, 7.0]]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
 def test_equals_numpy(positions):
     layer = built(10, 6, positions=positions, max_length=4)
     expected = reference.positional_embedding(layer, TOKEN_IDS)
     np.testing.assert_allclose(numpy(layer(TOKEN_IDS)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
 def test_positions_may_be_given(positions):
     layer = built(10, 6, positions=positions, max_length=4)
     whole = numpy(layer(TOKEN_IDS))
@@ -96,7 +108,9 @@ def test_outputs_have_the_precision_of_the_computation(policy):
     assert {variable.dtype for variable in layer.variables} == {layer.variable_dtype}
 
 
-@pytest.mark.parametrize(("positions", "shapes"), [("sinusoidal", [(10, 6)]), ("learned", [(10, 6), (4, 6)])])
+@pytest.mark.parametrize(
+    ("positions", "shapes"), [("sinusoidal", [(10, 6)]), ("tensor2tensor", [(10, 6)]), ("learned", [(10, 6), (4, 6)])]
+)
 def test_the_weights_are_a_table_of_tokens_and_one_of_learned_positions(positions, shapes):
     layer = built(10, 6, positions=positions, max_length=4)
     assert [tuple(variable.shape) for variable in layer.trainable_variables] == shapes
@@ -119,7 +133,7 @@ def test_symbolic_shapes_and_dtypes_are_those_of_the_computation():
     assert (hidden.shape, hidden.dtype) == ((None, None, 6), "bfloat16")
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
 def test_id_0_is_masked(positions):
     hidden = built(10, 6, positions=positions, max_length=4)(TOKEN_IDS)
     np.testing.assert_array_equal(numpy(implicit_mask(hidden)), TOKEN_IDS != 0)
@@ -136,7 +150,7 @@ def test_id_0_is_masked(positions):
         ),
         (
             dict(vocab_size=9, d_model=4, positions="sin"),
-            "positions must be one of sinusoidal, learned; received positions='sin'",
+            "positions must be one of sinusoidal, tensor2tensor, learned; received positions='sin'",
         ),
         (
             dict(vocab_size=9, d_model=4, positions="learned"),

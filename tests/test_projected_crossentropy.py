@@ -1,6 +1,7 @@
 """The training loss without logits: equal to the loss with them, gradients too, and small in memory."""
 
 import numpy as np
+import numpy_transformer as reference
 import pytest
 import tensorflow as tf
 from keras_transformer.training import projected_crossentropy as module
@@ -17,9 +18,10 @@ def inputs(passes, num_tokens=53, d_model=6, vocab_size=11, scale=1.0):
     return hidden, kernel, tf.constant(random.integers(0, vocab_size, num_tokens), tf.int32)
 
 
-def with_logits(hidden, kernel, labels, label_smoothing, consistency):
+def with_logits(hidden, kernel, labels, label_smoothing, consistency, bias=None):
     """The same by the public loss, and R-Drop's formula as its paper writes it."""
     logits = tf.matmul(hidden, kernel)
+    logits = logits if bias is None else logits + bias
     passes = hidden.shape[0]
     total = sum(tf.reduce_sum(token_crossentropy(labels, logits[i], label_smoothing)) for i in range(passes))
     if passes == 2:
@@ -33,15 +35,22 @@ def with_logits(hidden, kernel, labels, label_smoothing, consistency):
 @pytest.mark.parametrize("rows_at_once", [1, 10, 53, 1000])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("passes, consistency", [(1, 0.0), (2, 0.0), (2, 5.0)])
-def test_loss_and_gradients_are_those_of_the_logits(passes, consistency, label_smoothing, rows_at_once, monkeypatch):
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_loss_and_gradients_are_those_of_the_logits(
+    with_bias, passes, consistency, label_smoothing, rows_at_once, monkeypatch
+):
     hidden, kernel, labels = inputs(passes)
+    weights = {"hidden": hidden, "kernel": kernel}
+    if with_bias:
+        weights["bias"] = tf.constant(np.random.default_rng(7).normal(size=kernel.shape[1]), tf.float32)
     monkeypatch.setattr(module, "_LOGITS", rows_at_once * passes * kernel.shape[1])
     results = []
     for function in (projected_crossentropy, with_logits):
         with tf.GradientTape() as tape:
-            tape.watch([hidden, kernel])
-            loss = 0.3 * function(hidden, kernel, labels, label_smoothing, consistency)
-        results.append((loss, *tape.gradient(loss, [hidden, kernel])))
+            tape.watch(weights)
+            loss = 0.3 * function(**weights, labels=labels, label_smoothing=label_smoothing, consistency=consistency)
+        results.append((loss, *tape.gradient(loss, list(weights.values()))))
+    assert len(results[0]) == 1 + len(weights)
     for ours, expected in zip(*results):
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
@@ -101,14 +110,21 @@ def test_nothing_in_the_graph_is_as_large_as_tokens_times_vocabulary(monkeypatch
 
 
 @pytest.mark.parametrize("tie_embeddings", ["none", "target", "all"])
-def test_hidden_states_times_the_kernel_of_the_output_projection_are_the_logits(tie_embeddings):
+@pytest.mark.parametrize("logits_bias", [False, True])
+def test_hidden_states_times_the_kernel_of_the_output_projection_plus_its_bias_are_the_logits(
+    logits_bias, tie_embeddings
+):
     config = TransformerConfig(
         **dict(source_vocab_size=9, target_vocab_size=9, num_layers=1, d_model=8, d_ff=8, num_heads=2),
         tie_embeddings=tie_embeddings,
+        logits_bias=logits_bias,
     )
-    model = build_transformer(config)
+    model = reference.randomize(build_transformer(config))
+    assert (model.output_projection.bias is not None) == logits_bias
     token_ids = {"source": np.array([[4, 5, 3, 0]]), "target": np.array([[2, 6, 0]])}
     kernel = tf.convert_to_tensor(model.output_projection.kernel)
     assert kernel.shape == (8, 9)
     logits = tf.matmul(model.hidden_states(token_ids), kernel)
+    if logits_bias:
+        logits += tf.convert_to_tensor(model.output_projection.bias)
     np.testing.assert_allclose(logits, model(token_ids), rtol=1e-5, atol=1e-6)

@@ -35,13 +35,24 @@ def test_logits_by_hand():
     assert numpy(projection.kernel).tolist() == [[3.0, 0.0, 5.0], [4.0, -1.0, 0.0]]
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
 def test_equals_numpy_and_has_no_weights_of_its_own(positions):
     embedding, projection = tied(10, 6, positions=positions, max_length=4)
     expected = HIDDEN @ reference.array(embedding.token_table).T
     np.testing.assert_allclose(numpy(projection(HIDDEN)), expected, atol=1e-5)
     np.testing.assert_array_equal(numpy(projection.kernel), numpy(embedding.token_table).T)
     assert [id(weight) for weight in projection.weights] == [id(weight) for weight in embedding.weights]
+
+
+def test_a_bias_is_added_and_begins_at_zero():
+    embedding, _ = tied(3, 2)
+    projection = TiedProjection(embedding, use_bias=True)
+    plain = numpy(TiedProjection(embedding)(np.eye(2)[None]))
+    np.testing.assert_array_equal(numpy(projection(np.eye(2)[None])), plain)
+    assert {weight.name for weight in projection.trainable_variables} == {"tokens", "bias"}
+    projection.bias.assign([1.0, -2.0, 0.5])
+    np.testing.assert_allclose(numpy(projection(np.eye(2)[None])), plain + [1.0, -2.0, 0.5], atol=1e-6)
+    assert TiedProjection(embedding).bias is None
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

@@ -10,7 +10,15 @@ import sentencepiece
 import tensorflow as tf
 from keras_transformer.training.vocabulary import train_tokenizer
 
-from keras_transformer.tokenizers import SentencePieceTokenizer, WordPieceTokenizer, load_tokenizer
+from keras_transformer.config import TokenizerConfig
+from keras_transformer.rules import ConfigError
+from keras_transformer.tokenizers import (
+    SentencePieceTokenizer,
+    TokenizerPair,
+    WordPieceTokenizer,
+    load_tokenizer,
+    load_tokenizers,
+)
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 
 NAMES = ["Anna", "Jürgen", "Zoë", "Paul", "Müller", "Bea"]
@@ -319,3 +327,34 @@ def test_wordpiece_pieces_with_unicode_line_separators_survive_the_file(tmp_path
 def test_sentencepiece_pieces_spell_the_text(lossless):
     [token_ids] = lossless.tokenize(["Jürgen sees"]).to_list()
     assert "".join(lossless.pieces(token_ids)) == "▁Jürgen▁sees"
+
+
+def test_tokenizers_are_saved_under_names_that_say_whose_they_are(tmp_path):
+    first, second = (WordPieceTokenizer([*WordPieceTokenizer.special_pieces, letter]) for letter in "ab")
+    assert TokenizerPair.of(first) == (first, first) and TokenizerPair.of(first).is_shared
+    pair = TokenizerPair(first, second)
+    assert TokenizerPair.of(pair) is pair and not pair.is_shared
+    for folder, tokenizers, shared, names in (
+        (tmp_path / "one", TokenizerPair.of(first), True, {"vocab.txt"}),
+        (tmp_path / "two", pair, False, {"source.vocab.txt", "target.vocab.txt"}),
+    ):
+        folder.mkdir()
+        tokenizers.save(folder)
+        assert {path.name for path in folder.iterdir()} == names | {f"{name}.sha256" for name in names}
+        loaded = load_tokenizers(folder, TokenizerConfig("wordpiece", shared=shared))
+        assert loaded.is_shared == shared
+        assert [each.vocabulary for each in loaded] == [each.vocabulary for each in tokenizers]
+
+
+def test_a_missing_or_damaged_tokenizer_of_one_language_is_named(tmp_path):
+    config = TokenizerConfig("wordpiece", shared=False)
+    first, second = (WordPieceTokenizer([*WordPieceTokenizer.special_pieces, letter]) for letter in "ab")
+    TokenizerPair(first, second).save(tmp_path)
+    path = tmp_path / "target.vocab.txt"
+    path.write_text(path.read_text().replace("b", "c"))
+    with pytest.raises(ValueError, match=f"{path}: the file is damaged"):
+        load_tokenizers(tmp_path, config)
+    path.unlink()
+    with pytest.raises(ConfigError) as error:
+        load_tokenizers(tmp_path, config)
+    assert str(error.value) == f"{path}: the tokenizer file is missing"

@@ -13,20 +13,25 @@ import time
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from keras_transformer.export.servable import export_servable
 from keras_transformer.training.average import average_checkpoints
 from keras_transformer.training.corpus import SentencePairs
 from keras_transformer.training.devices import make_strategy
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.learning_rate import learning_rate
 from keras_transformer.training.recipe import load_recipe, recipe_names
-from keras_transformer.training.trainer import intervals, train
+from keras_transformer.training.trainer import _tokenizers, intervals, train
 from keras_transformer.training.training_model import TrainingModel
 
 from examples.corpus import generate
 from keras_transformer import Translator
+from keras_transformer.attention_plot import source_attention
 from keras_transformer.cores import divide_cores
+from keras_transformer.losses import token_crossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.rules import ConfigError
+from keras_transformer.tokenizers import load_tokenizer, load_tokenizers
 
 PAIRS = generate(400, seed=3)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -282,6 +287,108 @@ def test_one_program_trains_on_all_shapes_and_is_made_once(tmp_path, capsys, mon
     train_here(tmp_path / "model", "training.steps=40", "training.validate_every=40", "training.num_buckets=6")
     assert "with batches of 6 shapes" in capsys.readouterr().err
     assert [model.num_traces for model in models] == [1]
+
+
+def test_biases_and_two_depths_are_trained_saved_and_used(tmp_path):
+    model_dir = train_here(
+        tmp_path / "biases",
+        *("model.attention_bias=true", "model.logits_bias=true", "model.num_encoder_layers=2"),
+        *("training.steps=12", "training.validate_every=4", "training.average_last=0", "training.warmup_steps=4"),
+    )
+    losses = logged(model_dir, "loss")
+    assert losses[-1] < losses[0]
+    model = load_model(model_dir)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (2, 1)
+    # The tokens of the text have become more probable than those that do not occur in it.
+    bias = model.output_projection.bias.numpy()
+    tokenizer = load_tokenizer(model_dir.path)
+    assert bias[tokenizer.end_id] > bias[tokenizer.pad_id]
+    assert np.all(model.decoder.layers[0].source_attention.value_dense.bias.numpy() != 0)
+    # What was validated is what is loaded.
+    text = pairs(360, 400)
+    translator = Translator.load(model_dir)
+    num_tokens = sum(len(row) + 1 for row in tokenizer.tokenize(list(text.target)).to_list())
+    perplexity = np.exp(-translator.score(list(text.source), list(text.target)).sum() / num_tokens)
+    assert perplexity == pytest.approx(min(logged(model_dir, "val_perplexity")), rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def two_vocabularies(tmp_path_factory):
+    return train_here(
+        tmp_path_factory.mktemp("vocabularies") / "two",
+        *("tokenizer.shared=false", "tokenizer.vocab_size=330", "model.tie_embeddings=target"),
+        *("training.subword_dropout=0.1", "training.subword_samples=2"),
+        *("training.steps=6", "training.validate_every=3", "training.validate_by=bleu", "training.average_last=0"),
+    )
+
+
+def test_each_language_may_have_a_vocabulary_of_its_own(two_vocabularies, tmp_path):
+    model_dir = two_vocabularies
+    names = {f"{side}.tokenizer.model{suffix}" for side in ("source", "target") for suffix in ("", ".sha256")}
+    assert {path.name for path in model_dir.path.glob("*tokenizer*")} == names
+    config = model_dir.read_config()
+    english, german = load_tokenizers(model_dir.path, config.tokenizer)
+    assert (config.model.source_vocab_size, config.model.target_vocab_size) == (english.vocab_size, german.vocab_size)
+    # Each knows its own language best.
+    texts = {english: [source for source, _ in PAIRS], german: [target for _, target in PAIRS]}
+    for own, other in ((english, german), (german, english)):
+        own_tokens, other_tokens = (each.tokenize(texts[own]).flat_values.shape[0] for each in (own, other))
+        assert own_tokens < other_tokens
+    # Resumed, nothing is learned anew.
+    before = {name: (model_dir.path / name).read_bytes() for name in names}
+    copy = ModelDir(shutil.copytree(model_dir.path, tmp_path / "copy"))
+    train_here(
+        copy.path,
+        *("tokenizer.shared=false", "tokenizer.vocab_size=330", "model.tie_embeddings=target"),
+        *("training.subword_dropout=0.1", "training.subword_samples=2"),
+        *("training.steps=8", "training.validate_every=2", "training.validate_by=bleu", "training.average_last=0"),
+    )
+    assert len(logged(copy, "loss")) > len(logged(model_dir, "loss"))
+    assert before == {name: (copy.path / name).read_bytes() for name in names}
+
+
+def test_two_vocabularies_translate_score_and_are_exported(two_vocabularies, tmp_path):
+    translator = Translator.load(two_vocabularies)
+    english, german = translator.tokenizers
+    source, target = PAIRS[0]
+    assert translator.num_tokens([source]) == len(english.tokenize([source])[0]) + 1
+    assert translator.num_tokens([source], "target") == len(german.tokenize([source])[0]) + 1
+    source_ids = np.array([[*english.tokenize([source])[0], 3]])
+    labels = np.array([[*german.tokenize([target])[0], 3]])
+    logits = translator.model({"source": source_ids, "target": np.insert(labels, 0, 2, axis=1)[:, :-1]})
+    expected = -token_crossentropy(labels, logits).numpy().sum()
+    assert translator.score([source], [target])[0] == pytest.approx(expected, rel=1e-4)
+    found = translator.search([source])
+    ids = [[token_id for token_id in found.token_ids.numpy()[0, 0] if token_id > 3]]
+    assert translator([source]) == [german.detokenize(tf.ragged.constant(ids, tf.int32)).numpy()[0].decode()]
+    # The SavedModel translates as the translator does, or it would not be there.
+    assert export_servable(translator, tmp_path).is_dir()
+    _, source_pieces, target_pieces, _ = source_attention(translator, source)
+    assert source_pieces == [*english.pieces(source_ids[0])]
+    assert target_pieces == german.pieces([id for id in found.token_ids.numpy()[0, 0] if id != 0])
+
+
+def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
+    class Workers:
+        def __init__(self, contents=None):
+            self.is_chief = contents is None
+            self.contents = [] if self.is_chief else contents
+
+        def from_chief(self, content):
+            if self.is_chief:
+                self.contents.append(content)
+            return content if self.is_chief else self.contents.pop(0)
+
+    config = two_vocabularies.read_config().tokenizer
+    chief = Workers()
+    sent = _tokenizers(config, None, two_vocabularies, chief, None)
+    received = _tokenizers(config, None, None, Workers(chief.contents), tmp_path)
+    assert [each.file_content for each in received] == [each.file_content for each in sent]
+
+
+def test_a_trained_model_keeps_its_vocabularies(two_vocabularies):
+    with pytest.raises(ConfigError, match="tokenizer.shared must be False, as in the model that .* holds; received"):
+        train_here(two_vocabularies.path, "tokenizer.vocab_size=330", "model.tie_embeddings=target")
 
 
 def test_two_passes_differ_by_their_dropout_alone(tmp_path):

@@ -14,14 +14,56 @@ SIZES = dict(num_layers=2, d_model=8, d_ff=12, num_heads=2, key_dim=3, value_dim
 SOURCE = np.array([[4, 7, 9, 2, 0], [3, 2, 0, 0, 0], [5, 6, 7, 8, 2]])
 TARGET = np.array([[1, 5, 3, 8, 0, 0], [1, 4, 6, 9, 3, 2], [1, 3, 0, 0, 0, 0]])
 
-# Every pair of values of two options occurs.
+# Every pair of values of two options occurs, but of the bias of the logits and where normalization is.
 VARIANTS = [
-    dict(norm_first=False, positions="sinusoidal", tie_embeddings="all", neighborhood=None),
-    dict(norm_first=True, positions="learned", tie_embeddings="all", neighborhood=3),
-    dict(norm_first=True, positions="sinusoidal", tie_embeddings="target", neighborhood=3),
-    dict(norm_first=False, positions="learned", tie_embeddings="target", neighborhood=None),
-    dict(norm_first=False, positions="learned", tie_embeddings="none", neighborhood=3),
-    dict(norm_first=True, positions="sinusoidal", tie_embeddings="none", neighborhood=None),
+    dict(
+        norm_first=False,
+        positions="sinusoidal",
+        tie_embeddings="all",
+        neighborhood=None,
+        attention_bias=False,
+        logits_bias=True,
+    ),
+    dict(
+        norm_first=True,
+        positions="learned",
+        tie_embeddings="all",
+        neighborhood=3,
+        attention_bias=True,
+        logits_bias=False,
+    ),
+    dict(
+        norm_first=True,
+        positions="sinusoidal",
+        tie_embeddings="target",
+        neighborhood=3,
+        attention_bias=False,
+        logits_bias=False,
+    ),
+    dict(
+        norm_first=False,
+        positions="learned",
+        tie_embeddings="target",
+        neighborhood=None,
+        attention_bias=True,
+        logits_bias=True,
+    ),
+    dict(
+        norm_first=False,
+        positions="learned",
+        tie_embeddings="none",
+        neighborhood=3,
+        attention_bias=False,
+        logits_bias=True,
+    ),
+    dict(
+        norm_first=True,
+        positions="sinusoidal",
+        tie_embeddings="none",
+        neighborhood=None,
+        attention_bias=True,
+        logits_bias=False,
+    ),
 ]
 
 
@@ -51,6 +93,23 @@ def test_the_model_equals_numpy(variant):
     expected = reference.transformer(model, SOURCE, TARGET)
     assert np.abs(expected).max() > 1
     np.testing.assert_allclose(logits_of(model, SOURCE, TARGET), expected, atol=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "depths"),
+    [
+        (dict(), (2, 2)),
+        (dict(num_encoder_layers=4), (4, 2)),
+        (dict(num_decoder_layers=1), (2, 1)),
+        (dict(num_encoder_layers=3, num_decoder_layers=1), (3, 1)),
+    ],
+)
+def test_encoder_and_decoder_may_differ_in_depth(changes, depths):
+    model = model_of(**changes)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == depths
+    expected = reference.transformer(model, SOURCE, TARGET)
+    np.testing.assert_allclose(logits_of(model, SOURCE, TARGET), expected, atol=5e-5)
+    assert_each_hypothesis_equals_the_full_pass(model, beam_size=2)
 
 
 def random_parents(generator, position, beam_size):
@@ -124,18 +183,21 @@ def test_a_state_may_grow_with_each_step(variant):
 
 
 @all_variants
-def test_hidden_states_times_the_output_kernel_are_the_logits(variant):
+def test_hidden_states_times_the_output_kernel_plus_its_bias_are_the_logits(variant):
     model = model_of(**variant)
     kernel = ops.convert_to_numpy(model.output_projection.kernel)
     assert kernel.shape == (8, 11)
     if variant["tie_embeddings"] == "none":
-        assert type(model.output_projection) is keras.layers.Dense and not model.output_projection.use_bias
+        assert type(model.output_projection) is keras.layers.Dense
     else:
         assert type(model.output_projection) is TiedProjection
         assert model.output_projection.embedding is model.target_embedding
         np.testing.assert_array_equal(kernel, ops.convert_to_numpy(model.target_embedding.token_table).T)
     hidden = ops.convert_to_numpy(model.hidden_states({"source": SOURCE, "target": TARGET}))
-    np.testing.assert_allclose(hidden @ kernel, logits_of(model, SOURCE, TARGET), rtol=1e-5, atol=1e-5)
+    bias = model.output_projection.bias
+    assert (bias is not None) == model.output_projection.use_bias == variant["logits_bias"]
+    bias = 0 if bias is None else ops.convert_to_numpy(bias)
+    np.testing.assert_allclose(hidden @ kernel + bias, logits_of(model, SOURCE, TARGET), rtol=1e-5, atol=1e-5)
 
 
 @two_variants

@@ -1,5 +1,6 @@
 """The translator against the model called plainly, NumPy, and itself on other batches."""
 
+import dataclasses
 import random
 
 import numpy as np
@@ -9,6 +10,7 @@ from conftest import sentence_pairs
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.models import build_transformer
 from keras_transformer.rules import ConfigError
 from keras_transformer.tokenizers import load_tokenizer
 from keras_transformer.translator import Translator
@@ -35,18 +37,18 @@ def mixed_texts():
 
 
 def token_ids(translator, text):
-    ids = translator.tokenizer.tokenize([text]).to_list()[0]
-    return [*ids[: translator.model.config.max_length - 1], translator.tokenizer.end_id]
+    ids = translator.tokenizers.target.tokenize([text]).to_list()[0]
+    return [*ids[: translator.model.config.max_length - 1], translator.tokenizers.target.end_id]
 
 
 def texts_of(translator, rows):
-    texts = translator.tokenizer.detokenize(tf.ragged.constant(rows, tf.int32))
+    texts = translator.tokenizers.target.detokenize(tf.ragged.constant(rows, tf.int32))
     return [text.decode() for text in texts.numpy()]
 
 
 def next_log_probs(translator, source_ids, prefix):
     """Log softmax, in NumPy, of what the model as a whole says at every position of the prefix."""
-    source, target = np.array([source_ids]), np.array([[translator.tokenizer.start_id, *prefix]])
+    source, target = np.array([source_ids]), np.array([[translator.tokenizers.target.start_id, *prefix]])
     logits = np.asarray(translator.model({"source": source, "target": target})[0], "float64")
     logits -= logits.max(axis=-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
@@ -62,7 +64,7 @@ def greedy_ids(translator, source, most):
     source_ids, ids = token_ids(translator, source), []
     while len(ids) < most:
         ids.append(int(next_log_probs(translator, source_ids, ids)[-1].argmax()))
-        if ids[-1] == translator.tokenizer.end_id:
+        if ids[-1] == translator.tokenizers.target.end_id:
             break
     return ids
 
@@ -92,6 +94,21 @@ def test_a_text_is_translated_in_its_place_as_it_is_alone(translator):
     assert backwards == found[::-1]
 
 
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
+    config = dataclasses.replace(ModelDir(wordpiece_model_dir).read_config().model, logits_bias=True)
+    tokenizer = load_tokenizer(wordpiece_model_dir)
+    model = build_transformer(config, dtype="float32")
+    # Padding before the start token, then the unknown token, then one of all others.
+    bias = np.zeros(tokenizer.vocab_size)
+    bias[[tokenizer.pad_id, tokenizer.start_id, tokenizer.unk_id, 7]] = [400, 300, 200, 100]
+    model.output_projection.bias.assign(bias)
+    for forbidden, chosen in (("none", tokenizer.pad_id), ("special", tokenizer.unk_id), ("unknown", 7)):
+        decoding = DecodingConfig(beam_size=beam_size, max_extra_tokens=3, forbidden_tokens=forbidden)
+        found = Translator(model, tokenizer, decoding).search(tf.constant(["Anna"]))
+        assert np.all(found.token_ids.numpy() == chosen) and found.token_ids.shape[-1] > 3
+
+
 def test_no_texts_have_no_translations(translator):
     assert translator([]) == []
     assert translator.n_best([], 4) == []
@@ -113,7 +130,7 @@ def test_blank_texts_have_the_empty_translation(translator, greedy):
 
 def test_a_long_source_is_truncated_after_max_length_tokens(translator):
     kept = translator.model.config.max_length - 1
-    truncated = translator.tokenizer.detokenize(translator.tokenizer.tokenize([LONG])[:, :kept])
+    truncated = translator.tokenizers.target.detokenize(translator.tokenizers.target.tokenize([LONG])[:, :kept])
     truncated = truncated.numpy()[0].decode()
     assert len(truncated) < len(LONG) and translator.num_tokens([truncated, LONG])[0] == kept + 1
     assert translator.n_best([LONG], 1) == translator.n_best([truncated], 1)
@@ -184,7 +201,7 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
 
 
 def test_num_tokens_counts_the_end_token_and_what_will_be_truncated(translator):
-    ids = translator.tokenizer.tokenize(["Anna", "", LONG]).to_list()
+    ids = translator.tokenizers.target.tokenize(["Anna", "", LONG]).to_list()
     assert translator.num_tokens(["Anna", "", LONG]).tolist() == [len(row) + 1 for row in ids]
 
 

@@ -104,7 +104,12 @@ def count_lengths(lengths: np.ndarray) -> np.ndarray:
 
 
 def encode(
-    pairs: SentencePairs, tokenizer: Any, max_length: int, directory: str | os.PathLike[str], times: int = 1
+    pairs: SentencePairs,
+    tokenizer: Any,
+    max_length: int,
+    directory: str | os.PathLike[str],
+    times: int = 1,
+    target_tokenizer: Any = None,
 ) -> EncodedPairs:
     """Tokenizes a parallel text and leaves out pairs of which a side is empty or too long.
 
@@ -115,22 +120,25 @@ def encode(
         directory: str or path of a new directory for the token ids.
         times: int. How many epochs of the text to tokenize, for a tokenizer that segments it differently each time.
             Defaults to 1.
+        target_tokenizer: the same for the target, if it has a vocabulary of its own. Defaults to `tokenizer`.
 
     Raises:
         ValueError: No pair is left.
     """
+    tokenizers = {"source": tokenizer, "target": target_tokenizer or tokenizer}
     directory = pathlib.Path(directory)
     directory.mkdir()
     num_pairs = times * pairs_per_epoch(pairs)
     num_blocks = max(-(-num_pairs // _PAIRS_PER_BLOCK), 1)
-    dtype = "uint16" if tokenizer.vocab_size <= 2**16 else "int32"
+    dtype = "uint16" if max(each.vocab_size for each in tokenizers.values()) <= 2**16 else "int32"
     random = np.random.default_rng(0)
     num_empty = num_too_long = 0
     text = TextHash()
     for epoch, sources, targets in _chunks(pairs, times, num_pairs):
         if epoch == 0:
             text.add(sources, targets)
-        sides = {"source": tokenizer.tokenize(tf.constant(sources)), "target": tokenizer.tokenize(tf.constant(targets))}
+        texts = {"source": sources, "target": targets}
+        sides = {side: each.tokenize(tf.constant(texts[side])) for side, each in tokenizers.items()}
         lengths = np.stack([side.row_lengths().numpy() for side in sides.values()])  # (2, chunk)
         is_empty = lengths.min(axis=0) == 0
         is_too_long = ~is_empty & (lengths.max(axis=0) + 1 > max_length)

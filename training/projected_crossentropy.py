@@ -17,8 +17,9 @@ def projected_crossentropy(
     label_smoothing: float = 0.0,
     consistency: float = 0.0,
     gradient_scale: Any = None,
+    bias: Any = None,
 ) -> Any:
-    """Computes the sum of `token_crossentropy(labels, hidden @ kernel, label_smoothing)`.
+    """Computes the sum of `token_crossentropy(labels, hidden @ kernel + bias, label_smoothing)`.
 
     The gradient is computed in the same pass: the softmax of a few tokens at a time becomes their part of the
     gradient at once, so that no tensor has as many elements as there are tokens times vocabulary. What label
@@ -37,6 +38,7 @@ def projected_crossentropy(
         consistency: float. R-Drop's α, for two passes. Defaults to 0.
         gradient_scale: float32 scalar or None. The gradients are multiplied by it, the loss is not: for float16, in
             which they have to be scaled before they are rounded. Defaults to None: 1.
+        bias: float32 (vocab_size,), of the output projection. Defaults to None.
 
     Returns:
         float32 scalar.
@@ -44,60 +46,71 @@ def projected_crossentropy(
     passes = hidden.shape[0]
 
     @tf.custom_gradient
-    def crossentropy(hidden: Any, kernel: Any) -> Any:
-        loss, grad_hidden, grad_kernel = _loss_and_gradients(
-            hidden, kernel, labels, label_smoothing, consistency, gradient_scale
+    def crossentropy(hidden: Any, kernel: Any, bias: Any = None) -> Any:
+        loss, grad_hidden, *grad_weights = _loss_and_gradients(
+            hidden, kernel, bias, labels, label_smoothing, consistency, gradient_scale
         )
 
         def gradient(upstream: Any) -> Any:
             upstream /= passes
-            return tf.cast(upstream, hidden.dtype) * grad_hidden, upstream * grad_kernel
+            return tf.cast(upstream, hidden.dtype) * grad_hidden, *(upstream * each for each in grad_weights)
 
         return loss, gradient
 
-    return crossentropy(hidden, kernel)
+    return crossentropy(hidden, kernel) if bias is None else crossentropy(hidden, kernel, bias)
 
 
 def _loss_and_gradients(
-    hidden: Any, kernel: Any, labels: Any, label_smoothing: float, consistency: float, gradient_scale: Any
-) -> tuple[Any, Any, Any]:
-    """Returns the loss, and `passes` times its scaled gradients with respect to hidden and kernel."""
+    hidden: Any,
+    kernel: Any,
+    bias: Any,
+    labels: Any,
+    label_smoothing: float,
+    consistency: float,
+    gradient_scale: Any,
+) -> tuple[Any, ...]:
+    """Returns the loss, and `passes` times its scaled gradients: of hidden, kernel and, if there is one, bias."""
     passes, _, d_model = hidden.shape
     vocab_size, dtype = kernel.shape[1], hidden.dtype
     chunk_size = max(_LOGITS // (passes * vocab_size), 1)
     rounded_kernel = tf.cast(kernel, dtype)
     mean_column = tf.reduce_mean(kernel, axis=1)  # (d_model,)
     scaled_smoothing = label_smoothing if gradient_scale is None else label_smoothing * gradient_scale
+    mean_bias = 0.0 if bias is None else tf.reduce_mean(bias)
 
-    def add_chunk(start: Any, loss: Any, grad_hidden: Any, grad_kernel: Any) -> Any:
+    def add_chunk(start: Any, loss: Any, grad_hidden: Any, grad_kernel: Any, *grad_bias: Any) -> Any:
         rows = tf.reshape(hidden[:, start : start + chunk_size], (-1, d_model))  # (passes * chunk, d_model)
         logits = tf.cast(tf.matmul(rows, rounded_kernel), tf.float32)  # (passes * chunk, vocab_size)
+        logits = logits if bias is None else logits + bias
         chunk_loss, grad_logits = _chunk_loss(
             tf.split(logits, passes), labels[start : start + chunk_size], label_smoothing, consistency
         )
         if label_smoothing:
-            all_logits = tf.linalg.matvec(tf.cast(rows, tf.float32), mean_column)
+            all_logits = tf.linalg.matvec(tf.cast(rows, tf.float32), mean_column) + mean_bias
             chunk_loss -= label_smoothing / passes * tf.reduce_sum(all_logits)
         if gradient_scale is not None:
             grad_logits = [gradient_scale * each for each in grad_logits]
+        grad_bias = tuple(each + tf.reduce_sum(tf.add_n(grad_logits), axis=0) for each in grad_bias)
         grad_logits = tf.concat([tf.cast(each, dtype) for each in grad_logits], axis=0)
         grad_rows = tf.cast(tf.matmul(grad_logits, rounded_kernel, transpose_b=True), tf.float32)
         grad_rows = tf.reshape(grad_rows - scaled_smoothing * mean_column, (passes, -1, d_model))
         grad_hidden = grad_hidden.write(start // chunk_size, tf.transpose(tf.cast(grad_rows, dtype), (1, 0, 2)))
         grad_kernel += tf.cast(tf.matmul(rows, grad_logits, transpose_a=True), tf.float32)
-        return start + chunk_size, loss + chunk_loss, grad_hidden, grad_kernel
+        return start + chunk_size, loss + chunk_loss, grad_hidden, grad_kernel, *grad_bias
 
     chunks = tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False, element_shape=(None, passes, d_model))
-    _, loss, chunks, grad_kernel = tf.while_loop(
+    _, loss, chunks, grad_kernel, *grad_bias = tf.while_loop(
         lambda start, *_: start < tf.shape(labels)[0],
         add_chunk,
-        (0, 0.0, chunks, tf.zeros_like(kernel)),
+        (0, 0.0, chunks, *(tf.zeros_like(weight) for weight in (kernel, bias) if weight is not None)),
         # More would hold the logits of several chunks at once.
         parallel_iterations=1,
     )
     all_rows = tf.reduce_sum(tf.cast(hidden, tf.float32), axis=(0, 1))  # (d_model,)
     grad_kernel -= scaled_smoothing / vocab_size * all_rows[:, None]
-    return loss, tf.transpose(chunks.concat(), (1, 0, 2)), grad_kernel
+    num_rows = tf.cast(passes * tf.size(labels), tf.float32)
+    grad_bias = [each - scaled_smoothing / vocab_size * num_rows for each in grad_bias]
+    return loss, tf.transpose(chunks.concat(), (1, 0, 2)), grad_kernel, *grad_bias
 
 
 def _chunk_loss(logits: list[Any], labels: Any, label_smoothing: float, consistency: float) -> tuple[Any, list[Any]]:

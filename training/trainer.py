@@ -6,19 +6,19 @@ import itertools
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 
 from keras_transformer.checksums import checksum_path
-from keras_transformer.config import Config
+from keras_transformer.config import Config, TokenizerConfig, TrainingConfig
 from keras_transformer.files import locked, naming_errors, remove_leftovers, temporary_beside
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.precision import choose_precision
 from keras_transformer.progress import ProgressBar, counted, quiet, say
 from keras_transformer.rules import ConfigError
-from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer, load_tokenizer
+from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
 
 from .adam import Adam
 from .average import average_checkpoints
@@ -37,14 +37,14 @@ from .training_log import WriteLog, restore_log
 from .training_model import TrainingModel
 from .training_state import Progress, restore_training_state
 from .validation import Validation
-from .vocabulary import train_tokenizer
+from .vocabulary import learn_tokenizers
 from .workers import Workers
 
 
 class Text(NamedTuple):
-    """What the text becomes before training: a tokenizer, and the plans of the batches."""
+    """What the text becomes before training: tokenizers, and the plans of the batches."""
 
-    tokenizer: Tokenizer
+    tokenizers: TokenizerPair
     train: BatchPlan
     valid: BatchPlan
 
@@ -103,11 +103,12 @@ def train(
         # Before the text is read: what is wrong with the model is noticed at once.
         model = _build_model(config, strategy, parts_per_device)
         with _directory_for_token_ids(model_dir) as directory:
-            tokenizer = _tokenizer(config, train_pairs, model_dir, workers, directory)
+            tokenizers = _tokenizers(config.tokenizer, train_pairs, model_dir, workers, directory)
             num_parts = strategy.num_replicas_in_sync * parts_per_device
-            text = _prepare_text(config, train_pairs, valid_pairs, tokenizer, num_parts, directory)
-            if text.tokenizer.vocab_size != config.model.target_vocab_size:
-                config = config.with_vocab_size(text.tokenizer.vocab_size)
+            text = _prepare_text(config, train_pairs, valid_pairs, tokenizers, num_parts, directory)
+            source_size, target_size = (tokenizer.vocab_size for tokenizer in tokenizers)
+            if (source_size, target_size) != (config.model.source_vocab_size, config.model.target_vocab_size):
+                config = config.with_vocab_sizes(source_size, target_size)
                 model = _build_model(config, strategy, parts_per_device)
             with strategy.scope():
                 progress = restore_training_state(model_dir, model, workers)
@@ -117,7 +118,7 @@ def train(
             workers.require_same("the texts", repr(progress.text))
             if workers.is_chief:
                 # Nothing is written before everything that was given has been read.
-                _write_description(model_dir, config, text.tokenizer)
+                _write_description(model_dir, config, tokenizers)
             _report(model, text, workers)
             _fit(model, config, text, valid_pairs, model_dir, progress, interruption, workers)
         if workers.is_chief:
@@ -157,7 +158,7 @@ def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
         return
     old = model_dir.read_config()
     # The vocabulary may have turned out smaller than what was asked for.
-    new = config.with_vocab_size(old.model.target_vocab_size)
+    new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
     for section, names in (
         ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
         ("model", [field.name for field in dataclasses.fields(old.model)]),
@@ -210,43 +211,40 @@ def _directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
         yield directory
 
 
-def _tokenizer(
-    config: Config, train_pairs: SentencePairs, model_dir: ModelDir, workers: Workers, directory: pathlib.Path
-) -> Tokenizer:
-    """Loads the tokenizer of an earlier training, or learns one; the other workers get that of the chief."""
-    kind = config.tokenizer.kind
+def _tokenizers(
+    config: TokenizerConfig, train_pairs: SentencePairs, model_dir: ModelDir, workers: Workers, directory: pathlib.Path
+) -> TokenizerPair:
+    """Loads the tokenizers of an earlier training, or learns them; the other workers get those of the chief."""
     if not workers.is_chief:
-        path = directory / (WordPieceTokenizer if kind == "wordpiece" else SentencePieceTokenizer).filename
-        content = workers.from_chief(b"")
-        with naming_errors(path):
-            path.write_bytes(content)
-        return load_tokenizer(directory, kind)
+        for name in tokenizer_filenames(config):
+            path, content = directory / name, workers.from_chief(b"")
+            with naming_errors(path):
+                path.write_bytes(content)
+        return load_tokenizers(directory, config)
     if model_dir.is_trained():
-        tokenizer = load_tokenizer(model_dir.path, kind)
+        tokenizers = load_tokenizers(model_dir.path, config)
     else:
-        sentences = itertools.chain(train_pairs.source, train_pairs.target)
-        with ProgressBar(f"learning a vocabulary of {config.tokenizer.vocab_size:,} tokens"):
-            tokenizer = train_tokenizer(sentences, kind, config.tokenizer.vocab_size)
-        say(f"vocabulary: {tokenizer.vocab_size:,} tokens")
-    workers.from_chief(tokenizer.file_content)
-    return tokenizer
+        tokenizers = learn_tokenizers(train_pairs, config)
+    for tokenizer in tokenizers.files().values():
+        workers.from_chief(tokenizer.file_content)
+    return tokenizers
 
 
 def _prepare_text(
     config: Config,
     train_pairs: SentencePairs,
     valid_pairs: SentencePairs,
-    tokenizer: Tokenizer,
+    tokenizers: TokenizerPair,
     num_parts: int,
     directory: pathlib.Path,
 ) -> Text:
     training, max_length = config.training, config.model.max_length
-    if training.subword_dropout and isinstance(tokenizer, SentencePieceTokenizer):
-        sampler = SubwordDropout(tokenizer, training.subword_dropout, training.seed)
-        train_ids = encode(train_pairs, sampler, max_length, directory / "train", training.subword_samples)
+    if training.subword_dropout:
+        samplers, times = _samplers(training, tokenizers), training.subword_samples
     else:
-        train_ids = encode(train_pairs, tokenizer, max_length, directory / "train")
-    valid_ids = encode(valid_pairs, tokenizer, max_length, directory / "valid")
+        samplers, times = tokenizers, 1
+    train_ids = encode(train_pairs, samplers[0], max_length, directory / "train", times, samplers[1])
+    valid_ids = encode(valid_pairs, tokenizers.source, max_length, directory / "valid", 1, tokenizers.target)
     _report_pairs("training text", train_ids)
     _report_pairs("validation text", valid_ids)
     sizes = dict(
@@ -254,24 +252,34 @@ def _prepare_text(
         num_buckets=training.num_buckets,
         num_parts=num_parts,
     )
-    return Text(tokenizer, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
+    return Text(tokenizers, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
 
 
-def _write_description(model_dir: ModelDir, config: Config, tokenizer: Tokenizer) -> None:
+def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[SubwordDropout, SubwordDropout]:
+    # Both sides of a shared vocabulary take turns with one sampler.
+    samplers = [
+        SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
+        for tokenizer in tokenizers.files().values()
+    ]
+    return samplers[0], samplers[-1]
+
+
+def _write_description(model_dir: ModelDir, config: Config, tokenizers: TokenizerPair) -> None:
     """Writes what makes the directory a model directory."""
     if not model_dir.config_path.is_file():
-        _move_foreign_files(model_dir, tokenizer)
-    tokenizer.save(model_dir.path / tokenizer.filename)
+        _move_foreign_files(model_dir, tokenizers)
+    tokenizers.save(model_dir.path)
     model_dir.write_config(config)
 
 
-def _move_foreign_files(model_dir: ModelDir, tokenizer: Tokenizer) -> None:
+def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
     """Moves away what is not of a training, and has the name of a file that a training writes."""
-    tokenizer_path = model_dir.path / tokenizer.filename
     paths = [model_dir.log_path, model_dir.best_path, model_dir.average_path]
-    # A run that was killed before it wrote the configuration has written the tokenizer.
-    if tokenizer_path.is_file() and tokenizer_path.read_bytes() != tokenizer.file_content:
-        paths.append(tokenizer_path)
+    for name, tokenizer in tokenizers.files().items():
+        path = model_dir.path / name
+        # A run that was killed before it wrote the configuration has written the tokenizers.
+        if path.is_file() and path.read_bytes() != tokenizer.file_content:
+            paths.append(path)
     for path in [*paths, *map(checksum_path, paths)]:
         if path.exists():
             names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
@@ -304,7 +312,7 @@ def _fit(
             StopIfDiverged(model_dir, progress),
             Validation(
                 valid_pairs,
-                text.tokenizer,
+                text.tokenizers,
                 config.decoding,
                 with_bleu=training.validate_by == "bleu" and workers.is_chief,
             ),
@@ -341,7 +349,7 @@ def _batches(
 ) -> tuple[Any, Any]:
     """The shares of the replicas of this process in the batches to train and to validate on."""
     shares = dict(
-        start_id=text.tokenizer.start_id, replicas=workers.replicas, num_replicas=strategy.num_replicas_in_sync
+        start_id=text.tokenizers.target.start_id, replicas=workers.replicas, num_replicas=strategy.num_replicas_in_sync
     )
     train = training_dataset(text.train, seed=seed, first_step=first_step, **shares)
     # Endless: several workers would have to agree after each batch on whether there is another one.

@@ -191,13 +191,15 @@ class TrainingModel(keras.Model):
             hidden = tf.reshape(hidden, (passes, -1, hidden.shape[-1]))
             # Padding is not projected.
             real = tf.where(tf.reshape(padding_mask(labels), (-1,)))[:, 0]
+            projection = self.transformer.output_projection
             total = projected_crossentropy(
                 tf.gather(hidden, real, axis=1),  # (passes, tokens, d_model)
-                tf.convert_to_tensor(self.transformer.output_projection.kernel),
+                tf.convert_to_tensor(projection.kernel),
                 tf.gather(tf.reshape(labels, (-1,)), real),
                 self.config.label_smoothing,
                 self.config.consistency,
                 None if self.loss_scale is None else self.loss_scale.value,
+                None if projection.bias is None else tf.convert_to_tensor(projection.bias),
             )
         gradients = tape.gradient(total, variables)
         return total, [tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translator import Translator
 
 from .corpus import SentencePairs
@@ -20,22 +20,24 @@ class Validation(keras.callbacks.Callback):
 
     Args:
         pairs: SentencePairs, the validation text.
-        tokenizer: Tokenizer.
+        tokenizers: TokenizerPair.
         decoding: DecodingConfig. Search is greedy, whatever its beam size: ranking checkpoints needs no beam.
         with_bleu: bool. Whether to translate the text.
     """
 
-    def __init__(self, pairs: SentencePairs, tokenizer: Tokenizer, decoding: DecodingConfig, with_bleu: bool) -> None:
+    def __init__(
+        self, pairs: SentencePairs, tokenizers: TokenizerPair, decoding: DecodingConfig, with_bleu: bool
+    ) -> None:
         super().__init__()
         self.pairs = pairs
-        self.tokenizer = tokenizer
+        self.tokenizers = tokenizers
         self.decoding = dataclasses.replace(decoding, beam_size=1)
         self.with_bleu = with_bleu
 
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         if self.with_bleu:
-            self.translator = Translator(model.validated, self.tokenizer, self.decoding)
+            self.translator = Translator(model.validated, self.tokenizers, self.decoding)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         logs["step"] = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))

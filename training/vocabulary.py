@@ -6,15 +6,19 @@ import itertools
 import random
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import sentencepiece
 from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
 
-from keras_transformer.config import TokenizerKind
-from keras_transformer.rules import ConfigError, Size, checked
-from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from keras_transformer.config import LearnedTokenizerKind, TokenizerConfig
+from keras_transformer.progress import ProgressBar, say
+from keras_transformer.rules import ConfigError, Size, check, checked
+from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
 from keras_transformer.tokenizers.sentencepiece import prepare_line
+
+from .corpus import SentencePairs
 
 # A larger sample changes a vocabulary very little, but costs memory and time.
 MAX_LINES = 2_000_000
@@ -22,7 +26,7 @@ MAX_LINE_BYTES = 65_536
 
 
 @checked
-def train_tokenizer(lines: Iterable[str], kind: TokenizerKind, vocab_size: Size) -> Tokenizer:
+def train_tokenizer(lines: Iterable[str], kind: LearnedTokenizerKind, vocab_size: Size) -> Tokenizer:
     """Learns a subword vocabulary from text.
 
     The same lines in the same order give the same tokenizer. From more than two million lines, a random sample of
@@ -48,6 +52,26 @@ def train_tokenizer(lines: Iterable[str], kind: TokenizerKind, vocab_size: Size)
     if kind == "wordpiece":
         return _train_wordpiece(sample, vocab_size)
     return _train_sentencepiece(sample, kind, vocab_size)
+
+
+def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> TokenizerPair:
+    """Learns the vocabulary that the languages share, or one for each, and says how large they are.
+
+    Raises:
+        ConfigError: `vocab_size` does not fit the text.
+    """
+    kind: Any = config.kind
+    check("tokenizer.kind", kind, LearnedTokenizerKind)
+    if config.shared:
+        texts: dict[str, Iterable[str]] = {"vocabulary": itertools.chain(pairs.source, pairs.target)}
+    else:
+        texts = {"vocabulary of the source": pairs.source, "vocabulary of the target": pairs.target}
+    tokenizers = []
+    for name, lines in texts.items():
+        with ProgressBar(f"learning a {name} of {config.vocab_size:,} tokens"):
+            tokenizers.append(train_tokenizer(lines, kind, config.vocab_size))
+        say(f"{name}: {tokenizers[-1].vocab_size:,} tokens")
+    return TokenizerPair(tokenizers[0], tokenizers[-1])
 
 
 def sample_lines(lines: Iterable[str], size: int) -> list[str]:

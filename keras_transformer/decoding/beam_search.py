@@ -1,6 +1,7 @@
 """Beam search with a length penalty."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +51,7 @@ def beam_search(
     beam_size: int = 4,
     length_penalty: float = 0.6,
     n_best: int = 1,
+    forbidden_ids: Sequence[int] = (),
     drop_finished: bool = False,
 ) -> Hypotheses:
     """Searches for the sequences with the highest `log P / ((5 + length) / 6) ** length_penalty`.
@@ -72,6 +74,8 @@ def beam_search(
         length_penalty: float, at least 0. At 0 the log probability ranks the sequences; the higher, the better
             longer ones rank. Defaults to 0.6.
         n_best: int. Sequences to return, at most `beam_size`. Defaults to 1.
+        forbidden_ids: sequence of int. Tokens that are never chosen; the probabilities of the others stay as they are.
+            Defaults to none.
         drop_finished: bool. Whether finished sequences leave the batch. Shapes must be able to change in a loop:
             TensorFlow, with an unknown batch size. Defaults to False.
 
@@ -102,7 +106,7 @@ def beam_search(
         return ops.any(active.log_probs > IMPOSSIBLE, axis=-1)
 
     def extend(position: Any, active: _Active) -> tuple[_Active, Any]:
-        active = _extend(step, position, active, end_id, length_penalty)
+        active = _extend(step, position, active, end_id, length_penalty, forbidden_ids)
         return _stop_searches(active, length_penalty), active.links
 
     active = _start(limits, state, start_id, beam_size, n_best)
@@ -128,12 +132,14 @@ def _start(limits: Any, state: Any, start_id: int, beam_size: int, n_best: int) 
     )
 
 
-def _extend(step: Step, position: Any, active: _Active, end_id: int, length_penalty: float) -> _Active:
+def _extend(
+    step: Step, position: Any, active: _Active, end_id: int, length_penalty: float, forbidden_ids: Sequence[int]
+) -> _Active:
     """The active sequences after one more step."""
     beam_size, n_best = active.log_probs.shape[-1], active.found.scores.shape[-1]
     logits, state = step(active.links[..., 1], active.links[..., 0], position, active.state)
-    log_probs, token_ids = continuations(active.log_probs, logits, 2 * beam_size)  # (n, beam_size, k)
-    k = token_ids.shape[-1]
+    log_probs, token_ids = continuations(active.log_probs, logits, 2 * beam_size, forbidden_ids)
+    k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
     flat_shape = (ops.shape(log_probs)[0], beam_size * k)
     log_probs, indices = ops.top_k(reshape_inferring(log_probs, flat_shape), beam_size * min(2, k))
     parents = ops.cast(indices // k, "int32")  # (n, 2 * beam_size), as token_ids and log_probs are now

@@ -1,16 +1,18 @@
 """How the hypotheses of a step are continued by one token."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from ..gather import gather_in_rows
 from ..shapes import reshape_inferring
 
 
-def continuations(log_probs: Any, logits: Any, k: int) -> tuple[Any, Any]:
-    """Returns the k best continuations of every hypothesis by one token.
+def continuations(log_probs: Any, logits: Any, k: int, forbidden_ids: Sequence[int] = ()) -> tuple[Any, Any]:
+    """Returns the k best continuations of every hypothesis by one token that is not forbidden.
 
     Among equal logits the lower token id comes first.
 
@@ -18,13 +20,15 @@ def continuations(log_probs: Any, logits: Any, k: int) -> tuple[Any, Any]:
         log_probs: float32 (batch, beam_size), of the hypotheses; -inf for those that are not continued.
         logits: (batch, beam_size, vocab_size).
         k: int. Fewer are returned if the vocabulary is smaller.
+        forbidden_ids: sequence of int. Tokens that continue nothing. The probabilities of the others stay as they
+            are. Defaults to none.
 
     Returns:
         Log probabilities of the continued hypotheses, float32 (batch, beam_size, k), the best first, and their
         newest tokens, int32 (batch, beam_size, k).
 
     Raises:
-        ValueError: The vocabulary size is not static.
+        ValueError: The vocabulary size is not static, or a forbidden id is not in the vocabulary.
     """
     vocab_size = logits.shape[-1]
     if vocab_size is None:
@@ -34,15 +38,29 @@ def continuations(log_probs: Any, logits: Any, k: int) -> tuple[Any, Any]:
         )
     sizes = ops.shape(log_probs)
     logits = reshape_inferring(ops.cast(logits, "float32"), (*sizes, vocab_size))
-    top_logits, token_ids = top_k(logits, min(k, vocab_size))  # (batch, beam_size, k)
-    # Of the log softmax only these entries are computed: the best from its probability, the others from their
+    if forbidden_ids:
+        best_logits, best_ids = top_k(logits, 1)  # (batch, beam_size, 1)
+        top_logits, token_ids = top_k(logits + _minus_infinity_at(forbidden_ids, vocab_size), min(k, vocab_size))
+    else:
+        top_logits, token_ids = top_k(logits, min(k, vocab_size))  # (batch, beam_size, k)
+        best_logits, best_ids = top_logits[..., :1], token_ids[..., :1]
+    # Of the log softmax only these entries are computed: the best of all from its probability, the others from their
     # distance to the best.
     probabilities = ops.reshape(ops.softmax(logits), (-1, vocab_size))  # (batch * beam_size, vocab_size)
-    highest = gather_in_rows(probabilities, ops.reshape(token_ids[..., 0], (-1, 1)))  # (batch * beam_size, 1)
+    highest = gather_in_rows(probabilities, ops.reshape(best_ids, (-1, 1)))  # (batch * beam_size, 1)
     log_highest = reshape_inferring(ops.log(highest), (*sizes, 1))
-    continued = log_probs[..., None] + (top_logits - top_logits[..., :1] + log_highest)
+    continued = log_probs[..., None] + (top_logits - best_logits + log_highest)
     # NaN if all logits of a row are -inf; the comparison is then false.
     return ops.where(continued > -math.inf, continued, -math.inf), token_ids
+
+
+def _minus_infinity_at(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
+    for token_id in token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise ValueError(f"forbidden_ids must be from 0 to {vocab_size - 1}; received forbidden_ids={token_ids}")
+    penalties = np.zeros(vocab_size, "float32")
+    penalties[list(token_ids)] = -math.inf
+    return penalties
 
 
 def top_k(logits: Any, k: int) -> tuple[Any, Any]:

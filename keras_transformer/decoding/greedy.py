@@ -1,6 +1,7 @@
 """Greedy search: the most probable next token at every step."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -33,6 +34,7 @@ def greedy_search(
     max_length: Any,
     start_id: int,
     end_id: int,
+    forbidden_ids: Sequence[int] = (),
     drop_finished: bool = False,
 ) -> Hypotheses:
     """Takes the most probable token at each step until the end token or the maximum length.
@@ -49,6 +51,8 @@ def greedy_search(
         max_length: int or int scalar. The most tokens of any sequence, the size of the result.
         start_id: int. The token at position 0.
         end_id: int. The token that ends a sequence.
+        forbidden_ids: sequence of int. Tokens that are never chosen; the probabilities of the others stay as they are.
+            Defaults to none.
         drop_finished: bool. Whether finished sequences leave the batch. Shapes must be able to change in a loop:
             TensorFlow, with an unknown batch size. Defaults to False.
 
@@ -70,7 +74,7 @@ def greedy_search(
     batch = ops.shape(limits)[0]
 
     def extend(position: Any, active: _Active) -> tuple[_Active, Any]:
-        active = _extend(step, position, active, end_id)
+        active = _extend(step, position, active, end_id, forbidden_ids)
         return active, active.token_ids
 
     active = _Active(
@@ -92,12 +96,12 @@ def greedy_search(
     return Hypotheses(ops.where(is_token, token_ids, 0), lengths, scores)
 
 
-def _extend(step: Step, position: Any, active: _Active, end_id: int) -> _Active:
+def _extend(step: Step, position: Any, active: _Active, end_id: int, forbidden_ids: Sequence[int]) -> _Active:
     """The active sequences with one more token; those that are finished stay as they are."""
     parents = ops.zeros_like(active.token_ids)
     logits, state = step(active.token_ids, parents, position, active.state)
     lengths, log_probs = active.found
-    continued, token_ids = continuations(log_probs, logits, 1)  # (n, 1, 1)
+    continued, token_ids = continuations(log_probs, logits, 1, forbidden_ids)  # (n, 1, 1)
     token_ids = token_ids[..., 0]
     log_probs = ops.where(active.is_unfinished, continued[..., 0], log_probs)
     length = position + 1

@@ -15,13 +15,15 @@ from .dropout import Dropout
 class PositionalEmbedding(keras.layers.Layer):
     """Token embeddings times `sqrt(d_model)`, plus positions, both in float32.
 
-    Positions are the sinusoids of section 3.5 or a learned table (Table 3, row E). Id 0 is padding: the layer's
-    implicit mask is False there. `TiedProjection` uses the same token table to compute logits (section 3.4).
+    Positions are the sinusoids of section 3.5, those of its authors' program, or a learned table (Table 3, row E). Id 0
+    is padding: the layer's implicit mask is False there. `TiedProjection` uses the same token table to compute logits
+    (section 3.4).
 
     Args:
         vocab_size: int. Number of tokens, including the padding id.
         d_model: int. Width of the embeddings; even for sinusoids.
-        positions: "sinusoidal" or "learned". Defaults to "sinusoidal".
+        positions: "sinusoidal" (section 3.5); "tensor2tensor", the sinusoids of the authors' program and of Marian,
+            whose frequencies end at exactly 1/10000; or "learned". Defaults to "sinusoidal".
         max_length: int or None. Number of learned positions; sinusoids need none. Defaults to None.
         dropout: float. Rate of dropout on the sums (section 5.4). Defaults to 0.
 
@@ -51,7 +53,7 @@ class PositionalEmbedding(keras.layers.Layer):
         self,
         vocab_size: Size,
         d_model: Size,
-        positions: Literal["sinusoidal", "learned"] = "sinusoidal",
+        positions: Literal["sinusoidal", "tensor2tensor", "learned"] = "sinusoidal",
         max_length: Size | None = None,
         dropout: Rate = 0.0,
         **kwargs: Any,
@@ -60,7 +62,7 @@ class PositionalEmbedding(keras.layers.Layer):
         if positions == "learned":
             require(max_length is not None, "max_length", "given if positions='learned'", max_length)
         else:
-            require(d_model % 2 == 0, "d_model", "even if positions='sinusoidal'", d_model)
+            require(d_model % 2 == 0, "d_model", f"even if positions={positions!r}", d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.positions = positions
@@ -102,7 +104,7 @@ class PositionalEmbedding(keras.layers.Layer):
         """Returns what is added to the tokens at positions of any shape: float32 (..., d_model)."""
         if self.positions == "learned":
             return ops.cast(ops.take(self.position_table, position_ids, axis=0), "float32")
-        return sinusoids(position_ids, self.d_model)
+        return sinusoids(position_ids, self.d_model, ends_at_limit=self.positions == "tensor2tensor")
 
     def compute_mask(self, token_ids: Any, previous_mask: Any = None) -> Any:
         return padding_mask(token_ids)
@@ -124,7 +126,7 @@ class PositionalEmbedding(keras.layers.Layer):
         }
 
 
-def sinusoids(position_ids: Any, d_model: int) -> Any:
+def sinusoids(position_ids: Any, d_model: int, ends_at_limit: bool = False) -> Any:
     """Computes the positional encoding of section 3.5.
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))` and `PE(pos, 2i + 1)` the cosine of the same angle.
@@ -132,11 +134,13 @@ def sinusoids(position_ids: Any, d_model: int) -> Any:
     Args:
         position_ids: int (...).
         d_model: int. The width, even.
+        ends_at_limit: bool. Whether the exponent is `2i / (d_model - 2)`, which ends at 1. Defaults to False.
 
     Returns:
         float32 (..., d_model).
     """
-    exponents = ops.arange(0, d_model, 2, dtype="float32") / d_model  # (d_model / 2,)
+    last = max(d_model - 2, 1) if ends_at_limit else d_model
+    exponents = ops.arange(0, d_model, 2, dtype="float32") / last  # (d_model / 2,)
     angles = ops.cast(position_ids, "float32")[..., None] * ops.power(10000.0, -exponents)
     interleaved = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # (..., d_model / 2, 2)
     return reshape_inferring(interleaved, (*ops.shape(angles)[:-1], d_model))

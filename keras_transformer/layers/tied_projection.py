@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from ..rules import checked
 from ..shapes import reshape_inferring
 from .positional_embedding import PositionalEmbedding
 
@@ -13,11 +14,12 @@ from .positional_embedding import PositionalEmbedding
 class TiedProjection(keras.layers.Layer):
     """Logits from hidden states by an embedding's own token table: `h Eᵀ`.
 
-    Like a `keras.layers.Dense` without bias, it has a `kernel` of shape (d_model, vocab_size); it has no weights of
-    its own.
+    Like a `keras.layers.Dense`, it has a `kernel` of shape (d_model, vocab_size), which is the embedding's, and a
+    `bias`, its only weight of its own, or None.
 
     Args:
         embedding: PositionalEmbedding. The layer whose token table is used.
+        use_bias: bool. Whether to add a bias to the logits; the paper does not. Defaults to False.
 
     Call arguments:
         inputs: (..., d_model).
@@ -26,7 +28,7 @@ class TiedProjection(keras.layers.Layer):
         (..., vocab_size).
 
     Raises:
-        ValueError: The embedding is not built when the projection is called.
+        ValueError: An argument breaks its rule, or the embedding is not built when the projection is called.
 
     Example:
         >>> embedding = PositionalEmbedding(vocab_size=8000, d_model=512)
@@ -35,14 +37,19 @@ class TiedProjection(keras.layers.Layer):
         (1, 4, 8000)
     """
 
-    def __init__(self, embedding: PositionalEmbedding, **kwargs: Any) -> None:
+    @checked
+    def __init__(self, embedding: PositionalEmbedding, use_bias: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.embedding = embedding
+        self.use_bias = use_bias
+        self.bias: Any = None
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:
         if not self.embedding.built:
             raise ValueError("embedding must be built before the projection is called")
+        if self.use_bias:
+            self.bias = self.add_weight(shape=(self.embedding.vocab_size,), initializer="zeros", name="bias")
 
     @property
     def kernel(self) -> Any:
@@ -52,16 +59,22 @@ class TiedProjection(keras.layers.Layer):
     def call(self, inputs: Any) -> Any:
         rows = ops.reshape(ops.cast(inputs, self.compute_dtype), (-1, self.embedding.d_model))
         logits = ops.matmul(rows, ops.cast(self.kernel, self.compute_dtype))
+        if self.use_bias:
+            logits = ops.add(logits, self.bias)
         return reshape_inferring(logits, (*ops.shape(inputs)[:-1], self.embedding.vocab_size))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return (*input_shape[:-1], self.embedding.vocab_size)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "embedding": keras.saving.serialize_keras_object(self.embedding)}
+        return {
+            **super().get_config(),
+            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "use_bias": self.use_bias,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TiedProjection":
         # Within one saved model Keras gives back the very layer that the rest of the model uses.
         embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})
+        return super().from_config({**config, "embedding": embedding})

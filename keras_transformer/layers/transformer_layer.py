@@ -25,7 +25,9 @@ _ARGUMENTS = """\
             paper. Defaults to False.
         neighborhood: int or None. r of restricted self-attention (section 4), odd: each position attends to the r
             positions centred on itself. Defaults to None: all positions.
-        epsilon: float. Added to the variance in layer normalization. Defaults to 1e-6."""
+        epsilon: float. Added to the variance in layer normalization. Defaults to 1e-6.
+        attention_bias: bool. Whether the projections of attention add a bias; those of the paper do not. Defaults to
+            False."""
 
 
 def _own_arguments(cls: type) -> tuple[str, ...]:
@@ -60,6 +62,7 @@ class TransformerLayer(keras.layers.Layer):
         norm_first: bool = False,
         neighborhood: OddSize | None = None,
         epsilon: Positive = 1e-6,
+        attention_bias: bool = False,
         **kwargs: Any,
     ) -> None:
         arguments = locals()
@@ -94,6 +97,7 @@ class TransformerLayer(keras.layers.Layer):
             self.key_dim or d_model // self.num_heads,
             self.value_dim,
             dropout=self.attention_dropout,
+            use_bias=self.attention_bias,
             neighborhood=neighborhood,
             dtype=self.dtype_policy,
             name=name,

@@ -40,7 +40,7 @@ class DecoderState(NamedTuple):
 def start_decoding(
     decoder: Decoder,
     embedding: PositionalEmbedding,
-    kernel: Any,
+    output_projection: Any,
     encoded: Any,
     source_mask: Any,
     beam_size: int,
@@ -51,7 +51,7 @@ def start_decoding(
     Args:
         decoder: Decoder.
         embedding: PositionalEmbedding of the target.
-        kernel: (d_model, vocab_size), of the output projection.
+        output_projection: layer with a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None.
         encoded: (batch, source length, d_model), the encoder's output.
         source_mask: bool (batch, source length).
         beam_size: int.
@@ -68,7 +68,9 @@ def start_decoding(
     )
     add_newest = _append_newest if max_length is None else _set_newest
     # Cast, and transposed if it is tied, once for all steps: for few rows that takes longer than their product.
-    kernel = ops.cast(ops.convert_to_tensor(kernel), decoder.compute_dtype)
+    kernel = ops.cast(ops.convert_to_tensor(output_projection.kernel), decoder.compute_dtype)
+    bias = output_projection.bias
+    bias = None if bias is None else ops.cast(ops.convert_to_tensor(bias), "float32")
 
     def step(token_ids: Any, parents: Any, position: Any, state: DecoderState) -> tuple[Any, DecoderState]:
         is_ancestor = add_newest(gather_in_rows(state.is_ancestor, parents), position)
@@ -82,6 +84,7 @@ def start_decoding(
         )
         rows = ops.reshape(decoded, (-1, embedding.d_model))
         logits = ops.cast(ops.matmul(rows, kernel), "float32")  # (batch * beam_size, vocab_size)
+        logits = logits if bias is None else ops.add(logits, bias)
         logits = reshape_inferring(logits, (*ops.shape(token_ids), kernel.shape[1]))
         return logits, state._replace(is_ancestor=is_ancestor, caches=caches)
 

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from ..config import TransformerConfig
-from ..layers import Decoder, Encoder, PositionalEmbedding, TiedProjection
+from ..layers import Decoder, Encoder, EncoderLayer, PositionalEmbedding, TiedProjection
 from ..masks import padding_mask
 from .incremental_decoding import DecoderState, Step, start_decoding
 
@@ -30,8 +30,9 @@ class Transformer(keras.Model):
         float32 logits (batch, target length, target_vocab_size).
 
     Attributes:
-        output_projection: the layer from hidden states to logits, whose `kernel` is (d_model, target_vocab_size):
-            a `TiedProjection`, or a `Dense` layer if no embeddings are tied.
+        output_projection: the layer from hidden states to logits, whose `kernel` is (d_model, target_vocab_size) and
+            whose `bias` is (target_vocab_size,) or None: a `TiedProjection`, or a `Dense` layer if no embeddings are
+            tied.
 
     Raises:
         ValueError: A value of the configuration breaks its rule.
@@ -49,8 +50,8 @@ class Transformer(keras.Model):
         dtype = keras.dtype_policies.get(kwargs.pop("dtype", None) or keras.config.dtype_policy())
         source_embedding, target_embedding = _make_embeddings(config, dtype)
         arguments = _layer_arguments(config)
-        encoder = Encoder(**arguments, dtype=dtype, name="encoder")
-        decoder = Decoder(**arguments, dtype=dtype, name="decoder")
+        encoder = Encoder(config.num_encoder_layers or config.num_layers, **arguments, dtype=dtype, name="encoder")
+        decoder = Decoder(config.num_decoder_layers or config.num_layers, **arguments, dtype=dtype, name="decoder")
         output_projection = _make_output_projection(config, target_embedding, dtype)
 
         source = keras.Input((None,), dtype="int32", name="source")
@@ -107,8 +108,9 @@ class Transformer(keras.Model):
             The step function, and the state for its first call.
         """
         encoded, source_mask = self.encode(source)
-        kernel = self.output_projection.kernel
-        return start_decoding(self.decoder, self.target_embedding, kernel, encoded, source_mask, beam_size, max_length)
+        return start_decoding(
+            self.decoder, self.target_embedding, self.output_projection, encoded, source_mask, beam_size, max_length
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -137,7 +139,7 @@ def build_transformer(config: TransformerConfig, dtype: Any = None) -> Transform
 
 def _layer_arguments(config: TransformerConfig) -> dict[str, Any]:
     fields = {field.name for field in dataclasses.fields(config)}
-    return {name: getattr(config, name) for name in Encoder.hyperparameters if name in fields}
+    return {name: getattr(config, name) for name in EncoderLayer.hyperparameters if name in fields}
 
 
 def _make_embeddings(config: TransformerConfig, dtype: Any) -> tuple[PositionalEmbedding, PositionalEmbedding]:
@@ -165,8 +167,8 @@ def _make_output_projection(
     config: TransformerConfig, target_embedding: PositionalEmbedding, dtype: Any
 ) -> keras.layers.Layer:
     if config.tie_embeddings == "none":
-        return keras.layers.Dense(config.target_vocab_size, use_bias=False, dtype=dtype, name="logits")
-    return TiedProjection(target_embedding, dtype=dtype, name="logits")
+        return keras.layers.Dense(config.target_vocab_size, use_bias=config.logits_bias, dtype=dtype, name="logits")
+    return TiedProjection(target_embedding, config.logits_bias, dtype=dtype, name="logits")
 
 
 def _hidden_states(

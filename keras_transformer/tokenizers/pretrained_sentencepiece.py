@@ -1,0 +1,126 @@
+"""SentencePiece models that other programs trained, with a vocabulary beside them, inside the graph."""
+
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
+from tensorflow_text import SentencepieceTokenizer
+
+from ..native_log import silenced
+from ..rules import ConfigError, require
+from .tokenizer import Tokenizer
+
+_ModelProto: Any = sentencepiece_model_pb2.ModelProto
+_Piece: Any = sentencepiece_model_pb2.ModelProto.SentencePiece
+_SPECIAL_PIECES = ("<pad>", "<unk>", "<start>", "</s>")
+# The language of the translation, in front of a source.
+_LANGUAGE = r"(?s)^(>>.*?<<)(.*)$"
+
+
+class PretrainedSentencePieceTokenizer(Tokenizer):
+    """A SentencePiece model as other programs use it, with its own normalization and spacing.
+
+    Ids are those of a vocabulary, which may have pieces that the SentencePiece model lacks, and lack some that it has;
+    the latter are unknown. If the vocabulary has languages, such as ">>fra<<", a text may begin with one.
+
+    Its file is a SentencePiece model, whose first `trainer_spec.vocab_size` pieces are the vocabulary.
+
+    Args:
+        model: bytes. Content of the file, from `with_vocabulary`.
+
+    Raises:
+        ConfigError: It is not such a file.
+    """
+
+    filename = "sentencepiece.model"
+
+    def __init__(self, model: bytes) -> None:
+        proto = _parse(model)
+        vocab_size = proto.trainer_spec.vocab_size
+        self.vocabulary = tuple(piece.piece for piece in proto.pieces[:vocab_size])
+        special = self.vocabulary[:4]
+        require(special == _SPECIAL_PIECES, "special pieces", f"{', '.join(_SPECIAL_PIECES)}, in front", special)
+        super().__init__(vocab_size, model)
+        with silenced():
+            self._segment = SentencepieceTokenizer(model, out_type=tf.string)
+        pieces = tf.constant(self.vocabulary)
+        initializer = tf.lookup.KeyValueTensorInitializer(pieces, tf.range(vocab_size))
+        self._ids = tf.lookup.StaticHashTable(initializer, self.unk_id)
+        self._has_languages = any(piece.startswith(">>") and piece.endswith("<<") for piece in self.vocabulary)
+
+    def _tokenize(self, texts: Any) -> tf.RaggedTensor:
+        if not self._has_languages:
+            return self._lookup(self._segment.tokenize(texts))
+        has_language = tf.strings.regex_full_match(texts, _LANGUAGE)
+        languages = tf.strings.regex_replace(tf.boolean_mask(texts, has_language), _LANGUAGE, r"\1")
+        languages = tf.RaggedTensor.from_row_lengths(languages, tf.cast(has_language, tf.int64))
+        texts = tf.where(has_language, tf.strings.regex_replace(texts, _LANGUAGE, r"\2"), texts)
+        return self._lookup(tf.concat([languages, self._segment.tokenize(texts)], axis=1))
+
+    def _lookup(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
+        return pieces.with_flat_values(self._ids.lookup(pieces.flat_values))
+
+    def _detokenize(self, token_ids: Any) -> tf.Tensor:
+        pieces = tf.gather(tf.constant(self.vocabulary), token_ids)
+        texts = tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=-1), "\u2581", " ")
+        return tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
+
+    def pieces(self, token_ids: Iterable[int]) -> list[str]:
+        return [self.vocabulary[token_id] for token_id in token_ids]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "PretrainedSentencePieceTokenizer":
+        return cls(pathlib.Path(path).read_bytes())
+
+    @classmethod
+    def with_vocabulary(cls, model: bytes, vocabulary: Sequence[str]) -> "PretrainedSentencePieceTokenizer":
+        """Makes a tokenizer of a SentencePiece model and a vocabulary.
+
+        Args:
+            model: bytes. Content of a SentencePiece model file.
+            vocabulary: list of str. The pieces in the order of the ids from 4 on, without special ones.
+
+        Raises:
+            ConfigError: It is not a SentencePiece model, it spells with bytes, or a piece occurs twice.
+        """
+        proto = _parse(model)
+        known = {piece.piece: piece for piece in proto.pieces}
+        spells_with_bytes = any(piece.type == _Piece.BYTE for piece in proto.pieces)
+        require(not spells_with_bytes, "the SentencePiece model", "without byte fallback", "one with byte fallback")
+        unknown = [piece.piece for piece in proto.pieces if piece.type == _Piece.UNKNOWN]
+        require(
+            len(set(vocabulary)) == len(vocabulary), "the vocabulary", "of different pieces", "one with repetitions"
+        )
+        ordered = [*_SPECIAL_PIECES, *vocabulary]
+        rest = [piece for piece in known if piece not in {*ordered, *unknown}]
+        del proto.pieces[:]
+        for piece in (*ordered, *rest):
+            # No text is segmented into control pieces.
+            default = _Piece(piece=piece, score=0.0, type=_Piece.CONTROL)
+            proto.pieces.append(default if piece in _SPECIAL_PIECES else known.get(piece, default))
+        proto.pieces[cls.unk_id].type = _Piece.UNKNOWN
+        proto.trainer_spec.vocab_size = len(ordered)
+        return cls(proto.SerializeToString())
+
+
+def pieces_of(model: bytes) -> list[str]:
+    """Returns the pieces of a SentencePiece model, in the order of its own ids.
+
+    Raises:
+        ConfigError: It is not a SentencePiece model.
+    """
+    return [piece.piece for piece in _parse(model).pieces]
+
+
+def _parse(model: bytes) -> Any:
+    try:
+        proto = _ModelProto.FromString(model)
+    except DecodeError:
+        proto = None
+    if proto is None or not proto.pieces:
+        raise ConfigError(f"model must be the content of a SentencePiece model file; received {len(model)} other bytes")
+    return proto

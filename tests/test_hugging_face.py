@@ -1,0 +1,147 @@
+"""Hugging Face's port of Marian: what PyTorch computes and how its tokenizer reads, before and after the import."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+import transformers
+from test_pretrained import PAIRS, import_here, pieces_of, train_sentencepiece
+
+from keras_transformer import Translator
+from keras_transformer.config import DecodingConfig
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.tokenizers import load_tokenizers
+
+LANGUAGES = (">>deu<<", ">>fra<<")
+SCRIPTS = ("abcdefghij", "àéîõüßñç", "абвгдежз", "αβγδεζηθ", "אבגדהוזח", "ابتثجحخد", "अआइईउऊएऐ", "漢字仮名交混文語")
+
+
+def save_tokenizer(folder):
+    """A vocabulary of the pieces of both languages, in an order of its own."""
+    source, target = (
+        train_sentencepiece([pair[side] for pair in PAIRS], folder / f"{name}.spm", 250 + 30 * side)
+        for side, name in enumerate(("source", "target"))
+    )
+    pieces = sorted({*pieces_of(source), *pieces_of(target), *LANGUAGES} - {"</s>", "<unk>"})
+    random.Random(0).shuffle(pieces)
+    # As OPUS-MT does: some rare pieces of the SentencePiece models are not in the vocabulary.
+    vocabulary = ["</s>", "<unk>", *pieces[20:], "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(vocabulary)}))
+    names = {name: str(folder / f"{name}.spm") for name in ("source", "target")}
+    tokenizer = transformers.MarianTokenizer(
+        names["source"], names["target"], str(folder / "vocab.json"), model_max_length=512
+    )
+    tokenizer.save_pretrained(folder)
+    return tokenizer, len(vocabulary)
+
+
+@pytest.fixture(scope="module", params=["swish, tied", "relu, untied"])
+def hugging_face(request, tmp_path_factory):
+    """A model of random weights by PyTorch, its tokenizer, and the path of the model directory made of it."""
+    folder = tmp_path_factory.mktemp("hugging_face")
+    tokenizer, vocab_size = save_tokenizer(folder)
+    is_tied = "untied" not in request.param
+    config = transformers.MarianConfig(
+        **dict(vocab_size=vocab_size, decoder_vocab_size=vocab_size, d_model=64),
+        **dict(encoder_layers=6, decoder_layers=6 if is_tied else 2),
+        **dict(encoder_ffn_dim=128, decoder_ffn_dim=128, encoder_attention_heads=4, decoder_attention_heads=4),
+        **dict(pad_token_id=vocab_size - 1, decoder_start_token_id=vocab_size - 1, eos_token_id=0),
+        **dict(scale_embedding=True, activation_function=request.param.partition(",")[0]),
+        **dict(share_encoder_decoder_embeddings=is_tied, tie_word_embeddings=is_tied, max_position_embeddings=512),
+    )
+    torch.manual_seed(0)
+    model = transformers.MarianMTModel(config).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name and parameter.ndim:
+                noise = torch.randn(parameter.shape, generator=generator)
+                is_scale = "layer_norm" in name and name.endswith("weight")
+                parameter.copy_(noise * (0.1 if parameter.ndim == 2 else 0.2) + (1.0 if is_scale else 0.0))
+        for embedding in (model.model.encoder.embed_tokens, model.model.decoder.embed_tokens):
+            embedding.weight[-1] = 0
+        model.final_logits_bias.copy_(torch.randn(model.final_logits_bias.shape, generator=generator))
+    model.save_pretrained(folder)
+    return model, tokenizer, import_here(folder, tmp_path_factory.mktemp("imported") / "model")
+
+
+def texts(number):
+    rng = random.Random(5)
+    lines = []
+    for i in range(number):
+        source = rng.choice(PAIRS)[rng.randrange(2)]
+        foreign = "".join(rng.choices(SCRIPTS[i % len(SCRIPTS)] + " .,", k=rng.randrange(12)))
+        place = rng.randrange(len(source))
+        language = rng.choice(["", "", f"{rng.choice(LANGUAGES)} ", ">>xyz<< ", ">>deu<<", " >>fra<< "])
+        lines.append(language + source[:place] + foreign + source[place:])
+    return lines
+
+
+def their_ids(path, ids, tokenizer):
+    """Our ids as theirs."""
+    pair = load_tokenizers(path, ModelDir(path).read_config().tokenizer)
+    special = [tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.pad_token_id, tokenizer.eos_token_id]
+    table = np.array([*special, *(tokenizer.encoder[piece] for piece in pair.target.vocabulary[4:])])
+    return table, [[int(table[token_id]) for token_id in row] for row in ids]
+
+
+def test_text_is_read_as_their_tokenizer_reads_it(hugging_face):
+    _, tokenizer, path = hugging_face
+    lines = [*texts(1000), "", " ", "a", ">>fra<<", ">>a", "<<", ">>>><<<<", "tab\tand\nnewline"]
+    pair = load_tokenizers(path, ModelDir(path).read_config().tokenizer)
+    for side, theirs in (("source", tokenizer(lines)), ("target", tokenizer(text_target=lines))):
+        _, ours = their_ids(path, getattr(pair, side).tokenize(lines).to_list(), tokenizer)
+        different = [(line, a, b) for line, a, b in zip(lines, ours, theirs["input_ids"], strict=True) if [*a, 0] != b]
+        assert not different, (len(different), different[:3])
+
+
+def test_logits_are_those_of_pytorch(hugging_face):
+    model, tokenizer, path = hugging_face
+    translator = Translator.load(path)
+    rng = np.random.default_rng(0)
+    vocab_size = translator.model.config.target_vocab_size
+    source, target = (rng.integers(3, vocab_size, (5, length)) for length in (9, 12))
+    source[2, 6:] = source[3, 4:] = 0
+    target[:, 0] = 2
+    logits = np.asarray(translator.model({"source": source, "target": target}))
+    table, theirs = their_ids(path, source, tokenizer)
+    with torch.no_grad():
+        expected = model(
+            input_ids=torch.tensor(theirs),
+            attention_mask=torch.tensor(source != 0).long(),
+            decoder_input_ids=torch.tensor(table[target]),
+        ).logits.numpy()
+    assert np.abs(expected).max() > 4
+    # The start token has no logit of its own there.
+    kept = [i for i in range(vocab_size) if i != 2]
+    np.testing.assert_allclose(logits[..., kept], expected[..., table[kept]], atol=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_searches_find_what_pytorch_finds(hugging_face, beam_size):
+    model, tokenizer, path = hugging_face
+    lines = [pair[0] for pair in PAIRS[:100]]
+    decoding = DecodingConfig(beam_size, 0.0, max_extra_tokens=10, forbidden_tokens="special")
+    translator = Translator.load(path, decoding)
+    found = translator.search(tf.constant(lines))
+    _, ours = their_ids(path, found.token_ids.numpy()[:, 0], tokenizer)
+    pad, same = tokenizer.pad_token_id, 0
+    for line, row, score in zip(lines, ours, found.scores.numpy()[:, 0], strict=True):
+        inputs = tokenizer(line, return_tensors="pt")
+        length = inputs["input_ids"].shape[1] + 10
+        with torch.no_grad():
+            theirs = model.generate(
+                **inputs,
+                **dict(num_beams=beam_size, do_sample=False, max_new_tokens=length, length_penalty=0.0),
+                **dict(early_stopping=False, forced_eos_token_id=None, bad_words_ids=[[pad]]),
+                **dict(return_dict_in_generate=True, output_scores=True),
+            )
+        if [i for i in row if i != pad] == [i for i in theirs.sequences[0, 1:].tolist() if i != pad]:
+            same += 1
+        elif beam_size > 1:
+            # An end token among the second beam_size candidates of a step finishes a sentence here, not there.
+            assert score > theirs.sequences_scores[0]
+    assert same >= (99 if beam_size == 1 else 95)
