@@ -1,5 +1,6 @@
 """Hugging Face's port of Marian: what PyTorch computes and how its tokenizer reads, before and after the import."""
 
+import itertools
 import json
 import random
 
@@ -120,28 +121,38 @@ def test_logits_are_those_of_pytorch(hugging_face):
     np.testing.assert_allclose(logits[..., kept], expected[..., table[kept]], atol=1e-4)
 
 
+def translate_by_pytorch(model, tokenizer, lines, beam_size):
+    """The token ids, without padding, and the score of every line; all lines have the same number of tokens."""
+    inputs = tokenizer(lines, return_tensors="pt")
+    with torch.no_grad():
+        found = model.generate(
+            **inputs,
+            **dict(num_beams=beam_size, do_sample=False, length_penalty=0.0, early_stopping=False),
+            **dict(max_new_tokens=inputs["input_ids"].shape[1] + 10, forced_eos_token_id=None),
+            **dict(bad_words_ids=[[tokenizer.pad_token_id]], return_dict_in_generate=True, output_scores=True),
+        )
+    rows = [[i for i in row if i != tokenizer.pad_token_id] for row in found.sequences[:, 1:].tolist()]
+    return rows, [None] * len(lines) if beam_size == 1 else found.sequences_scores.tolist()
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_searches_find_what_pytorch_finds(hugging_face, beam_size):
     model, tokenizer, path = hugging_face
-    lines = [pair[0] for pair in PAIRS[:100]]
+    torch.set_num_threads(1)
+    lines = sorted((pair[0] for pair in PAIRS[:100]), key=lambda line: len(tokenizer(line)["input_ids"]))
     decoding = DecodingConfig(beam_size, 0.0, max_extra_tokens=10, forbidden_tokens="special")
-    translator = Translator.load(path, decoding)
-    found = translator.search(tf.constant(lines))
+    found = Translator.load(path, decoding).search(tf.constant(lines))
     _, ours = their_ids(path, found.token_ids.numpy()[:, 0], tokenizer)
-    pad, same = tokenizer.pad_token_id, 0
-    for line, row, score in zip(lines, ours, found.scores.numpy()[:, 0], strict=True):
-        inputs = tokenizer(line, return_tensors="pt")
-        length = inputs["input_ids"].shape[1] + 10
-        with torch.no_grad():
-            theirs = model.generate(
-                **inputs,
-                **dict(num_beams=beam_size, do_sample=False, max_new_tokens=length, length_penalty=0.0),
-                **dict(early_stopping=False, forced_eos_token_id=None, bad_words_ids=[[pad]]),
-                **dict(return_dict_in_generate=True, output_scores=True),
-            )
-        if [i for i in row if i != pad] == [i for i in theirs.sequences[0, 1:].tolist() if i != pad]:
+    theirs, their_scores = [], []
+    for _, group in itertools.groupby(lines, key=lambda line: len(tokenizer(line)["input_ids"])):
+        rows, scores = translate_by_pytorch(model, tokenizer, list(group), beam_size)
+        theirs += rows
+        their_scores += scores
+    same = 0
+    for row, score, their_row, their_score in zip(ours, found.scores.numpy()[:, 0], theirs, their_scores, strict=True):
+        if [i for i in row if i != tokenizer.pad_token_id] == their_row:
             same += 1
         elif beam_size > 1:
             # An end token among the second beam_size candidates of a step finishes a sentence here, not there.
-            assert score > theirs.sequences_scores[0]
+            assert score > their_score
     assert same >= (99 if beam_size == 1 else 95)

@@ -66,6 +66,9 @@ def test_log_probabilities_of_given_pairs_are_marian_s(models):
     np.testing.assert_allclose(scores, np.array(expected, float), atol=1e-3)
 
 
+# Not of pre-norm: Marian's own decoder gives its translations other log probabilities there than Marian's scorer, which
+# ours are equal to.
+@pytest.mark.parametrize("models", ["one vocabulary", "two vocabularies"], indirect=True)
 def test_translations_are_marian_s_in_python_and_served(models, tmp_path):
     folder, options, path = models
     sources = [source for source, _ in TEST]

@@ -11,6 +11,7 @@ import sentencepiece
 import tensorflow as tf
 import yaml
 from keras_transformer.export.ctranslate2 import export_ctranslate2
+from safetensors.numpy import save_file
 
 from examples.corpus import generate
 from keras_transformer import Translator
@@ -225,6 +226,46 @@ def test_each_mistake_has_its_line_and_nothing_is_written(mistake, marian_folder
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("keras-transformer import: error: ") and message in line
     assert not (tmp_path / "model").exists() and [each.name for each in tmp_path.iterdir()] == ["marian"]
+
+
+HUGGING_FACE = {
+    **dict(model_type="marian", activation_function="swish", scale_embedding=True, vocab_size=9, d_model=4),
+    **dict(encoder_layers=1, decoder_layers=1, encoder_attention_heads=1, decoder_attention_heads=1),
+    **dict(encoder_ffn_dim=4, decoder_ffn_dim=4),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(model_type="t5"), "config.json: the option model_type: 't5' is not supported"),
+        (dict(scale_embedding=False), "config.json: the option scale_embedding: False is not supported"),
+        (dict(decoder_ffn_dim=8), "config.json: decoder_ffn_dim must be encoder_ffn_dim=4; received decoder_ffn_dim=8"),
+        (dict(vocab_size=None), "config.json: vocab_size must be of type int; received vocab_size=None"),
+        (dict(), "model.safetensors: the file is missing"),
+        (dict(weights={"pooler.weight": 1}), "model.safetensors: the weight pooler.weight is not one of a Transformer"),
+        (dict(weights={"model.shared.weight": 1}), "vocab.json: No such file or directory"),
+        (dict(weights={}, vocab=["a"]), "vocab.json: the file cannot be read as JSON"),
+        (dict(weights={}, vocab={"a": 0}), "vocab.json: the number of pieces must be the model's 9; received"),
+        (dict(weights={}, vocab={"a": "b"}), "vocab.json: the ids must be whole numbers"),
+        (dict(weights=b"abc"), "model.safetensors: the file cannot be read"),
+    ],
+)
+def test_each_mistake_in_a_folder_of_hugging_face_has_its_line(changes, message, tmp_path, capsys):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    weights, vocab = (changes.pop(name, None) for name in ("weights", "vocab"))
+    (folder / "config.json").write_text(json.dumps({**HUGGING_FACE, **changes}))
+    if isinstance(weights, bytes):
+        (folder / "model.safetensors").write_bytes(weights)
+    elif weights is not None:
+        save_file({name: np.zeros((9, 4), "float32") for name in weights}, folder / "model.safetensors")
+    if vocab is not None:
+        (folder / "vocab.json").write_text(json.dumps(vocab) if isinstance(vocab, dict) else "{")
+    with pytest.raises(SystemExit):
+        import_here(folder, tmp_path / "model")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line and not (tmp_path / "model").exists()
 
 
 def test_a_directory_is_not_written_over(marian_folder, tmp_path, capsys):

@@ -266,12 +266,12 @@ def test_a_loaded_tokenizer_is_the_saved_one(tokenizer, tmp_path):
 
 
 def test_loading_needs_exactly_one_tokenizer_file(tokenizers, tmp_path):
-    rule = "must have one tokenizer file, tokenizer.model or vocab.txt"
+    rule = "must have one tokenizer file, tokenizer.model or vocab.txt or sentencepiece.model"
     with pytest.raises(ValueError, match=f"{rule}; it has none"):
         load_tokenizer(tmp_path)
     for kind in ("bpe", "wordpiece"):
         tokenizers[kind].save(tmp_path / tokenizers[kind].filename)
-    with pytest.raises(ValueError, match=f"{rule}; it has both"):
+    with pytest.raises(ValueError, match=f"{rule}; it has tokenizer.model and vocab.txt"):
         load_tokenizer(tmp_path)
 
 

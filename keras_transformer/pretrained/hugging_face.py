@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
+from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig, VocabSize
 from ..config_file import naming_source
-from ..rules import ConfigError, require, shown
+from ..rules import ConfigError, Count, check, require, shown
 from .model import PretrainedModel, tie_embeddings
 from .vocabulary import Vocabulary, read_bytes, tokenizers_of
 
@@ -61,6 +61,9 @@ def _check(options: dict[str, Any]) -> None:
     for name, values in _SUPPORTED.items():
         if (value := options.get(name, values[0])) not in values:
             raise ConfigError(f"the option {name}: {shown(value)} is not supported")
+    check("vocab_size", options.get("vocab_size"), VocabSize)
+    check("decoder_vocab_size", options.get("decoder_vocab_size"), VocabSize | None)
+    check("decoder_start_token_id", options.get("decoder_start_token_id"), Count | None)
     heads = options.get("encoder_attention_heads"), options.get("decoder_attention_heads")
     widths = options.get("encoder_ffn_dim"), options.get("decoder_ffn_dim")
     for name, values in (("attention_heads", heads), ("ffn_dim", widths)):
@@ -87,8 +90,9 @@ def _sizes(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    content = read_bytes(path)
     try:
-        values = json.loads(read_bytes(path))
+        values = json.loads(content)
     except ValueError:
         raise ConfigError(f"{path}: the file cannot be read as JSON") from None
     require(isinstance(values, dict), str(path), "a mapping", values)

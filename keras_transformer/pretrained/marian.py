@@ -114,12 +114,12 @@ def _options(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def _sizes(options: dict[str, Any]) -> dict[str, Any]:
     return dict(
-        num_layers=options["enc-depth"],
-        num_decoder_layers=None if options["dec-depth"] == options["enc-depth"] else options["dec-depth"],
-        d_model=options["dim-emb"],
-        d_ff=options["transformer-dim-ffn"],
-        num_heads=options["transformer-heads"],
-        activation=options["transformer-ffn-activation"],
+        num_layers=options.get("enc-depth"),
+        num_decoder_layers=None if options.get("dec-depth") == options.get("enc-depth") else options.get("dec-depth"),
+        d_model=options.get("dim-emb"),
+        d_ff=options.get("transformer-dim-ffn"),
+        num_heads=options.get("transformer-heads"),
+        activation=options.get("transformer-ffn-activation", "relu"),
         norm_first=_NORM_FIRST[tuple(options.get(name) or "" for name in _NORMALIZATION)],
         positions="tensor2tensor",
         attention_bias=True,

@@ -123,16 +123,17 @@ def _of_norm(name: str, norm: Any) -> Iterator[_Weight]:
 
 
 def _converted(weight: _Weight, array: np.ndarray) -> np.ndarray:
+    shape = list(weight.variable.shape)
     if weight.rows is not None:
         axis, rows = weight.rows
+        shape[axis] = 1 + max(row for row in rows if row is not None)
+    if list(array.shape) != shape:
+        raise ConfigError(f"the weight {weight.name} must have the shape {tuple(shape)}; received {array.shape}")
+    if weight.rows is not None:
         array = np.take(array, [row or 0 for row in rows], axis=axis)
         array = np.moveaxis(array, axis, 0)
         array[[row is None for row in rows]] = 0
         array = np.moveaxis(array, 0, axis)
-    if array.shape != tuple(weight.variable.shape):
-        raise ConfigError(
-            f"the weight {weight.name} must have the shape {tuple(weight.variable.shape)}; received {array.shape}"
-        )
     for axis in weight.model_axes:
         array = np.take(array, _interleaved(array.shape[axis]), axis=axis)
     return array

@@ -35,6 +35,7 @@ class Vocabulary(NamedTuple):
             ConfigError: The ids are not those from 0 to `num_rows - 1`, or a special piece is missing.
         """
         size = len(ids)
+        require(all(type(each) is int for each in ids.values()), f"{path}: the ids", "whole numbers", "others")
         require(sorted(ids.values()) == list(range(size)), f"{path}: the ids", f"those from 0 to {size - 1}", "others")
         require(size == num_rows, f"{path}: the number of pieces", f"the model's {num_rows}", size)
         for piece in (_END, _UNKNOWN):
