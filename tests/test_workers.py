@@ -49,7 +49,8 @@ class Worker:
         self.process = subprocess.Popen(
             [str(argument) for argument in self.arguments],
             cwd=ROOT,
-            env={**os.environ, "TF_CONFIG": config, **self.environment},
+            # As the command sets it, unless it is set: by JAX in the process of the tests, which would show more.
+            env={**os.environ, "TF_CONFIG": config, "TF_CPP_MIN_LOG_LEVEL": "3", **self.environment},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -248,10 +249,15 @@ def test_a_worker_with_something_else_than_the_chief_is_told(what, start, files,
     assert code == 1 and line.endswith(LOST)
 
 
+# TensorFlow looks every 30 s whether the other workers are there; here it does so when the chief has ended.
 NOT_A_NUMBER = """
 import sys
+import time
 import keras_transformer.training.training_model as training_model
 from keras_transformer.cli import main
+from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended
+
+CollectiveAllReduceExtended._check_health_interval = 0.01
 
 sum_in_turn = training_model.TrainingModel._sum_in_turn
 
@@ -261,7 +267,10 @@ def nan_from_step_21(self, *arguments):
     return training_model.tf.where(steps >= 20, float("nan"), total), gradients
 
 training_model.TrainingModel._sum_in_turn = nan_from_step_21
-main(sys.argv[1:])
+try:
+    main(sys.argv[1:])
+finally:
+    time.sleep(3)
 """
 
 
@@ -296,7 +305,7 @@ def test_an_address_that_is_in_use_is_one_line(files, tmp_path):  # noqa: F811
 @pytest.fixture
 def environment(monkeypatch):
     def environment(**variables):
-        for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
+        for name in ("TF_CONFIG", *(name for name in os.environ if name.startswith("SLURM_"))):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
@@ -341,6 +350,9 @@ def test_a_tf_config_that_describes_no_worker_is_refused(text, environment):
     assert str(error.value).endswith(text)
 
 
+TASKS_PER_NODE = {"SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+
+
 def test_workers_of_slurm(environment):
     step = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NODELIST": "gpu[07-08]", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
     environment(**step, SLURM_PROCID="2")
@@ -349,6 +361,25 @@ def test_workers_of_slurm(environment):
     # In the shell of an allocation there is one task.
     environment(**{**step, "SLURM_STEP_NUM_TASKS": "1"}, SLURM_PROCID="0")
     assert devices._workers() == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"SLURM_STEP_NUM_TASKS": "2"},
+        {"SLURM_STEP_NUM_TASKS": "two", "SLURM_PROCID": "0"},
+        {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a,b", **TASKS_PER_NODE},
+        {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_NODELIST": "a,b", **TASKS_PER_NODE},
+        {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a[1-", **TASKS_PER_NODE},
+    ],
+)
+def test_variables_of_slurm_that_describe_no_step_are_refused(step, environment):
+    environment(**step)
+    with pytest.raises(
+        ConfigError, match="^the variables of Slurm must describe the tasks of a step, .*; received "
+    ) as error:
+        make_strategy()
+    assert all(f"{name}={value}" in str(error.value) for name, value in step.items())
 
 
 def test_workers_use_all_their_devices(environment):

@@ -33,7 +33,7 @@ class Adam(keras.optimizers.Adam):
             for gradient, variable in zip(gradients, variables, strict=True):
                 strategy.extended.update(
                     variable.value,
-                    lambda variable, *args: self.update_step(args[0], variable, args[1]),
+                    lambda variable, gradient, rate: self.update_step(gradient, variable, rate),
                     args=(gradient, learning_rate),
                     group=False,
                 )

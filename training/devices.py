@@ -71,7 +71,7 @@ def _workers() -> tuple[list[str], int]:
     if os.environ.get("TF_CONFIG"):
         return _workers_of_tf_config(os.environ["TF_CONFIG"])
     # Only in a step of a Slurm job (`srun`), not in the shell of an allocation.
-    if int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+    if os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         return _workers_of_slurm()
     return [], 0
 
@@ -95,8 +95,18 @@ def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
 
 
 def _workers_of_slurm() -> tuple[list[str], int]:
-    # Slurm itself gives each task its GPUs; on machines without any the resolver needs to be told a number.
-    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
-        gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
-    )
-    return resolver.cluster_spec().job_tasks("worker"), resolver.task_id
+    try:
+        # Slurm itself gives each task its GPUs; on machines without any the resolver needs to be told a number.
+        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+            gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
+        )
+        workers, index = resolver.cluster_spec().job_tasks("worker"), resolver.task_id
+        if index is None:
+            raise ValueError("SLURM_PROCID is not one of them")
+    except (ValueError, RuntimeError) as error:
+        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE")
+        received = ", ".join(f"{name}={os.environ.get(name)}" for name in names)
+        raise ConfigError(
+            f"the variables of Slurm must describe the tasks of a step, as srun sets them: {error}; received {received}"
+        ) from None
+    return workers, index

@@ -60,7 +60,10 @@ class Interruption:
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Lets SIGINT and SIGTERM end the process while the block waits outside of Python, where no handler is run."""
+    """Lets SIGINT end the process while the block waits outside of Python, where no handler is run.
+
+    SIGTERM too, unless the block handles it itself, as TensorFlow does while it connects workers.
+    """
     handlers = {each: signal.getsignal(each) for each in _SIGNALS}
     try:
         for each, handler in handlers.items():
