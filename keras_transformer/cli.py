@@ -198,6 +198,13 @@ def _add_text_options(parser: _Parser) -> None:
 def _add_train_options(parser: _Parser) -> None:
     _add_text_options(parser)
     parser.add_option(
+        "--init-from",
+        ExistingDirectory,
+        metavar="DIR",
+        help="the model directory whose model the training begins with: its weights, tokenizers and sections model, "
+        "tokenizer and decoding",
+    )
+    parser.add_option(
         "--devices",
         NumDevices,
         metavar="N",
@@ -315,7 +322,8 @@ def _train_until(interruption: "Interruption", options: argparse.Namespace) -> N
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     from keras_transformer.training.recipe import load_recipe
 
-    config = load_recipe(options.config, options.set)
+    init_from = _init_from(options)
+    config = load_recipe(options.config, options.set, init_from)
     # Errors in files are found before TensorFlow is loaded.
     text = None if options.tfds else _read_text(options, config.data)
     with _tensorflow():
@@ -339,7 +347,21 @@ def _train_until(interruption: "Interruption", options: argparse.Namespace) -> N
         parallel_parts,
         options.allow_changed_text,
         interruption,
+        init_from,
     )
+
+
+def _init_from(options: argparse.Namespace) -> "ModelDir | None":
+    if options.init_from is None:
+        return None
+    from keras_transformer.model_dir import ModelDir
+
+    is_same = os.path.realpath(options.init_from) == os.path.realpath(options.model_dir)
+    require(not is_same, "--init-from", "another directory than --model-dir", options.init_from)
+    init_from = ModelDir(options.init_from)
+    # There are weights.
+    init_from.weights_path()
+    return init_from
 
 
 def _check_text_options(options: argparse.Namespace) -> None:

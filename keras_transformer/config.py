@@ -255,8 +255,9 @@ class TrainingConfig:
         warmup_steps: int. Updates until the learning rate peaks; at most 1,000,000,000. Defaults to 4000.
         peak_learning_rate: float or None. The peak; at most 1,000,000. Defaults to the paper's,
             `(d_model * warmup_steps) ** -0.5`.
-        decay: "inverse_sqrt", the paper's decay after the peak, or "cosine", which reaches 0 at the last step and
-            gets more out of short trainings. Defaults to "inverse_sqrt".
+        decay: "inverse_sqrt", the paper's decay after the peak; "cosine", which reaches 0 at the last step and gets
+            more out of short trainings; or "constant", which stays at the peak, to fine-tune. Defaults to
+            "inverse_sqrt".
         label_smoothing: float. ε_ls (section 5.4). Defaults to 0.1.
         subword_dropout: float. BPE-dropout (Provilkov et al. 2020): rate at which merges are skipped in the
             training text, so that a sentence is seen in several segmentations. For tokenizers of kind "bpe" and
@@ -270,6 +271,8 @@ class TrainingConfig:
             Defaults to None.
         accumulate_steps: int. Number of parts in which a device computes its share of a batch, one after another,
             so that a batch may exceed its memory; the result is the same. At most 1,000. Defaults to 1.
+        freeze: str. Which weights are not trained: "none"; "embeddings", also where the output projection shares them;
+            "encoder", its layers; or "both". To fine-tune on little text. Defaults to "none".
         precision: "float32", "bfloat16" or "float16" (both mixed: weights stay in float32), or "auto": what the device
             multiplies fastest; float16 only on GPUs that do not have bfloat16. In float16, gradients are scaled to its
             small range. A step in which one still overflows is skipped: it counts, but changes no weights. Defaults
@@ -301,13 +304,14 @@ class TrainingConfig:
     num_buckets: Annotated[Size, at_most(1000)] = 12
     warmup_steps: Steps = 4000
     peak_learning_rate: Annotated[Positive, at_most(1_000_000)] | None = None
-    decay: Literal["inverse_sqrt", "cosine"] = "inverse_sqrt"
+    decay: Literal["inverse_sqrt", "cosine", "constant"] = "inverse_sqrt"
     label_smoothing: Rate = 0.1
     subword_dropout: Rate = 0.0
     subword_samples: Annotated[Size, at_most(1000)] = 16
     consistency: Annotated[NonNegative, at_most(1000)] = 0.0
     clip_norm: Annotated[Positive, at_most(1_000_000)] | None = None
     accumulate_steps: Annotated[Size, at_most(1000)] = 1
+    freeze: Literal["none", "embeddings", "encoder", "both"] = "none"
     precision: TrainingPrecision = "auto"
     validate_every: Steps = 1000
     validate_by: Literal["perplexity", "bleu"] = "perplexity"

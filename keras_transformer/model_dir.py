@@ -131,9 +131,7 @@ class ModelDir:
         write_config(self.config_path, config)
 
     def load_model(self, config: TransformerConfig, dtype: str = "float32") -> "Transformer":
-        """Loads the model with the weights to translate with.
-
-        If they are damaged, the best or else the newest checkpoint takes their place, and a warning says so.
+        """Makes a model and loads the weights to translate with.
 
         Args:
             config: TransformerConfig, from `read_config`.
@@ -144,10 +142,22 @@ class ModelDir:
         """
         from .models import build_transformer
 
-        paths = self._weights_paths()
+        # What is missing is noticed before the model is made.
+        self.weights_path()
         model = build_transformer(config, dtype=dtype)
+        self.load_weights(model)
+        return model
+
+    def load_weights(self, model: "Transformer") -> pathlib.Path:
+        """Sets a model to the weights to translate with, and returns their path.
+
+        If they are damaged, the best or else the newest checkpoint takes their place, and a warning says so.
+
+        Raises:
+            ConfigError: There are no weights, all are damaged, or they do not fit the model.
+        """
         damaged = []
-        for path in paths:
+        for path in self._weights_paths():
             try:
                 load_weights(model, path)
             except DamagedFileError as error:
@@ -155,5 +165,5 @@ class ModelDir:
                 continue
             if damaged:
                 say(f"warning: {'; '.join(map(str, damaged))}; {path.name} is used instead")
-            return model
+            return path
         raise damaged[0]

@@ -72,11 +72,11 @@ def pairs(begin, end):
     return SentencePairs(*map(list, zip(*PAIRS[begin:end])), name=f"{begin} to {end}")
 
 
-def train_here(model_dir, *overrides, parallel_parts=1):
-    config = load_recipe("demo", [*TINY, *overrides])
+def train_here(model_dir, *overrides, parallel_parts=1, init_from=None):
+    config = load_recipe("demo", [*TINY, *overrides], init_from)
     # As the command does.
     keras.utils.set_random_seed(config.training.seed)
-    train(config, pairs(0, 360), pairs(360, 400), model_dir, make_strategy(), parallel_parts)
+    train(config, pairs(0, 360), pairs(360, 400), model_dir, make_strategy(), parallel_parts, init_from=init_from)
     return ModelDir(model_dir)
 
 
@@ -381,8 +381,8 @@ def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
 
     config = two_vocabularies.read_config().tokenizer
     chief = Workers()
-    sent = _tokenizers(config, None, two_vocabularies, chief, None)
-    received = _tokenizers(config, None, None, Workers(chief.contents), tmp_path)
+    sent = _tokenizers(config, None, two_vocabularies, None, chief, None)
+    received = _tokenizers(config, None, None, None, Workers(chief.contents), tmp_path)
     assert [each.file_content for each in received] == [each.file_content for each in sent]
 
 

@@ -158,6 +158,20 @@ def test_a_signal_to_one_worker_stops_both_after_the_same_step(receiver, start, 
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
 
+@pytest.mark.slow
+def test_workers_begin_with_the_weights_of_a_model(start, files, undisturbed, tmp_path):  # noqa: F811
+    overrides = (*OVERRIDES, "training.steps=20", "training.decay=constant", "training.peak_learning_rate=0.001")
+    arguments = {
+        name: [*command(files, tmp_path / name, *overrides), "--init-from", undisturbed.path]
+        for name in ("chief", "other")
+    }
+    for worker in start(**{name: {"arguments": each} for name, each in arguments.items()}):
+        code, line = worker.end()
+        assert code == 0, line
+    on_one_device = train_here(tmp_path / "one", *overrides, parallel_parts=2, init_from=undisturbed)
+    assert_as_on_one_device(ModelDir(tmp_path / "chief"), on_one_device)
+
+
 class Link:
     """A network between two workers: what is sent to its address arrives at the other, until it is cut."""
 

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,16 @@ class EncodedPairs:
         """The number of tokens on the target side."""
         _, _, target_lengths, num_pairs = self.length_counts.T
         return int((target_lengths * num_pairs).sum())
+
+    def share_of(self, token_ids: Sequence[int], side: str) -> float:
+        """Returns how many of the tokens on a side are among some ids, as a share. One block stands for all.
+
+        Args:
+            token_ids: the ids.
+            side: "source" or "target".
+        """
+        ids = np.fromfile(self.directory / f"0.{side}.ids", self.dtype)
+        return float(np.isin(ids, token_ids).mean())
 
     def token_ids(self, side: str, block: Any) -> Any:
         """Reads the token ids of a block, all sequences end to end.

@@ -24,7 +24,8 @@ def update_average(averages: list[keras.Variable], weights: list[keras.Variable]
     decay = tf.minimum(decay, step / (step + 9))
 
     def move(average: Any, weight: Any, decay: Any) -> None:
-        average.assign(decay * average + (1 - decay) * weight)
+        # Exact where both are equal, as for weights that are not trained, and where the decay is 0.
+        average.assign(weight + decay * (average - weight))
 
     def move_all(strategy: tf.distribute.Strategy, decay: Any) -> None:
         for average, weight in zip(averages, weights, strict=True):

@@ -18,12 +18,18 @@ from keras_transformer.config import (
     section_of,
 )
 from keras_transformer.config_file import parse_value, read_sections
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.rules import ConfigError, check, require, shown
+
+# What may be another in a model whose weights are taken over.
+_RATES = ("dropout", "attention_dropout", "activation_dropout")
 
 RECIPES = pathlib.Path(__file__).resolve().parent / "recipes"
 
 
-def load_recipe(recipe: str | os.PathLike[str] | None = None, overrides: Sequence[str] = ()) -> Config:
+def load_recipe(
+    recipe: str | os.PathLike[str] | None = None, overrides: Sequence[str] = (), init_from: ModelDir | None = None
+) -> Config:
     """Loads a recipe.
 
     A recipe names only what differs from the defaults. Its `model` section may name a `preset`, and has no
@@ -33,26 +39,30 @@ def load_recipe(recipe: str | os.PathLike[str] | None = None, overrides: Sequenc
         recipe: path of a YAML file, or name of a recipe that comes with the package. Defaults to None: the paper's
             base model.
         overrides: list of strings "SECTION.KEY=VALUE", with the value in YAML, which replace values of the recipe.
+        init_from: ModelDir or None. The model that the training begins with. Its model, tokenizers and way of decoding
+            take the place of the defaults, and only the rates of dropout and the way of decoding may be others.
+            Defaults to None: a new model.
 
     Raises:
         ConfigError: The file cannot be read, a key is unknown, or a value breaks its rule. The message says which
             file or override is at fault.
     """
+    initial = None if init_from is None else init_from.read_config()
     path = None if recipe is None else _recipe_path(recipe)
     sections = {} if path is None else read_sections(path)
     try:
-        return _resolve(sections, overrides)
+        return _resolve(sections, overrides, initial)
     except ConfigError as error:
         message = str(error)
-    raise ConfigError(f"{_at_fault(sections, overrides, message) or path}: {message}")
+    raise ConfigError(f"{_at_fault(sections, overrides, initial, message) or path}: {message}")
 
 
-def _at_fault(sections: dict[str, Any], overrides: Sequence[str], message: str) -> str:
+def _at_fault(sections: dict[str, Any], overrides: Sequence[str], initial: Config | None, message: str) -> str:
     """The overrides without which the configuration would not have this mistake."""
 
     def is_cured_by(overrides: Sequence[str]) -> bool:
         try:
-            _resolve(sections, overrides)
+            _resolve(sections, overrides, initial)
         except ConfigError as error:
             return str(error) != message
         return True
@@ -99,20 +109,40 @@ def _set(sections: dict[str, Any], override: str) -> None:
     sections[section] = {**values, name: parse_value(value)}
 
 
-def _resolve(sections: dict[str, Any], overrides: Sequence[str]) -> Config:
+def _resolve(sections: dict[str, Any], overrides: Sequence[str], initial: Config | None) -> Config:
     """Applies the overrides, completes the model's section, and checks everything."""
     sections = dict(sections)
     for override in overrides:
         _set(sections, override)
     check_keys(sections, SECTIONS)
-    tokenizer = from_dict(TokenizerConfig, section_of(sections, "tokenizer"), "tokenizer")
     model = section_of(sections, "model")
     check_keys(model, ["preset", *(field.name for field in dataclasses.fields(TransformerConfig))], "model")
     for name in ("source_vocab_size", "target_vocab_size"):
         if name in model:
             raise ConfigError(f"model.{name} follows from tokenizer.vocab_size; set that instead")
-    preset = model.get("preset", "base")
-    check("model.preset", preset, PresetName)
-    sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
+    if "preset" in model:
+        check("model.preset", model["preset"], PresetName)
     changes = {name: value for name, value in model.items() if name != "preset"}
-    return Config.from_sections({**sections, "model": {**sizes, **PRESETS[preset], **changes}})
+    if initial is not None:
+        sections["model"] = {**PRESETS.get(model.get("preset"), {}), **changes}
+        return _continued(initial, sections)
+    tokenizer = from_dict(TokenizerConfig, section_of(sections, "tokenizer"), "tokenizer")
+    sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
+    return Config.from_sections({**sections, "model": {**sizes, **PRESETS[model.get("preset", "base")], **changes}})
+
+
+def _continued(initial: Config, sections: dict[str, Any]) -> Config:
+    """A configuration that goes on from a model that exists."""
+    completed = dict(sections)
+    for section in ("model", "tokenizer", "decoding"):
+        given = section_of(sections, section)
+        values = dataclasses.asdict(getattr(initial, section))
+        check_keys(given, values, section)
+        for name, value in given.items():
+            if section != "decoding" and name not in _RATES and value != values[name]:
+                raise ConfigError(
+                    f"{section}.{name} must be {values[name]!r}, as in the model that --init-from names, or be left "
+                    f"out; received {section}.{name}={shown(value)}"
+                )
+        completed[section] = {**values, **given}
+    return Config.from_sections(completed)

@@ -14,7 +14,7 @@ from keras_transformer.checksums import checksum_path
 from keras_transformer.config import Config, TokenizerConfig, TrainingConfig
 from keras_transformer.files import locked, naming_errors, remove_leftovers, temporary_beside
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.models import build_transformer
+from keras_transformer.models import Transformer, build_transformer
 from keras_transformer.precision import choose_precision
 from keras_transformer.progress import ProgressBar, counted, quiet, say
 from keras_transformer.rules import ConfigError
@@ -40,6 +40,9 @@ from .validation import Validation
 from .vocabulary import learn_tokenizers
 from .workers import Workers
 
+# A vocabulary leaves out one character in 10,000 of the text that it is learned from.
+_NOTABLE_SHARE = 0.01
+
 
 class Text(NamedTuple):
     """What the text becomes before training: tokenizers, and the plans of the batches."""
@@ -62,6 +65,7 @@ def train(
     parallel_parts: int = 1,
     allow_changed_text: bool = False,
     interruption: Interruption | None = None,
+    init_from: ModelDir | None = None,
 ) -> None:
     """Trains a translator, or resumes a training that was stopped.
 
@@ -79,6 +83,8 @@ def train(
         allow_changed_text: bool. Whether a training may be resumed with another text. Defaults to False.
         interruption: Interruption or None. What signals do to the training. Defaults to None: what they do to any
             Python program.
+        init_from: ModelDir or None. The model whose tokenizers and weights the training begins with; the
+            configuration must be made from it (`load_recipe`). Defaults to None: a new vocabulary and random weights.
 
     Raises:
         ConfigError: Another training runs in the directory, the directory holds a model with another configuration,
@@ -93,7 +99,7 @@ def train(
         say(f"{workers.name}: the chief shows the progress")
     with workers.naming_the_lost(), _using(model_dir, workers), quiet(not workers.is_chief):
         if workers.is_chief:
-            _require_configuration(model_dir)
+            _require_state(model_dir)
             _require_same_configuration(model_dir, config)
         workers.require_same("the options", repr(config))
         parts_per_device = max(parallel_parts // len(workers.replicas), 1)
@@ -103,7 +109,7 @@ def train(
         # Before the text is read: what is wrong with the model is noticed at once.
         model = _build_model(config, strategy, parts_per_device)
         with _directory_for_token_ids(model_dir) as directory:
-            tokenizers = _tokenizers(config.tokenizer, train_pairs, model_dir, workers, directory)
+            tokenizers = _tokenizers(config.tokenizer, train_pairs, model_dir, init_from, workers, directory)
             num_parts = strategy.num_replicas_in_sync * parts_per_device
             text = _prepare_text(config, train_pairs, valid_pairs, tokenizers, num_parts, directory)
             source_size, target_size = (tokenizer.vocab_size for tokenizer in tokenizers)
@@ -111,7 +117,7 @@ def train(
                 config = config.with_vocab_sizes(source_size, target_size)
                 model = _build_model(config, strategy, parts_per_device)
             with strategy.scope():
-                progress = restore_training_state(model_dir, model, workers)
+                progress = restore_training_state(model_dir, model, workers, init_from)
             if not allow_changed_text:
                 require_same_text(model_dir, progress.text, text.fingerprint)
             progress.text = text.fingerprint
@@ -140,11 +146,19 @@ def _using(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
             model_dir.path.rmdir()
 
 
-def _require_configuration(model_dir: ModelDir) -> None:
-    """Checks that the directory of an earlier training has its configuration."""
+def _require_state(model_dir: ModelDir) -> None:
+    """Checks that the directory of an earlier training has its configuration, and what resuming needs."""
+    states = [path for path in (model_dir.training_state_path, model_dir.previous_state_path) if path.is_file()]
+    # A training that is killed before it has saved a state leaves a checkpoint.
+    of_training = [*states, *model_dir.checkpoints().values()]
     if model_dir.config_path.is_file():
+        if model_dir.is_trained() and not of_training:
+            raise ConfigError(
+                f"{model_dir}: the directory has trained weights, but no training_state.npz to resume from. To go on "
+                f"from these weights, train into another --model-dir with --init-from {model_dir}"
+            )
         return
-    for path in (model_dir.training_state_path, model_dir.previous_state_path, *model_dir.checkpoints().values()):
+    for path in of_training:
         if path.is_file():
             raise ConfigError(
                 f"{model_dir}: the directory has {path.relative_to(model_dir.path)} of an earlier training, but no "
@@ -162,8 +176,9 @@ def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
     for section, names in (
         ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
         ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are compared with earlier ones; the log has a column for it, and the state has the average.
-        ("training", ["validate_by", "ema"]),
+        # Checkpoints are compared with earlier ones; the log has a column for it; the state has the average, and the
+        # moments of what is trained.
+        ("training", ["validate_by", "ema", "freeze"]),
     ):
         for name in names:
             before, now = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
@@ -192,6 +207,7 @@ def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_dev
         precision = config.training.precision
         policy = "float32" if precision == "float32" else f"mixed_{precision}"
         transformer = build_transformer(config.model, dtype=policy)
+        _freeze(transformer, config.training.freeze)
         schedule = learning_rate(config.model.d_model, config.training)
         # Section 5.3 of the paper.
         optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, skip_nan=precision == "float16")
@@ -200,6 +216,13 @@ def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_dev
     # The model scales its loss itself; Keras' way fails under a strategy.
     model.compile(optimizer=optimizer, auto_scale_loss=False)
     return model
+
+
+def _freeze(transformer: Transformer, parts: str) -> None:
+    if parts in ("embeddings", "both"):
+        transformer.source_embedding.trainable = transformer.target_embedding.trainable = False
+    if parts in ("encoder", "both"):
+        transformer.encoder.trainable = False
 
 
 @contextlib.contextmanager
@@ -212,7 +235,12 @@ def _directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
 
 
 def _tokenizers(
-    config: TokenizerConfig, train_pairs: SentencePairs, model_dir: ModelDir, workers: Workers, directory: pathlib.Path
+    config: TokenizerConfig,
+    train_pairs: SentencePairs,
+    model_dir: ModelDir,
+    init_from: ModelDir | None,
+    workers: Workers,
+    directory: pathlib.Path,
 ) -> TokenizerPair:
     """Loads the tokenizers of an earlier training, or learns them; the other workers get those of the chief."""
     if not workers.is_chief:
@@ -223,6 +251,8 @@ def _tokenizers(
         return load_tokenizers(directory, config)
     if model_dir.is_trained():
         tokenizers = load_tokenizers(model_dir.path, config)
+    elif init_from is not None:
+        tokenizers = load_tokenizers(init_from.path, config)
     else:
         tokenizers = learn_tokenizers(train_pairs, config)
     for tokenizer in tokenizers.files().values():
@@ -245,8 +275,8 @@ def _prepare_text(
         samplers, times = tokenizers, 1
     train_ids = encode(train_pairs, samplers[0], max_length, directory / "train", times, samplers[1])
     valid_ids = encode(valid_pairs, tokenizers.source, max_length, directory / "valid", 1, tokenizers.target)
-    _report_pairs("training text", train_ids)
-    _report_pairs("validation text", valid_ids)
+    _report_pairs("training text", train_ids, tokenizers)
+    _report_pairs("validation text", valid_ids, tokenizers)
     sizes = dict(
         tokens_per_batch=training.tokens_per_batch,
         num_buckets=training.num_buckets,
@@ -401,7 +431,7 @@ def _report(model: TrainingModel, text: Text, workers: Workers) -> None:
     )
 
 
-def _report_pairs(name: str, pairs: EncodedPairs) -> None:
+def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:
     left_out = [
         f"{count:,} {reason}"
         for count, reason in ((pairs.num_empty, "empty"), (pairs.num_too_long, "too long"))
@@ -409,3 +439,10 @@ def _report_pairs(name: str, pairs: EncodedPairs) -> None:
     ]
     remark = f" (left out: {', '.join(left_out)})" if left_out else ""
     say(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
+    for side, tokenizer in tokenizers._asdict().items():
+        share = pairs.share_of(tokenizer.unknown_ids, side)
+        if share >= _NOTABLE_SHARE:
+            say(
+                f"warning: {name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or spelled in bytes, "
+                "as with another script; a model learns little from them"
+            )

@@ -206,9 +206,11 @@ class TrainingModel(keras.Model):
 
     def _seeds_of_part(self, number: Any) -> list[tuple[Any, Any]]:
         """The states that all random generators have in this step, for the part of a batch with this number."""
+        weights = {id(weight) for weight in self.transformer.weights}
+        seeds = [variable for variable in self.transformer.variables if id(variable) not in weights]
         step = tf.cast(self.optimizer.iterations, tf.int64)
         offset = tf.stack([tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS, step * _DRAWS_IN_A_STEP])
-        return [(state, state.value + offset) for state in self.transformer.non_trainable_variables]
+        return [(seed, seed.value + offset) for seed in seeds]
 
     def test_step(self, data: Any) -> dict[str, Any]:
         all_inputs, all_labels = data

@@ -94,20 +94,30 @@ def read_progress(model_dir: ModelDir) -> Progress:
     return _read_last_state(model_dir, [])[1]
 
 
-def restore_training_state(model_dir: ModelDir, model: keras.Model, workers: Workers) -> Progress:
-    """Sets a compiled model and its optimizer to the last saved state, if there is one.
+def restore_training_state(
+    model_dir: ModelDir, model: keras.Model, workers: Workers, init_from: ModelDir | None = None
+) -> Progress:
+    """Sets a compiled model and its optimizer to the last saved state, or to where the training begins.
 
-    If it is damaged, the state before takes its place, and a warning says so. The chief reads it; the other workers
-    get its variables, also if nothing was saved yet.
+    If the state is damaged, the one before takes its place, and a warning says so. The chief reads it; the other
+    workers get its variables, also if nothing was saved yet.
+
+    Args:
+        model_dir: ModelDir.
+        model: keras.Model, compiled.
+        workers: Workers.
+        init_from: ModelDir or None. Whose weights the training begins with. Defaults to None: those that the model has.
 
     Raises:
-        ConfigError: No state is undamaged, or the state does not fit the model.
+        ConfigError: No state is undamaged, or the state or the weights of `init_from` do not fit the model.
     """
     progress = Progress()
     if workers.is_chief:
         path, progress = _read_last_state(model_dir, list(_named_variables(model)))
         if path == model_dir.previous_state_path:
             rename_with_checksum(path, model_dir.training_state_path)
+        if init_from is not None and not progress.step:
+            say(f"the training begins with the weights of {init_from.load_weights(model.transformer)}")
     if workers.number > 1:
         _share(progress, [variable for _, variable in _named_variables(model)], workers)
     return progress

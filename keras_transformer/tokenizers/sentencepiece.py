@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,8 @@ from .tokenizer import Tokenizer
 # with a character that is escaped in turn.
 _SPACE, _ESCAPE = "\u2581", "\u241b"
 _ESCAPED_SPACE, _ESCAPED_ESCAPE = _ESCAPE + "_", _ESCAPE + "."
+# The piece of a byte, by which unseen characters are spelled.
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 def prepare_line(line: str) -> str:
@@ -69,6 +72,8 @@ class SentencePieceTokenizer(Tokenizer):
             "<pad>, <unk>, <s>, </s>, with the ids 0 to 3",
             special,
         )
+        bytes_ = [i for i, piece in enumerate(self.pieces(range(self.vocab_size))) if _BYTE.fullmatch(piece)]
+        self.unknown_ids = (self.unk_id, *bytes_)
 
     def _tokenize(self, texts: Any) -> tf.RaggedTensor:
         texts = tf.strings.regex_replace(texts, _ESCAPE, _ESCAPED_ESCAPE)

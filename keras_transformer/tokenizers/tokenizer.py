@@ -18,6 +18,7 @@ class Tokenizer(tf.Module):
     Attributes:
         pad_id: int. 0 in every tokenizer, as `unk_id` is 1, `start_id` 2 and `end_id` 3.
         vocab_size: int. Number of ids, including the four special ones.
+        unknown_ids: tuple of int. The ids of text that the vocabulary has no pieces for.
         filename: str. Name of the tokenizer's file in a model directory.
         file_content: bytes. The content of that file.
     """
@@ -29,6 +30,7 @@ class Tokenizer(tf.Module):
         super().__init__()
         self.vocab_size = vocab_size
         self.file_content = file_content
+        self.unknown_ids: tuple[int, ...] = (self.unk_id,)
 
     def tokenize(self, texts: Any) -> tf.RaggedTensor:
         """Splits texts into subword ids, without start and end ids.
