@@ -324,6 +324,9 @@ def _train_until(interruption: "Interruption", options: argparse.Namespace) -> N
 
     init_from = _init_from(options)
     config = load_recipe(options.config, options.set, init_from)
+    if init_from is not None:
+        # There are weights.
+        init_from.weights_path()
     # Errors in files are found before TensorFlow is loaded.
     text = None if options.tfds else _read_text(options, config.data)
     with _tensorflow():
@@ -358,10 +361,7 @@ def _init_from(options: argparse.Namespace) -> "ModelDir | None":
 
     is_same = os.path.realpath(options.init_from) == os.path.realpath(options.model_dir)
     require(not is_same, "--init-from", "another directory than --model-dir", options.init_from)
-    init_from = ModelDir(options.init_from)
-    # There are weights.
-    init_from.weights_path()
-    return init_from
+    return ModelDir(options.init_from)
 
 
 def _check_text_options(options: argparse.Namespace) -> None:
