@@ -4,25 +4,50 @@
 
 Generated pairs in compressed shards, `.gz` and `.zst` in turns, are read by `keras-transformer check-data` and by
 `keras-transformer train`, which trains the preset `tiny`. Values are peaks of resident memory. The reports in the JSON
-file have the seconds of each run, and the speed of training after its first minute: target tokens per second, and per
-second of processor time, which the load of the machine changes less.
+file have the seconds of each run, and its speed after the first minute, which depends on what else the machine does.
+
+How fast training is on each text is measured in turns in one process: a model is trained for some steps on one text,
+then on the other.
 """
 
 import pathlib
 import re
 import sys
 import tempfile
+import time
 from typing import Any
+
+import keras
+from keras_transformer.training.adam import Adam
+from keras_transformer.training.batch_plan import plan_batches
+from keras_transformer.training.batches import training_dataset
+from keras_transformer.training.corpus import SentencePairs, read_text
+from keras_transformer.training.devices import TOKENS_PER_PART
+from keras_transformer.training.encoded_pairs import encode
+from keras_transformer.training.parallel_text import text_corpora
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.training_model import TrainingModel
+from keras_transformer.training.vocabulary import learn_tokenizers
 
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.generated_lines import write_shards
 from benchmarks.memory import TOKENS_PER_BATCH, peak_memory
 from benchmarks.model import VOCAB_SIZE
 from benchmarks.processes import Contender, Report
+from keras_transformer.cores import divide_cores
+from keras_transformer.models import build_transformer
 
+SETTINGS = {
+    "model.preset": "tiny",
+    "tokenizer.vocab_size": VOCAB_SIZE,
+    "training.tokens_per_batch": TOKENS_PER_BATCH,
+    "training.precision": "float32",
+}
 SHARDS = 10
 NUM_VALID_PAIRS = 1000
 _FIRST_SECONDS = 60
+# Batches that a pipeline may have made while the other text had its turn, and one that it makes.
+_PREPARED_STEPS = 5
 
 
 def train_contender(patterns: list[str], steps: int) -> Contender:
@@ -32,14 +57,7 @@ def train_contender(patterns: list[str], steps: int) -> Contender:
         patterns: the patterns of the source's and the target's shards.
         steps: int. Steps to train for.
     """
-    settings = {
-        "model.preset": "tiny",
-        "tokenizer.vocab_size": VOCAB_SIZE,
-        "training.steps": steps,
-        "training.tokens_per_batch": TOKENS_PER_BATCH,
-        "training.precision": "float32",
-        "training.validate_every": steps,
-    }
+    settings = {**SETTINGS, "training.steps": steps, "training.validate_every": steps}
     overrides = [f"{name}={value}" for name, value in settings.items()]
 
     def run_once() -> Report:
@@ -76,6 +94,52 @@ def speed(report: Report) -> dict[str, Any]:
     }
 
 
+def speed_contenders(patterns: dict[str, list[str]], directory: pathlib.Path, steps: int) -> dict[str, Contender]:
+    """Returns contenders that go on training one model, each on a text of its own.
+
+    Args:
+        patterns: the patterns of the source's and the target's shards by the name of the text.
+        directory: path of a directory for token ids.
+        steps: int. Steps in a turn.
+    """
+    config = load_recipe(None, [f"{name}={value}" for name, value in SETTINGS.items()])
+    texts = {
+        name: read_text(text_corpora([source], [target]), config.data)[0] for name, (source, target) in patterns.items()
+    }
+    tokenizer, _ = learn_tokenizers(next(iter(texts.values())), config.tokenizer)
+    parts = divide_cores(TOKENS_PER_BATCH // TOKENS_PER_PART)
+    model = TrainingModel(build_transformer(config.model), config.training, parts)
+    optimizer = Adam(1e-4)
+    optimizer.build(model.transformer.trainable_variables)
+    model.compile(optimizer=optimizer, auto_scale_loss=False)
+    model.make_train_function()
+
+    def contender(name: str, text: SentencePairs) -> Contender:
+        ids = encode(text, tokenizer, config.model.max_length, directory / name)
+        plan = plan_batches(
+            ids, tokens_per_batch=TOKENS_PER_BATCH, num_buckets=config.training.num_buckets, num_parts=parts
+        )
+        batches = iter(training_dataset(plan, seed=1, start_id=tokenizer.start_id))
+
+        def seconds(steps: int) -> float:
+            begin = time.perf_counter()
+            for _ in range(steps):
+                keras.ops.convert_to_numpy(model.train_function(batches)["loss"])
+            return time.perf_counter() - begin
+
+        end = time.perf_counter() + _FIRST_SECONDS
+        while time.perf_counter() < end:
+            seconds(steps)
+
+        def run_once() -> Report:
+            seconds(_PREPARED_STEPS)
+            return {"value": steps * ids.num_target_tokens / plan.num_steps / seconds(steps)}
+
+        return run_once
+
+    return {name: contender(name, text) for name, text in texts.items()}
+
+
 def check_contender(patterns: list[str]) -> Contender:
     """Returns a contender that runs `check-data`."""
     command = [
@@ -99,21 +163,38 @@ def main() -> None:
         "--short-pairs", type=int, default=100_000, metavar="N", help="pairs of the short text (100,000)"
     )
     parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps of the training (%(default)s)")
+    parser.add_argument("--turns", type=int, default=20, metavar="N", help="turns of each text (%(default)s)")
+    parser.add_argument("--turn", type=int, default=20, metavar="N", help="steps in a turn (%(default)s)")
     options = parse_options(parser)
     contenders: dict[str, dict[str, Contender]] = {"check-data": {}, "train": {}}
-    with tempfile.TemporaryDirectory() as name:
+    patterns = {}
+    with tempfile.TemporaryDirectory() as directory:
         for size in (options.short_pairs, options.pairs):
-            directory = pathlib.Path(name, str(size))
-            directory.mkdir()
-            patterns = [write_shards(directory, side, size, -(-size // SHARDS), seed) for seed, side in enumerate("st")]
-            contenders["check-data"][f"{size:,} pairs"] = check_contender(patterns)
-            contenders["train"][f"{size:,} pairs"] = train_contender(patterns, options.steps)
+            name = f"{size:,} pairs"
+            shards = pathlib.Path(directory, str(size))
+            shards.mkdir()
+            patterns[name] = [
+                write_shards(shards, side, size, -(-size // SHARDS), seed) for seed, side in enumerate("st")
+            ]
+            contenders["check-data"][name] = check_contender(patterns[name])
+            contenders["train"][name] = train_contender(patterns[name], options.steps)
         reference = f"{options.short_pairs:,} pairs"
-        comparisons = [
+        memory = [
             Comparison(f"peak memory of {command}", "MB", by_size, reference) for command, by_size in contenders.items()
         ]
-        measure(comparisons, options.repeats)
-    publish(options.json, comparisons, pairs=options.pairs, short_pairs=options.short_pairs, steps=options.steps)
+        measure(memory, options.repeats)
+        speeds = speed_contenders(patterns, pathlib.Path(directory), options.turn)
+        speed_in_turns = Comparison("training", "target tokens/s", speeds, reference)
+        measure([speed_in_turns], options.turns)
+    publish(
+        options.json,
+        [*memory, speed_in_turns],
+        pairs=options.pairs,
+        short_pairs=options.short_pairs,
+        steps=options.steps,
+        turns=options.turns,
+        turn=options.turn,
+    )
 
 
 if __name__ == "__main__":
