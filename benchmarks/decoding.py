@@ -10,6 +10,8 @@ as a request of its own. With `--isa avx2`, bfloat16 is left out.
 
     SavedModel             what `keras-transformer export` writes (contenders/saved_model.py)
     CTranslate2            the same weights and search settings (contenders/ctranslate2.py)
+    Marian                 the same, if the model was imported from Marian (contenders/marian.py); `--marian` names the
+                           Python of an environment with pymarian, and the folder that the model was imported from
     MarianMT               Hugging Face's `generate` with a model of the same size (contenders/marianmt.py)
     OpenNMT-tf             `infer` with a model of the same size (contenders/opennmt_tf_infer.py)
     no KV cache            the same weights without a cache of keys and values: each step runs the whole prefix again;
@@ -19,9 +21,11 @@ MarianMT and OpenNMT-tf have random weights. They are made to take as many steps
 model have tokens. OpenNMT-tf needs an environment of its own, see `benchmarks.training`.
 """
 
+import functools
 import os
+import pathlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ctranslate2
@@ -40,12 +44,17 @@ from benchmarks.machine import NO_BFLOAT16, is_limited_to_avx2
 from benchmarks.processes import Contender, Report, contender, opennmt_contender, skipped
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
 from keras_transformer.config import Precision
+from keras_transformer.pretrained.marian import find_files
+from keras_transformer.rules import require
+
+# Takes options of an engine's module, and returns the contender.
+Engine = Callable[..., Contender]
 
 # Precisions of the SavedModel; the last is the fastest.
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 # CTranslate2's types that may be its fastest.
 COMPUTE_TYPES = ("float32", "int16", "int8", "bfloat16")
-SAVED_MODEL, CTRANSLATE2 = "SavedModel", "CTranslate2"
+SAVED_MODEL, CTRANSLATE2, MARIAN = "SavedModel", "CTranslate2", "Marian"
 
 
 def usable_precisions() -> tuple[Precision, ...]:
@@ -53,17 +62,33 @@ def usable_precisions() -> tuple[Precision, ...]:
     return ("float32",) if is_limited_to_avx2() else PRECISIONS
 
 
-def comparisons(task_path: str, model_dir: str, opennmt: str | None) -> list[Comparison]:
+def comparisons(
+    task_path: str, model_dir: str, opennmt: str | None = None, marian: Sequence[str] | None = None
+) -> list[Comparison]:
     """Returns all comparisons, before they are measured.
 
     Args:
         task_path: str. Directory of a `DecodingTask`.
         model_dir: str. Directory of the same model.
-        opennmt: str or None. Python interpreter of an environment with OpenNMT-tf.
+        opennmt: str or None. Python interpreter of an environment with OpenNMT-tf. Defaults to None.
+        marian: Python interpreter of an environment with pymarian, and the folder of the Marian model that the model
+            was imported from. Defaults to None.
+
+    Raises:
+        ConfigError: There is no Marian model in the folder, or not one that segments text itself.
     """
+    engines = {
+        SAVED_MODEL: functools.partial(contender, "saved_model", task_path),
+        CTRANSLATE2: functools.partial(contender, "ctranslate2", task_path),
+        MARIAN: _marian(task_path, *marian) if marian else _no_marian,
+    }
+    saved_model, translator = engines[SAVED_MODEL], engines[CTRANSLATE2]
     float32 = {
-        **_engine(SAVED_MODEL, "saved_model", task_path, "--answers", SAVED_MODEL),
-        **_engine(CTRANSLATE2, "ctranslate2", task_path, "--answers", CTRANSLATE2),
+        **{
+            case: run
+            for name, engine in engines.items()
+            for case, run in _cases(name, engine, "--answers", name).items()
+        },
         "MarianMT": contender("marianmt", task_path),
         "OpenNMT-tf": opennmt_contender("opennmt_tf_infer", task_path, python=opennmt),
         "no KV cache, greedy": _without_cache(task_path, model_dir, beam_size=1),
@@ -71,22 +96,23 @@ def comparisons(task_path: str, model_dir: str, opennmt: str | None) -> list[Com
     }
     best: dict[str, Contender] = {}
     for precision in usable_precisions():
-        best |= _engine(f"{SAVED_MODEL}, {precision}", "saved_model", task_path, "--precision", precision)
+        best |= _cases(f"{SAVED_MODEL}, {precision}", saved_model, "--precision", precision)
     compute_types = ctranslate2.get_supported_compute_types("cpu")
     if is_limited_to_avx2():
         best[f"{SAVED_MODEL}, bfloat16"] = skipped(NO_BFLOAT16)
         compute_types.discard("bfloat16")
     for compute_type in COMPUTE_TYPES:
         if compute_type in compute_types:
-            best |= _engine(f"{CTRANSLATE2}, {compute_type}", "ctranslate2", task_path, "--compute-type", compute_type)
+            best |= _cases(f"{CTRANSLATE2}, {compute_type}", translator, "--compute-type", compute_type)
     greedy = {
-        **_engine(SAVED_MODEL, "saved_model", task_path, "--beam-size", 1),
-        **_engine(CTRANSLATE2, "ctranslate2", task_path, "--beam-size", 1),
+        **_cases(SAVED_MODEL, saved_model, "--beam-size", 1),
+        **_cases(CTRANSLATE2, translator, "--beam-size", 1),
     }
     single = {
-        f"{name}, {threads} threads" if threads > 1 else name: _latency(module, task_path, threads)
-        for name, module in ((SAVED_MODEL, "saved_model"), (CTRANSLATE2, "ctranslate2"))
-        for threads in sorted({1, _num_cores()})
+        f"{name}, {threads} threads" if threads > 1 else name: _latency(engine, threads)
+        for name, engine in engines.items()
+        # Marian's threads do not share a sentence.
+        for threads in sorted({1, _num_cores()} if name != MARIAN else {1})
     }
     search = f"beam {BEAM_SIZE}, batch {REQUEST_SIZE}"
     fastest = f"{SAVED_MODEL}, {usable_precisions()[-1]}"
@@ -100,12 +126,24 @@ def comparisons(task_path: str, model_dir: str, opennmt: str | None) -> list[Com
     ]
 
 
-def _engine(name: str, module: str, *arguments: object) -> dict[str, Contender]:
+def _marian(task_path: str, python: str, folder: str) -> Engine:
+    model, vocabularies, _ = find_files(pathlib.Path(folder))
+    for path in vocabularies:
+        require(path.suffix == ".spm", "--marian", "a folder with vocabularies in .spm files", path.name)
+    options = ("--model", model.resolve(), "--vocabs", *(path.resolve() for path in vocabularies))
+    return functools.partial(contender, "marian", task_path, *options, python=python)
+
+
+def _no_marian(*options: object) -> Contender:
+    return skipped("requires --marian, a Python interpreter with pymarian and the folder of a Marian model")
+
+
+def _cases(name: str, engine: Engine, *options: object) -> dict[str, Contender]:
     """An engine that answers one request at a time, or several."""
-    contenders = {name: contender(module, *arguments)}
+    contenders = {name: engine(*options)}
     cores = _num_cores()
     if cores > 1:
-        contenders[f"{name}, {cores} at once"] = contender(module, *arguments, "--at-once", cores)
+        contenders[f"{name}, {cores} at once"] = engine(*options, "--at-once", cores)
     return contenders
 
 
@@ -118,8 +156,8 @@ def _without_cache(task_path: str, model_dir: str, beam_size: int) -> Contender:
     return contender("whole_prefix", task_path, *model, "--request-size", 1, "--every", 20)
 
 
-def _latency(module: str, task_path: str, threads: int) -> Contender:
-    run = contender(module, task_path, "--request-size", 1, "--every", 5, "--threads", threads)
+def _latency(engine: Engine, threads: int) -> Contender:
+    run = engine("--request-size", 1, "--every", 5, "--threads", threads)
     return lambda: in_milliseconds(run())
 
 
@@ -128,9 +166,9 @@ def in_milliseconds(report: Report) -> Report:
     return {**report, "value": 1000 / report["value"]}
 
 
-def agreement_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Describes what `agreement` returned."""
-    yield f"{found['equal']:,} of {found['sentences']:,} translations of {SAVED_MODEL} and {CTRANSLATE2} are equal"
+def agreement_lines(engine: str, found: dict[str, Any]) -> Iterator[str]:
+    """Describes what `agreement` returned for the SavedModel and another engine."""
+    yield f"{found['equal']:,} of {found['sentences']:,} translations of {SAVED_MODEL} and {engine} are equal"
     if found["equal"]:
         yield f"    their log probabilities differ by {found['score_difference']:.1e} at most"
     for first, second in found["others"]:
@@ -150,28 +188,35 @@ def main() -> None:
     parser.add_argument("--model-dir", metavar="DIR", required=True, help="directory of a trained model")
     add_data_option(parser)
     add_contender_options(parser)
+    parser.add_argument(
+        "--marian",
+        nargs=2,
+        metavar=("PYTHON", "DIR"),
+        help="the Python interpreter of an environment with pymarian, and the folder that the model was imported from",
+    )
     parser.add_argument("--sentences", type=int, metavar="N", help="translate the first N sentences only")
     options = parse_options(parser)
     with tempfile.TemporaryDirectory() as path:
         try:
-            tables = select(comparisons(path, options.model_dir, options.opennmt), options.only)
+            tables = select(comparisons(path, options.model_dir, options.opennmt, options.marian), options.only)
             pairs = sentence_pairs(options.data, "test", options.sentences)
             task = prepare(path, options.model_dir, pairs, usable_precisions())
         except ValueError as error:
             parser.error(str(error))
         measure(tables, options.repeats)
-        first, second = (task.read_answers(name) for name in (SAVED_MODEL, CTRANSLATE2))
+        answers = {name: found for name in (SAVED_MODEL, CTRANSLATE2, MARIAN) if (found := task.read_answers(name))}
         facts = task.facts
-    found = None if first is None or second is None else agreement(first, second)
+    ours = answers.pop(SAVED_MODEL, None)
+    agreements = {name: agreement(ours, theirs) for name, theirs in answers.items()} if ours else {}
     settings = {name: facts[name] for name in ("sizes", "vocab_size", "max_length", "num_steps")}
     data = options.data or GENERATED
-    publish(options.json, tables, data=data, sentences=len(pairs), **settings, agreement=found)
+    publish(options.json, tables, data=data, sentences=len(pairs), **settings, agreement=agreements)
     print()
     for table in tables:
         for line in bleu_lines(table, len(pairs)):
             print(line)
-    if found:
-        print(*agreement_lines(found), sep="\n")
+    for name, found in agreements.items():
+        print(*agreement_lines(name, found), sep="\n")
 
 
 if __name__ == "__main__":

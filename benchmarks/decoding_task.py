@@ -36,14 +36,15 @@ class DecodingTask:
     """A directory with the text, the longest sentence first, and with a trained model in the form of each engine.
 
         saved_models/               for each precision and beam size, as `keras-transformer export` writes them
-        ctranslate2/1               the same weights for CTranslate2, and the tokenizer's file
+        ctranslate2/1               the same weights for CTranslate2, and the tokenizer's files
         ids.en, ids.de              the text as token ids, for contenders with random weights
         vocabulary.txt              the vocabulary of the token ids
         task.json                   texts, sizes and counts
         answers/                    the translations of contenders that translate text, from their last run
 
-    All contenders may write translations of up to `max_length` tokens. The length penalty is 0, with which the formulas
-    of all engines agree.
+    SavedModels have the search settings of the model's directory, but a length penalty of 0, with which the formulas of
+    all engines agree. CTranslate2 may write translations of up to `max_length` tokens. No translation of a trained
+    model should be as long as an engine's limit.
 
     Args:
         path: str or path of the directory.
@@ -54,7 +55,8 @@ class DecodingTask:
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
-        """`sources`, `references`, `num_steps` of each request; the model's `sizes`, `vocab_size`, `max_length`."""
+        """`sources`, `references`, `num_steps` of each request; the model's `sizes`, `vocab_size`, `max_length`,
+        `forbidden_tokens`."""
         return json.loads((self.path / "task.json").read_text(encoding="utf-8"))
 
     @property
@@ -225,6 +227,7 @@ def prepare(
         "sizes": {name: sizes[name] for name in ("num_layers", "d_model", "d_ff", "num_heads", "dropout")},
         "vocab_size": translator.tokenizers.target.vocab_size,
         "max_length": config.max_length,
+        "forbidden_tokens": translator.decoding.forbidden_tokens,
         "sources": ordered.source,
         "references": ordered.target,
         # The tokens of the longest translation. Beam search may take more steps; the engines with random weights are
@@ -244,14 +247,13 @@ def _export_saved_models(
     """Returns the translator in the first precision, with a beam."""
     from keras_transformer.export.servable import export_servable
 
-    from keras_transformer.config import DecodingConfig
     from keras_transformer.model_dir import ModelDir
     from keras_transformer.translator import Translator
 
-    max_length = ModelDir(model_dir).read_config().model.max_length
+    decoding = ModelDir(model_dir).read_config().decoding
     translators = {
         (precision, beam_size): Translator.load(
-            model_dir, DecodingConfig(beam_size, length_penalty=0.0, max_extra_tokens=max_length), precision
+            model_dir, dataclasses.replace(decoding, beam_size=beam_size, length_penalty=0.0), precision
         )
         for precision in precisions
         for beam_size in (1, BEAM_SIZE)

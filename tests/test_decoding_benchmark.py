@@ -2,6 +2,7 @@
 
 import collections
 import json
+import shutil
 import sys
 import threading
 
@@ -13,11 +14,13 @@ from keras_transformer.training.corpus import SentencePairs
 from benchmarks import decoding
 from benchmarks.comparison import Comparison
 from benchmarks.contenders import whole_prefix
+from benchmarks.contenders.ctranslate2 import load_tokenizers
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, prepare, send_requests, split_into_requests
 from benchmarks.machine import AVX2_ENVIRONMENT
 from benchmarks.processes import RunFailed, contender
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import beam_search
+from keras_transformer.rules import ConfigError
 from keras_transformer.translator import Translator
 
 
@@ -149,7 +152,7 @@ def test_requests_are_answered_at_once_and_in_order():
 
 
 def test_reference_of_each_table_is_one_of_its_contenders(tmp_path, tiny_model_dir):
-    tables = decoding.comparisons(tmp_path, tiny_model_dir, None)
+    tables = decoding.comparisons(tmp_path, tiny_model_dir)
     assert all(table.reference in table.contenders for table in tables)
     assert len({table.title for table in tables}) == 4
 
@@ -157,16 +160,18 @@ def test_reference_of_each_table_is_one_of_its_contenders(tmp_path, tiny_model_d
 def contenders_by_table(monkeypatch, cores):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)))
     monkeypatch.setattr("ctranslate2.get_supported_compute_types", lambda device: {"int8", "float32", "bfloat16"})
-    return [list(table.contenders) for table in decoding.comparisons("task", "model", None)]
+    return [list(table.contenders) for table in decoding.comparisons("task", "model")]
 
 
 def test_engines_are_compared_on_the_cores_that_there_are_at_the_moment(monkeypatch):
     float32, best, greedy, single = contenders_by_table(monkeypatch, cores=3)
     assert greedy == ["SavedModel", "SavedModel, 3 at once", "CTranslate2", "CTranslate2, 3 at once"]
     assert float32[:4] == greedy and best[-1] == "CTranslate2, bfloat16, 3 at once"
-    assert single == ["SavedModel", "SavedModel, 3 threads", "CTranslate2", "CTranslate2, 3 threads"]
+    assert float32[4:6] == ["Marian", "Marian, 3 at once"]
+    # Marian's threads do not share a sentence.
+    assert single == ["SavedModel", "SavedModel, 3 threads", "CTranslate2", "CTranslate2, 3 threads", "Marian"]
     float32, _, greedy, single = contenders_by_table(monkeypatch, cores=1)
-    assert greedy == single == float32[:2] == ["SavedModel", "CTranslate2"]
+    assert single == float32[:3] == [*greedy, "Marian"] == ["SavedModel", "CTranslate2", "Marian"]
 
 
 def test_bfloat16_is_skipped_with_avx2(monkeypatch):
@@ -175,10 +180,78 @@ def test_bfloat16_is_skipped_with_avx2(monkeypatch):
     best = contenders_by_table(monkeypatch, cores=1)[1]
     assert best == ["SavedModel, float32", "SavedModel, bfloat16", "CTranslate2, float32", "CTranslate2, int8"]
     assert decoding.usable_precisions() == ("float32",)
-    table = decoding.comparisons("task", "model", None)[1]
+    table = decoding.comparisons("task", "model")[1]
     assert table.reference == "SavedModel, float32"
     with pytest.raises(RunFailed, match="^skipped: .*AVX2"):
         table.contenders["SavedModel, bfloat16"]()
+
+
+def test_ctranslate2_reads_texts_as_imported_tokenizers_do(task, tmp_path):
+    ours = task.path / "ctranslate2" / "1"
+    assert load_tokenizers(ours)[2] == " "
+    for side in ("source", "target"):
+        shutil.copy(ours / "tokenizer.model", tmp_path / f"{side}.sentencepiece.model")
+    source, target, space = load_tokenizers(tmp_path)
+    assert (source is target, space) == (False, "") and target.decode(source.encode("the dog")) == "the dog"
+
+
+# What pymarian would do, without its 600 MB; tests/test_marian.py runs the real one.
+PYMARIAN = """
+import json, pathlib
+
+log = pathlib.Path(__file__).with_name("log.jsonl").open("a")
+
+class Translator:
+    def __init__(self, **options):
+        print(json.dumps(options), file=log)
+
+    def translate(self, texts):
+        print(json.dumps(texts), file=log, flush=True)
+        pairs = [(text, place) for text in texts for place in (1, 2)]
+        return [f"{i // 2} ||| {text} ||| {place} ||| F0= -9 ||| -{place}.5" for i, (text, place) in enumerate(pairs)]
+"""
+
+
+@pytest.mark.parametrize("options, batch_size", [(("--threads", 2), 16), (("--at-once", 2, "--threads", 1), 32)])
+def test_marian_translates_requests_on_as_many_threads_as_the_others(task, tmp_path, options, batch_size):
+    (tmp_path / "pymarian.py").write_text(PYMARIAN)
+    (tmp_path / "pymarian-1.2.dist-info").mkdir()
+    (tmp_path / "pymarian-1.2.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: pymarian\nVersion: 1.2\n"
+    )
+    files = ("--model", "m.npz", "--vocabs", "s.spm", "t.spm", "--answers", "pymarian")
+    report = contender("marian", task.path, *options, *files, PYTHONPATH=tmp_path)()
+    made, *calls = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert (made["models"], made["vocabs"]) == ("m.npz", ["s.spm", "t.spm"])
+    assert (made["beam_size"], made["normalize"], made["gemm_type"]) == (BEAM_SIZE, 0, "float32")
+    assert (made["cpu_threads"], made["mini_batch"], made["maxi_batch"]) == (2, batch_size, 1)
+    sources = task.facts["sources"]
+    # A warm-up, and what is timed.
+    assert calls == 2 * ([sources] if "--at-once" in options else task.requests())
+    # The first of each sentence's translations, even if it contains what separates them.
+    assert task.read_answers("pymarian") == [[f"{source} ||| 1", -1.5] for source in sources]
+    assert report["versions"] == {"pymarian": "1.2"} and report["value"] == len(sources) / report["seconds"]
+
+
+def test_marian_is_given_the_files_of_the_model_s_folder(tmp_path, monkeypatch):
+    with pytest.raises(RunFailed, match="^skipped: requires --marian"):
+        decoding.comparisons("task", "model")[0].contenders["Marian"]()
+    (tmp_path / "en-de.npz").write_text("")
+    with pytest.raises(ConfigError, match="the vocabulary is missing"):
+        decoding.comparisons("task", "model", marian=("python", str(tmp_path)))
+    (tmp_path / "vocab.yml").write_text("")
+    with pytest.raises(
+        ConfigError, match=r"--marian must be a folder with vocabularies in .spm files; received .*vocab.yml"
+    ):
+        decoding.comparisons("task", "model", marian=("python", str(tmp_path)))
+    (tmp_path / "vocab.yml").rename(tmp_path / "source.spm")
+    (tmp_path / "target.spm").write_text("")
+    monkeypatch.chdir(tmp_path)
+    run = decoding.comparisons("task", "model", marian=("marian/python", "."))[0].contenders["Marian"]
+    (command,) = run.args
+    assert command[:4] == ["env", "marian/python", "-m", "benchmarks.contenders.marian"]
+    vocabularies = [str(tmp_path / name) for name in ("source.spm", "target.spm")]
+    assert command[5:10] == ["--model", str(tmp_path / "en-de.npz"), "--vocabs", *vocabularies]
 
 
 def test_512_sentences_are_16_requests():
@@ -195,7 +268,7 @@ def test_time_per_sentence_is_in_milliseconds():
 
 
 def test_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, task, tiny_model_dir):
-    def comparisons(path, model_dir, opennmt):
+    def comparisons(path, model_dir, opennmt, marian):
         task.write_answers(decoding.SAVED_MODEL, ["eins", "zwei"], [-1.0, -2.5])
         task.write_answers(decoding.CTRANSLATE2, ["eins", "drei"], [-1.5, -3.0])
         contenders = {
@@ -222,7 +295,9 @@ def test_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, tas
     written = json.loads(path.read_text())
     assert [table["title"] for table in written["comparisons"]] == ["decoding"]
     assert written["comparisons"][0]["contenders"][1]["ratio"] == 1.5
-    assert written["settings"]["sentences"] == 2 and written["settings"]["agreement"]["others"] == [[-2.5, -3.0]]
+    assert written["settings"]["sentences"] == 2 and written["settings"]["agreement"]["CTranslate2"]["others"] == [
+        [-2.5, -3.0]
+    ]
     monkeypatch.setattr(sys, "argv", [*arguments, "--only", "nowhere"])
     with pytest.raises(SystemExit):
         decoding.main()

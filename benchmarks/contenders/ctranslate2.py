@@ -5,12 +5,27 @@ A single request is translated on all cores. Several at once share the cores.
 
 import json
 import os
+import pathlib
 
 import ctranslate2
 import sentencepiece
 
 from benchmarks.decoding_task import DecodingTask, make_parser
 from benchmarks.processes import versions
+
+
+def load_tokenizers(
+    path: pathlib.Path,
+) -> tuple[sentencepiece.SentencePieceProcessor, sentencepiece.SentencePieceProcessor, str]:
+    """Loads the tokenizers of source and target, which may be the same.
+
+    Returns:
+        The two, and what goes in front of a text: tokenizers that were learned here want a space, imported ones add it.
+    """
+    space = " " if (paths := sorted(path.glob("*tokenizer.model"))) else ""
+    paths = paths or sorted(path.glob("*sentencepiece.model"))
+    source, target = (sentencepiece.SentencePieceProcessor(model_file=str(each)) for each in (paths[0], paths[-1]))
+    return source, target, space
 
 
 def main() -> None:
@@ -27,23 +42,24 @@ def main() -> None:
         inter_threads=options.at_once,
         intra_threads=options.threads or max(1, len(os.sched_getaffinity(0)) // options.at_once),
     )
-    tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(path / "tokenizer.model"))
+    source_tokenizer, target_tokenizer, space = load_tokenizers(path)
     max_length = task.facts["max_length"]
 
     def translate(request: list[str]) -> tuple[list[str], list[float]]:
         results = translator.translate_batch(
-            tokenizer.encode([f" {text}" for text in request], out_type=str),
+            source_tokenizer.encode([f"{space}{text}" for text in request], out_type=str),
             max_batch_size=options.request_size,
             beam_size=options.beam_size,
             length_penalty=0,
             max_input_length=max_length,
             max_decoding_length=max_length,
             min_decoding_length=0,
+            disable_unk=task.facts["forbidden_tokens"] == "unknown",
             # Greedy search is faster without log probabilities, which are not used.
             return_scores=options.beam_size > 1,
         )
-        texts = tokenizer.decode([result.hypotheses[0] for result in results])
-        return [text.removeprefix(" ") for text in texts], [score for result in results for score in result.scores]
+        texts = target_tokenizer.decode([result.hypotheses[0] for result in results])
+        return [text.removeprefix(space) for text in texts], [score for result in results for score in result.scores]
 
     report = task.measure(translate, versions("ctranslate2", "sentencepiece"), options)
     print(json.dumps({**report, "compute_type": translator.compute_type}))

@@ -3,7 +3,8 @@
 import pathlib
 import re
 import zipfile
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -49,23 +50,48 @@ _KINDS = {"W": "kernel", "b": "bias", "scale": "gamma", "bias": "beta"}
 _MAX_LENGTH = 512
 
 
+class MarianFiles(NamedTuple):
+    """What a folder of a Marian model holds.
+
+    Attributes:
+        model: path of the model.
+        vocabularies: paths of the vocabularies of source and target, which may be the same.
+        settings: content of the decoder.yml, {} if there is none.
+    """
+
+    model: pathlib.Path
+    vocabularies: tuple[pathlib.Path, pathlib.Path]
+    settings: dict[str, Any]
+
+
+def find_files(folder: pathlib.Path) -> MarianFiles:
+    """Finds the files of a Marian model.
+
+    Raises:
+        ConfigError: There is none, or more than one that it could be.
+    """
+    model = _model_path(folder)
+    settings_path = next(
+        (each for each in (folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml"))) if each.is_file()), None
+    )
+    settings = read_sections(settings_path) if settings_path else {}
+    paths = _vocabulary_paths(folder, settings)
+    return MarianFiles(model, (paths[0], paths[-1]), settings)
+
+
 def read_marian(folder: pathlib.Path) -> PretrainedModel:
     """Reads a folder with a Marian model, its vocabularies and, if there is one, its decoder.yml.
 
     Raises:
         ConfigError: A file is missing or damaged, or an option has a value that is not supported.
     """
-    path = _model_path(folder)
+    path, vocabularies, settings = find_files(folder)
     arrays = _read_arrays(path)
     with naming_source(path):
         options = _options(arrays)
         weights = _weights(arrays)
-    settings_path = next(
-        (each for each in (folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml"))) if each.is_file()), None
-    )
-    settings = read_sections(settings_path) if settings_path else {}
     sizes = [len(weights.get(f"{side}_embedding", weights["target_embedding"])) for side in ("source", "target")]
-    source, target = _vocabularies(folder, settings, sizes)
+    source, target = _vocabularies(folder, vocabularies, sizes)
     tokenizers = tokenizers_of(source, target)
     if "source_embedding" not in weights and source[1].rows != target[1].rows:
         # One table in the file, but with ids of different meanings.
@@ -169,12 +195,11 @@ def _our_name(name: str) -> str:
 
 
 def _vocabularies(
-    folder: pathlib.Path, settings: dict[str, Any], sizes: list[int]
+    folder: pathlib.Path, paths: Sequence[pathlib.Path], sizes: Sequence[int]
 ) -> list[tuple[pathlib.Path, Vocabulary]]:
     """The path of each language's SentencePiece model, and its vocabulary."""
-    paths = _vocabulary_paths(folder, settings)
     found = []
-    for side, path, size in zip(("source", "target"), (paths[0], paths[-1]), sizes, strict=True):
+    for side, path, size in zip(("source", "target"), paths, sizes, strict=True):
         if path.suffix == ".spm":
             with naming_source(path):
                 ids = {piece: i for i, piece in enumerate(pieces_of(read_bytes(path)))}
