@@ -54,6 +54,7 @@ def main() -> None:
             max_input_length=max_length,
             max_decoding_length=max_length,
             min_decoding_length=0,
+            # It then normalizes the probabilities without the unknown token, as the other engines do not.
             disable_unk=task.facts["forbidden_tokens"] == "unknown",
             # Greedy search is faster without log probabilities, which are not used.
             return_scores=options.beam_size > 1,
