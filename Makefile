@@ -14,7 +14,7 @@ demo: $(VENV)/installed
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 GROUP_1 := $(patsubst %,tests/test_%.py,workers training reliability backends table3 layers_in_other_models)
 GROUP_2 := $(patsubst %,tests/test_%.py,cli float16 servable moving_average importing scaling decoding_benchmark)
-GROUP_3 := $(patsubst %,tests/test_%.py,every_layer decoding)
+GROUP_3 := $(patsubst %,tests/test_%.py,every_layer decoding continuations)
 GROUP_4 := $(patsubst %,tests/test_%.py,translator ctranslate2 docstrings precision)
 BEAM := tests/test_translate_corpus.py
 MARIAN := tests/test_marian.py tests/test_hugging_face.py

@@ -34,7 +34,7 @@ TESTS_OF_MANY_SHAPES = (
         "test_multi_head_attention.py",
         "test_tied_projection.py",
         "test_transformer_model.py::test_a_state_may_grow_with_each_step",
-        "test_decoding.py::test_top_k_is_that_of_a_stable_sort",
+        "test_continuations.py::test_top_k_is_that_of_a_stable_sort",
     ),
 )
 WITHOUT_TENSORFLOW = """

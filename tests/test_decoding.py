@@ -11,7 +11,6 @@ from keras import ops
 
 from keras_transformer import Transformer
 from keras_transformer.decoding import Decodable, beam_search, greedy_search
-from keras_transformer.decoding.continuations import _group_size, continuations, top_k
 
 START, END = 0, 1
 NEVER = 10**6  # An end token that no vocabulary here has.
@@ -269,90 +268,6 @@ def test_equals_come_in_the_order_of_time_beam_and_token():
     )  # fmt: skip
     expected = [(np.log(1 / 4), [1]), (np.log(1 / 16), [0, 0])]
     assert_same_sentences(as_lists(found)[0], expected)
-
-
-@pytest.mark.parametrize("vocab_size", [1, 5, 97, 400, 408, 1000])
-@pytest.mark.parametrize("k", [1, 2, 8])
-def test_continuations_are_those_of_a_stable_sort(vocab_size, k):
-    # Whole numbers, so that there are equals among the highest; some forbidden; a row altogether.
-    generator = np.random.default_rng(vocab_size)
-    logits = generator.integers(2 + vocab_size // 5, size=(5, 3, vocab_size)).astype("float32")
-    logits[logits == 0] = -np.inf
-    logits[2, 1] = -np.inf
-    log_probs = generator.normal(size=(5, 3)).astype("float32")
-    found, token_ids = (ops.convert_to_numpy(x) for x in continuations(log_probs, logits, k))
-    assert found.shape == token_ids.shape == (5, 3, min(k, vocab_size))
-    order = np.argsort(-logits, axis=-1, kind="stable")[..., :k]
-    np.testing.assert_array_equal(token_ids, order)
-    for i in np.ndindex(5, 3):
-        expected = (log_probs[i] + log_softmax(logits[i]))[order[i]]
-        np.testing.assert_allclose(found[i], expected, rtol=1e-5, atol=1e-5)
-
-
-# Rows of logits in which something is special, each a function of a random generator and the vocabulary size.
-ROWS = {
-    "all different": lambda generator, size: generator.permutation(size),
-    "equals": lambda generator, size: generator.integers(0, 3, size),
-    "all equal": lambda generator, size: np.zeros(size),
-    "most forbidden": lambda generator, size: np.where(
-        generator.random(size) < 5 / size, generator.integers(0, 2, size), -np.inf
-    ),
-    "all but the last forbidden": lambda generator, size: np.where(np.arange(size) == size - 1, -5.0, -np.inf),
-    "all forbidden": lambda generator, size: np.full(size, -np.inf),
-    "the best at the end": lambda generator, size: np.arange(size),
-    "the best at the beginning": lambda generator, size: -np.arange(size),
-    "the lowest numbers": lambda generator, size: np.full(size, np.finfo("float32").min),
-    "the end forbidden": lambda generator, size: np.where(
-        np.arange(size) < size / 2, generator.normal(size=size), -np.inf
-    ),
-}
-
-
-def special_rows(vocab_size):
-    """Logits (batch, beam_size, vocab_size)."""
-    generator = np.random.default_rng(vocab_size)
-    rows = [row(generator, vocab_size) for row in ROWS.values()]
-    return np.array(rows, "float32").reshape(-1, 2, vocab_size)
-
-
-def assert_same_as_a_stable_sort(found, logits, k):
-    top_logits, token_ids = (ops.convert_to_numpy(x) for x in found)
-    assert (top_logits.dtype, token_ids.dtype) == ("float32", "int32")
-    assert np.all((token_ids >= 0) & (token_ids < logits.shape[-1]))
-    order = np.argsort(-logits, axis=-1, kind="stable")[..., :k]
-    np.testing.assert_array_equal(token_ids, order)
-    np.testing.assert_array_equal(top_logits, np.take_along_axis(logits, order, axis=-1))
-
-
-# Primes, which groups of one size never divide, and powers, which they do.
-@pytest.mark.parametrize("vocab_size", [2, 3, 31, 64, 997, 1024, 7993, 36997])
-@pytest.mark.parametrize("k", [1, 8, 16])
-def test_top_k_is_that_of_a_stable_sort(vocab_size, k):
-    logits, k = special_rows(vocab_size), min(k, vocab_size)
-    assert_same_as_a_stable_sort(top_k(logits, k), logits, k)
-
-
-@pytest.mark.parametrize("vocab_size", [7993, 8000, 36997, 37000])
-@pytest.mark.parametrize("k", [1, 8, 16])
-def test_rows_of_common_vocabularies_are_grouped(vocab_size, k):
-    group_size = _group_size(vocab_size, k)
-    assert group_size is not None
-    # What is sorted: the maxima of the groups, and the members of k of them.
-    assert -(-vocab_size // group_size) + k * group_size < vocab_size / 4
-
-
-def test_rows_of_which_all_are_wanted_are_not_grouped():
-    for vocab_size in (1, 2, 3, 31, 997):
-        assert _group_size(vocab_size, vocab_size) is None
-
-
-def test_logits_without_a_known_vocabulary_size_are_refused():
-    with pytest.raises(ValueError) as error:
-        continuations(np.zeros((1, 1), "float32"), keras.KerasTensor((1, 1, None)), 2)
-    assert str(error.value) == (
-        "the logits of step must have a static vocab_size as their last dimension; "
-        "received logits of shape (1, 1, None)"
-    )
 
 
 # Against exhaustive search.
@@ -883,17 +798,6 @@ if keras.backend.backend() == "tensorflow":
         expected = greedy_search(step, initial_state(tables, 1), max_lengths, **options)
         for sentences, expected_sentences in zip(as_lists(greedy), as_lists(expected)):
             assert_same_sentences(sentences, expected_sentences)
-
-    @pytest.mark.parametrize("jit_compile", [False, True])
-    @pytest.mark.parametrize("vocab_size", [997, 7993])
-    def test_top_k_of_an_unknown_batch_is_that_of_a_stable_sort(vocab_size, jit_compile):
-        logits = special_rows(vocab_size)
-        graph = tf.function(
-            lambda logits: top_k(logits, 8),
-            input_signature=[tf.TensorSpec((None, 2, vocab_size), tf.float32)],
-            jit_compile=jit_compile,
-        )
-        assert_same_as_a_stable_sort(graph(logits), logits, 8)
 
     @pytest.mark.parametrize("beam_size", [1, 2, 27])
     def test_sequences_of_somebody_elses_model_leave_the_batch(beam_size):

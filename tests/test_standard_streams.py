@@ -121,7 +121,7 @@ from keras_transformer import cli
 def train(options):
     cli.say("said")
     cli.write_lines(["written"])
-cli._train = train
+cli._COMMANDS["train"] = train
 cli.main(["train", "--model-dir", "m"])
 """
 
@@ -145,7 +145,7 @@ def train(options):
         cli.say("said")
         os.write(2, b"by a library")
         assert file.fileno() > 2
-cli._train = train
+cli._COMMANDS["train"] = train
 cli.main(["train", "--model-dir", "m"])
 """
     assert run(code, "<&- >&- 2>&-") == (0, "", "")
