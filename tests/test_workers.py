@@ -54,13 +54,15 @@ class Worker:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=self._limit,
+            preexec_fn=self._prepare,
         )
         # Whatever happens, no test waits for ever.
         self.timer = threading.Timer(SECONDS, self.process.kill)
         self.timer.start()
 
-    def _limit(self):
+    def _prepare(self):
+        # A shell that runs the tests in the background lets them ignore Ctrl-C.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         if self.max_file_size is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.max_file_size, self.max_file_size))
 
