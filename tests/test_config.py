@@ -225,7 +225,7 @@ def test_key_dim_frees_d_model_from_the_heads():
             TrainingConfig,
             "training",
             {"decay": "linear"},
-            "training.decay must be one of inverse_sqrt, cosine; received training.decay='linear'",
+            "training.decay must be one of inverse_sqrt, cosine, constant; received training.decay='linear'",
         ),
         (
             TrainingConfig,
