@@ -1,5 +1,6 @@
 """The moving average of weights: its formula, what is made of it, and that no interruption changes it."""
 
+import functools
 import subprocess
 import sys
 
@@ -108,7 +109,7 @@ def test_a_run_that_is_stopped_goes_on_with_its_average_bit_for_bit(averaged, tm
                 interruption.signal = 15  # as if SIGTERM had come in this step
 
     monkeypatch.setattr(trainer, "ReportProgress", Stop)
-    monkeypatch.setattr("test_training.train", lambda *arguments: trainer.train(*arguments, interruption=interruption))
+    monkeypatch.setattr("test_training.train", functools.partial(trainer.train, interruption=interruption))
     with pytest.raises(KeyboardInterrupt):
         train_here(tmp_path / "model", *OVERRIDES, EMA)
     assert interruption.saved_step == stop_at
