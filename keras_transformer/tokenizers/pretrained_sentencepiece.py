@@ -7,15 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
-from sentencepiece import sentencepiece_model_pb2
+from google.protobuf.runtime_version import VersionError
 from tensorflow_text import SentencepieceTokenizer
 
 from ..native_log import silenced
 from ..rules import ConfigError, require
 from .tokenizer import Tokenizer
 
-_ModelProto: Any = sentencepiece_model_pb2.ModelProto
-_Piece: Any = sentencepiece_model_pb2.ModelProto.SentencePiece
 _SPECIAL_PIECES = ("<pad>", "<unk>", "<start>", "</s>")
 # The language of the translation, in front of a source.
 _LANGUAGE = r"(?s)^(>>.*?<<)(.*)$"
@@ -87,11 +85,11 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         Raises:
             ConfigError: It is not a SentencePiece model, it spells with bytes, or a piece occurs twice.
         """
-        proto = _parse(model)
+        proto, Piece = _parse(model), _messages().SentencePiece
         known = {piece.piece: piece for piece in proto.pieces}
-        spells_with_bytes = any(piece.type == _Piece.BYTE for piece in proto.pieces)
+        spells_with_bytes = any(piece.type == Piece.BYTE for piece in proto.pieces)
         require(not spells_with_bytes, "the SentencePiece model", "without byte fallback", "one with byte fallback")
-        unknown = [piece.piece for piece in proto.pieces if piece.type == _Piece.UNKNOWN]
+        unknown = [piece.piece for piece in proto.pieces if piece.type == Piece.UNKNOWN]
         require(
             len(set(vocabulary)) == len(vocabulary), "the vocabulary", "of different pieces", "one with repetitions"
         )
@@ -100,9 +98,9 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         del proto.pieces[:]
         for piece in (*ordered, *rest):
             # No text is segmented into control pieces.
-            default = _Piece(piece=piece, score=0.0, type=_Piece.CONTROL)
+            default = Piece(piece=piece, score=0.0, type=Piece.CONTROL)
             proto.pieces.append(default if piece in _SPECIAL_PIECES else known.get(piece, default))
-        proto.pieces[cls.unk_id].type = _Piece.UNKNOWN
+        proto.pieces[cls.unk_id].type = Piece.UNKNOWN
         proto.trainer_spec.vocab_size = len(ordered)
         return cls(proto.SerializeToString())
 
@@ -116,9 +114,18 @@ def pieces_of(model: bytes) -> list[str]:
     return [piece.piece for piece in _parse(model).pieces]
 
 
+def _messages() -> Any:
+    # Imported here: with a protobuf that is too old for sentencepiece, everything else works.
+    try:
+        from sentencepiece import sentencepiece_model_pb2
+    except VersionError as error:
+        raise ConfigError(f"the package sentencepiece needs a later protobuf: {error}") from None
+    return sentencepiece_model_pb2.ModelProto
+
+
 def _parse(model: bytes) -> Any:
     try:
-        proto = _ModelProto.FromString(model)
+        proto = _messages().FromString(model)
     except DecodeError:
         proto = None
     if proto is None or not proto.pieces:
