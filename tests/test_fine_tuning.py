@@ -51,7 +51,7 @@ def test_the_first_weights_and_the_tokenizer_are_those_of_the_model(trained, tmp
     assert f"the training begins with the weights of {trained.weights_path()}" in capsys.readouterr().err
 
 
-def test_the_configuration_is_the_model_s_except_for_the_recipe_s_training(trained, tmp_path):
+def test_the_configuration_is_the_model_s_except_for_the_recipe_s_training(trained):
     config = load_recipe("fine-tune", ["model.attention_dropout=0.2", "decoding.length_penalty=1.1"], trained)
     before = trained.read_config()
     assert (config.model.num_encoder_layers, config.model.d_model) == (2, 32)

@@ -148,9 +148,9 @@ def _using(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
 
 def _require_state(model_dir: ModelDir) -> None:
     """Checks that the directory of an earlier training has its configuration, and what resuming needs."""
-    states = [path for path in (model_dir.training_state_path, model_dir.previous_state_path) if path.is_file()]
     # A training that is killed before it has saved a state leaves a checkpoint.
-    of_training = [*states, *model_dir.checkpoints().values()]
+    paths = [model_dir.training_state_path, model_dir.previous_state_path, *model_dir.checkpoints().values()]
+    of_training = [path for path in paths if path.is_file()]
     if model_dir.config_path.is_file():
         if model_dir.is_trained() and not of_training:
             raise ConfigError(
@@ -158,12 +158,11 @@ def _require_state(model_dir: ModelDir) -> None:
                 f"from these weights, train into another --model-dir with --init-from {model_dir}"
             )
         return
-    for path in of_training:
-        if path.is_file():
-            raise ConfigError(
-                f"{model_dir}: the directory has {path.relative_to(model_dir.path)} of an earlier training, but no "
-                "config.yaml. Put the file back, or train into another --model-dir"
-            )
+    if of_training:
+        raise ConfigError(
+            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an earlier training, but "
+            "no config.yaml. Put the file back, or train into another --model-dir"
+        )
 
 
 def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
@@ -440,7 +439,7 @@ def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> 
     remark = f" (left out: {', '.join(left_out)})" if left_out else ""
     say(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
     for side, tokenizer in tokenizers._asdict().items():
-        share = pairs.share_of(tokenizer.unknown_ids, side)
+        share = pairs.share_of(tokenizer.unknown_ids(), side)
         if share >= _NOTABLE_SHARE:
             say(
                 f"warning: {name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or spelled in bytes, "

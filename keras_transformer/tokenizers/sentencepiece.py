@@ -72,8 +72,6 @@ class SentencePieceTokenizer(Tokenizer):
             "<pad>, <unk>, <s>, </s>, with the ids 0 to 3",
             special,
         )
-        bytes_ = [i for i, piece in enumerate(self.pieces(range(self.vocab_size))) if _BYTE.fullmatch(piece)]
-        self.unknown_ids = (self.unk_id, *bytes_)
 
     def _tokenize(self, texts: Any) -> tf.RaggedTensor:
         texts = tf.strings.regex_replace(texts, _ESCAPE, _ESCAPED_ESCAPE)
@@ -85,6 +83,10 @@ class SentencePieceTokenizer(Tokenizer):
         texts = tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
         texts = tf.strings.regex_replace(texts, _ESCAPED_SPACE, _SPACE)
         return tf.strings.regex_replace(texts, _ESCAPE + r"\.", _ESCAPE)
+
+    def unknown_ids(self) -> list[int]:
+        pieces = self.pieces(range(self.vocab_size))
+        return [self.unk_id, *(token_id for token_id, piece in enumerate(pieces) if _BYTE.fullmatch(piece))]
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
         pieces = self._subwords.id_to_string(tf.constant(list(token_ids), tf.int32))

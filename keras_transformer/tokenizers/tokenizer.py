@@ -18,7 +18,6 @@ class Tokenizer(tf.Module):
     Attributes:
         pad_id: int. 0 in every tokenizer, as `unk_id` is 1, `start_id` 2 and `end_id` 3.
         vocab_size: int. Number of ids, including the four special ones.
-        unknown_ids: tuple of int. The ids of text that the vocabulary has no pieces for.
         filename: str. Name of the tokenizer's file in a model directory.
         file_content: bytes. The content of that file.
     """
@@ -30,7 +29,6 @@ class Tokenizer(tf.Module):
         super().__init__()
         self.vocab_size = vocab_size
         self.file_content = file_content
-        self.unknown_ids: tuple[int, ...] = (self.unk_id,)
 
     def tokenize(self, texts: Any) -> tf.RaggedTensor:
         """Splits texts into subword ids, without start and end ids.
@@ -60,6 +58,10 @@ class Tokenizer(tf.Module):
 
     def _detokenize(self, token_ids: Any) -> tf.Tensor:
         raise NotImplementedError
+
+    def unknown_ids(self) -> list[int]:
+        """Returns the ids of text that the vocabulary has no pieces for."""
+        return [self.unk_id]
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
         """Returns the subwords of one sentence's ids, as text to show."""
