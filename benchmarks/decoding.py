@@ -127,6 +127,8 @@ def comparisons(
 
 
 def _marian(task_path: str, python: str, folder: str) -> Engine:
+    # pymarian joins its arguments by spaces.
+    require(" " not in str(pathlib.Path(folder).resolve()), "--marian", "a folder without spaces in its path", folder)
     model, vocabularies, _ = find_files(pathlib.Path(folder))
     for path in vocabularies:
         require(path.suffix == ".spm", "--marian", "a folder with vocabularies in .spm files", path.name)

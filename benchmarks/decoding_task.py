@@ -222,9 +222,11 @@ def prepare(
     ordered = SentencePairs([sources[i] for i in order], [targets[i] for i in order], pairs.name)
     write_token_ids(task.path, ordered, translator.tokenizers.target)
     config = translator.model.config
-    sizes = dataclasses.asdict(config)
     facts = {
-        "sizes": {name: sizes[name] for name in ("num_layers", "d_model", "d_ff", "num_heads", "dropout")},
+        "sizes": {
+            "num_layers": config.depths,
+            **{name: getattr(config, name) for name in ("d_model", "d_ff", "num_heads", "dropout")},
+        },
         "vocab_size": translator.tokenizers.target.vocab_size,
         "max_length": config.max_length,
         "forbidden_tokens": translator.decoding.forbidden_tokens,

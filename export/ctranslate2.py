@@ -113,9 +113,9 @@ def _empty_spec(config: TransformerConfig) -> Any:
         pre_norm=config.norm_first,
         activation=_ACTIVATIONS[config.activation],
     )
+    encoder_layers, decoder_layers = config.depths
     return specs.TransformerSpec(
-        specs.TransformerEncoderSpec(config.num_encoder_layers or config.num_layers, **sizes),
-        specs.TransformerDecoderSpec(config.num_decoder_layers or config.num_layers, **sizes),
+        specs.TransformerEncoderSpec(encoder_layers, **sizes), specs.TransformerDecoderSpec(decoder_layers, **sizes)
     )
 
 

@@ -158,6 +158,11 @@ class TransformerConfig:
             )
 
     @property
+    def depths(self) -> tuple[int, int]:
+        """The numbers of layers in the encoder and in the decoder."""
+        return self.num_encoder_layers or self.num_layers, self.num_decoder_layers or self.num_layers
+
+    @property
     def num_parameters(self) -> int:
         """How many numbers the model learns."""
         key_dim = self.key_dim or self.d_model // self.num_heads
@@ -167,8 +172,9 @@ class TransformerConfig:
             attention += heads_width + self.num_heads * key_dim + self.d_model
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
         norm = 2 * self.d_model
-        encoder = (self.num_encoder_layers or self.num_layers) * (attention + feed_forward + 2 * norm)
-        decoder = (self.num_decoder_layers or self.num_layers) * (2 * attention + feed_forward + 3 * norm)
+        encoder_layers, decoder_layers = self.depths
+        encoder = encoder_layers * (attention + feed_forward + 2 * norm)
+        decoder = decoder_layers * (2 * attention + feed_forward + 3 * norm)
         final_norms = 2 * norm if self.norm_first else 0
         sizes = [self.target_vocab_size]
         if self.tie_embeddings != "all":

@@ -19,15 +19,27 @@ PAD, START, END = 0, 2, 3
 
 
 def build_model(
-    vocab_size: int, max_length: int, num_layers: int, d_model: int, d_ff: int, num_heads: int, dropout: float
+    vocab_size: int,
+    max_length: int,
+    num_layers: tuple[int, int],
+    d_model: int,
+    d_ff: int,
+    num_heads: int,
+    dropout: float,
 ) -> MarianMTModel:
-    """Builds the model with random weights; for the arguments see TransformerConfig."""
+    """Builds the model with random weights.
+
+    Args:
+        vocab_size, max_length, d_model, d_ff, num_heads, dropout: see TransformerConfig.
+        num_layers: the numbers of layers in the encoder and in the decoder.
+    """
+    encoder_layers, decoder_layers = num_layers
     config = MarianConfig(
         vocab_size=vocab_size,
         # One more for the start token, which is a position of the target.
         max_position_embeddings=max_length + 1,
-        encoder_layers=num_layers,
-        decoder_layers=num_layers,
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
         d_model=d_model,
         encoder_ffn_dim=d_ff,
         decoder_ffn_dim=d_ff,

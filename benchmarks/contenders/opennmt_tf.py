@@ -38,8 +38,15 @@ class SpeedHandler(logging.Handler):
             self.speeds[int(found[1])] = int(found[2])
 
 
-def build_model(num_layers: int, d_model: int, d_ff: int, num_heads: int, dropout: float) -> opennmt.models.Transformer:
-    """Builds the model; for the arguments see TransformerConfig."""
+def build_model(
+    num_layers: int | tuple[int, int], d_model: int, d_ff: int, num_heads: int, dropout: float
+) -> opennmt.models.Transformer:
+    """Builds the model.
+
+    Args:
+        num_layers: the number of layers, or those in the encoder and in the decoder.
+        d_model, d_ff, num_heads, dropout: see TransformerConfig.
+    """
     return opennmt.models.Transformer(
         opennmt.inputters.WordEmbedder(embedding_size=d_model),
         opennmt.inputters.WordEmbedder(embedding_size=d_model),

@@ -49,9 +49,10 @@ class Transformer(keras.Model):
             config = TransformerConfig(**config)
         dtype = keras.dtype_policies.get(kwargs.pop("dtype", None) or keras.config.dtype_policy())
         source_embedding, target_embedding = _make_embeddings(config, dtype)
+        encoder_layers, decoder_layers = config.depths
         arguments = _layer_arguments(config)
-        encoder = Encoder(config.num_encoder_layers or config.num_layers, **arguments, dtype=dtype, name="encoder")
-        decoder = Decoder(config.num_decoder_layers or config.num_layers, **arguments, dtype=dtype, name="decoder")
+        encoder = Encoder(encoder_layers, **arguments, dtype=dtype, name="encoder")
+        decoder = Decoder(decoder_layers, **arguments, dtype=dtype, name="decoder")
         output_projection = _make_output_projection(config, target_embedding, dtype)
 
         source = keras.Input((None,), dtype="int32", name="source")
