@@ -11,7 +11,7 @@ import pytest
 from conftest import sentence_pairs as invented_pairs
 from keras_transformer.training.corpus import SentencePairs
 
-from benchmarks import decoding
+from benchmarks import decoding, trained_models
 from benchmarks.comparison import Comparison
 from benchmarks.contenders import whole_prefix
 from benchmarks.contenders.ctranslate2 import load_tokenizers
@@ -301,3 +301,33 @@ def test_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, tas
     monkeypatch.setattr(sys, "argv", [*arguments, "--only", "nowhere"])
     with pytest.raises(SystemExit):
         decoding.main()
+
+
+def test_trained_models_are_compared_with_the_first(tmp_path, monkeypatch, capsys):
+    prepared = []
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setattr(
+        trained_models, "prepare", lambda path, model_dir, pairs, precisions: prepared.append((path, model_dir))
+    )
+
+    def contender(module, path, option, at_once):
+        assert (module, option) == ("saved_model", "--at-once")
+        speed = {"large": 100, "small": 250}[dict(prepared)[path]]
+        return scripted(speed * at_once, sentences=2, bleu=40 + speed / 100)
+
+    monkeypatch.setattr(trained_models, "contender", contender)
+    path = tmp_path / "models.json"
+    arguments = ["large", "small", "--sentences", "2", "--repeats", "1", "--json", str(path)]
+    monkeypatch.setattr(sys, "argv", ["trained_models", *arguments])
+    trained_models.main()
+    assert "BLEU 42.50: SavedModels, float32, beam 4, batch 32, 2 at once: small" in capsys.readouterr().out
+    tables = json.loads(path.read_text())["comparisons"]
+    assert [[row["median"] for row in table["contenders"]] for table in tables] == [[100, 250], [200, 500]]
+    assert [row["ratio"] for row in tables[0]["contenders"]] == [1, 0.4]
+
+
+def test_a_directory_without_a_trained_model_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["trained_models", str(tmp_path), "--json", str(tmp_path / "models.json")])
+    with pytest.raises(SystemExit):
+        trained_models.main()
+    assert f"error: {tmp_path}" in capsys.readouterr().err.splitlines()[-1]

@@ -1,0 +1,68 @@
+"""Speed of several trained models: sentences per second of their exported SavedModels, from text to text.
+
+    python -m benchmarks.trained_models models/multi30k models/multi30k-fast --data multi30k --json models.json
+
+The test text is sent in requests of 32 sentences, as in `benchmarks.decoding`: in float32, with a beam size of 4 and a
+length penalty of 0, one request at a time, then as many at once as there are cores. The models take turns, and the
+ratios compare the first model with each.
+"""
+
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping
+
+from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
+from benchmarks.decoding import bleu_lines
+from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare
+from benchmarks.processes import contender
+from benchmarks.text import GENERATED, add_data_option, sentence_pairs
+
+
+def comparisons(task_paths: Mapping[str, str | os.PathLike[str]]) -> list[Comparison]:
+    """Returns all comparisons, before they are measured.
+
+    Args:
+        task_paths: Mapping from the names of the models, the first of which is the reference, to the directories of
+            their `DecodingTask`s.
+    """
+    reference = next(iter(task_paths))
+    search = f"float32, beam {BEAM_SIZE}, batch {REQUEST_SIZE}"
+    cores = len(os.sched_getaffinity(0))
+    return [
+        Comparison(
+            f"SavedModels, {search}, {at_once} at once" if at_once > 1 else f"SavedModels, {search}",
+            "sentences/s",
+            {name: contender("saved_model", path, "--at-once", at_once) for name, path in task_paths.items()},
+            reference,
+        )
+        for at_once in sorted({1, cores})
+    ]
+
+
+def main() -> None:
+    """Runs the benchmark from the command line."""
+    parser = make_parser("benchmarks.trained_models", __doc__)
+    parser.add_argument("model_dirs", nargs="+", metavar="DIR", help="directory of a trained model")
+    add_data_option(parser)
+    parser.add_argument("--sentences", type=int, metavar="N", help="translate the first N sentences only")
+    options = parse_options(parser)
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            pairs = sentence_pairs(options.data, "test", options.sentences)
+            task_paths = {name: pathlib.Path(directory, str(i)) for i, name in enumerate(options.model_dirs)}
+            for model_dir, path in task_paths.items():
+                prepare(path, model_dir, pairs, ("float32",))
+        except ValueError as error:
+            parser.error(str(error))
+        tables = comparisons(task_paths)
+        measure(tables, options.repeats)
+    publish(options.json, tables, data=options.data or GENERATED, sentences=len(pairs))
+    print()
+    for table in tables:
+        for line in bleu_lines(table, len(pairs)):
+            print(line)
+
+
+if __name__ == "__main__":
+    main()
