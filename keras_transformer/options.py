@@ -37,7 +37,7 @@ def _is_file(path: str) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser of which the options have rules, as the fields of a configuration have."""
+    """A parser whose options have rules, as the fields of a configuration do."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -81,7 +81,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     _add_average_options(command("average", "Average checkpoints, to translate with the average."))
     _add_export_options(command("export", "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model."))
     _add_import_options(
-        command("import", "Make a model directory of a model by Marian, or of Hugging Face's port of it.")
+        command("import", "Convert a model of Marian, or of Hugging Face's port of it, to a model directory.")
     )
     _add_plot_options(command("plot-attention", "Draw which source tokens a translation attends to."))
     return parser.parse_args(arguments)
@@ -128,8 +128,7 @@ def _add_train_options(parser: _Parser) -> None:
         "--init-from",
         ExistingDirectory,
         metavar="DIR",
-        help="the model directory whose model the training begins with: its weights, tokenizers and sections model, "
-        "tokenizer and decoding",
+        help="start from the model in this directory: its weights, tokenizers and sections model, tokenizer and decoding",
     )
     parser.add_option(
         "--devices",
@@ -138,11 +137,11 @@ def _add_train_options(parser: _Parser) -> None:
         help="number of GPUs, or of parts of the CPU, at most 64 (all GPUs, or one CPU)",
     )
     parser.add_argument(
-        "--allow-changed-text", action="store_true", help="resume a training although its text is another one now"
+        "--allow-changed-text", action="store_true", help="resume a training although its text has changed"
     )
     parser.epilog = (
-        "The same command resumes a training that was stopped. Ctrl-C (SIGINT) and SIGTERM stop it after the current "
-        "step, which is saved; a second one stops it at once. Exit codes: 0 if the training is done, 1 after an error, "
+        "To resume a training that was stopped, give the same command again. Ctrl-C (SIGINT) and SIGTERM stop it after "
+        "the current step, which is saved; a second one stops it at once. Exit codes: 0 if the training is done, 1 after an error, "
         "2 for a wrong option, 130 after SIGINT, 143 after SIGTERM."
     )
 
@@ -208,7 +207,7 @@ def _add_export_options(parser: _Parser) -> None:
 
 
 def _add_import_options(parser: _Parser) -> None:
-    parser.add_option("--from", ExistingDirectory, metavar="DIR", required=True, help="the folder of the model")
+    parser.add_option("--from", ExistingDirectory, metavar="DIR", required=True, help="the folder that holds the model")
 
 
 def _add_plot_options(parser: _Parser) -> None:
