@@ -128,7 +128,8 @@ def _add_train_options(parser: _Parser) -> None:
         "--init-from",
         ExistingDirectory,
         metavar="DIR",
-        help="start from the model in this directory: its weights, tokenizers and sections model, tokenizer and decoding",
+        help="start from the model in this directory: its weights, tokenizers and sections model, tokenizer and "
+        "decoding",
     )
     parser.add_option(
         "--devices",
@@ -141,8 +142,8 @@ def _add_train_options(parser: _Parser) -> None:
     )
     parser.epilog = (
         "To resume a training that was stopped, give the same command again. Ctrl-C (SIGINT) and SIGTERM stop it after "
-        "the current step, which is saved; a second one stops it at once. Exit codes: 0 if the training is done, 1 after an error, "
-        "2 for a wrong option, 130 after SIGINT, 143 after SIGTERM."
+        "the current step, which is saved; a second one stops it at once. Exit codes: 0 if the training is done, 1 "
+        "after an error, 2 for a wrong option, 130 after SIGINT, 143 after SIGTERM."
     )
 
 
