@@ -194,6 +194,7 @@ def prepare(
     model_dir: str | os.PathLike[str],
     pairs: "SentencePairs",
     precisions: Sequence["Precision"],
+    length_penalty: float | None = 0.0,
 ) -> DecodingTask:
     """Writes a task.
 
@@ -203,6 +204,8 @@ def prepare(
         pairs: SentencePairs to translate.
         precisions: list of "float32" or "bfloat16". What to export SavedModels in. The model in the first precision
             determines how many steps a request takes.
+        length_penalty: float or None. That of all searches; None is the model's own. Defaults to 0, the one value that
+            means the same to all engines.
 
     Raises:
         ConfigError: `model_dir` is not the directory of a trained model.
@@ -213,7 +216,7 @@ def prepare(
     from benchmarks.training_task import write_token_ids
 
     task = DecodingTask(path)
-    translator = _export_saved_models(task, model_dir, precisions)
+    translator = _export_saved_models(task, model_dir, precisions, length_penalty)
     export_ctranslate2(translator, task.path / "ctranslate2")
 
     sources, targets = list(pairs.source), list(pairs.target)
@@ -244,7 +247,10 @@ def prepare(
 
 
 def _export_saved_models(
-    task: DecodingTask, model_dir: str | os.PathLike[str], precisions: Sequence["Precision"]
+    task: DecodingTask,
+    model_dir: str | os.PathLike[str],
+    precisions: Sequence["Precision"],
+    length_penalty: float | None,
 ) -> "Translator":
     """Returns the translator in the first precision, with a beam."""
     from keras_transformer.export.servable import export_servable
@@ -253,9 +259,11 @@ def _export_saved_models(
     from keras_transformer.translator import Translator
 
     decoding = ModelDir(model_dir).read_config().decoding
+    if length_penalty is not None:
+        decoding = dataclasses.replace(decoding, length_penalty=length_penalty)
     translators = {
         (precision, beam_size): Translator.load(
-            model_dir, dataclasses.replace(decoding, beam_size=beam_size, length_penalty=0.0), precision
+            model_dir, dataclasses.replace(decoding, beam_size=beam_size), precision
         )
         for precision in precisions
         for beam_size in (1, BEAM_SIZE)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.trained_models models/multi30k models/multi30k-fast --data multi30k --json models.json
 
-The test text is sent in requests of 32 sentences, as in `benchmarks.decoding`: in float32, with a beam size of 4 and a
-length penalty of 0, one request at a time, then as many at once as there are cores. The models take turns, and the
-ratios compare the first model with each.
+The test text is sent in requests of 32 sentences, as in `benchmarks.decoding`: in float32, with a beam size of 4 and each
+model's own length penalty, one request at a time, then as many at once as there are cores. The models take turns, and
+the ratios compare the first model with each.
 """
 
 import os
@@ -52,7 +52,7 @@ def main() -> None:
             pairs = sentence_pairs(options.data, "test", options.sentences)
             task_paths = {name: pathlib.Path(directory, str(i)) for i, name in enumerate(options.model_dirs)}
             for model_dir, path in task_paths.items():
-                prepare(path, model_dir, pairs, ("float32",))
+                prepare(path, model_dir, pairs, ("float32",), length_penalty=None)
         except ValueError as error:
             parser.error(str(error))
         tables = comparisons(task_paths)

@@ -306,9 +306,12 @@ def test_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, tas
 def test_trained_models_are_compared_with_the_first(tmp_path, monkeypatch, capsys):
     prepared = []
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
-    monkeypatch.setattr(
-        trained_models, "prepare", lambda path, model_dir, pairs, precisions: prepared.append((path, model_dir))
-    )
+
+    def prepare(path, model_dir, pairs, precisions, length_penalty):
+        assert precisions == ("float32",) and length_penalty is None
+        prepared.append((path, model_dir))
+
+    monkeypatch.setattr(trained_models, "prepare", prepare)
 
     def contender(module, path, option, at_once):
         assert (module, option) == ("saved_model", "--at-once")
