@@ -2,9 +2,9 @@
 
     python -m benchmarks.trained_models models/multi30k models/multi30k-fast --data multi30k --json models.json
 
-The test text is sent in requests of 32 sentences, as in `benchmarks.decoding`: in float32, with a beam size of 4 and each
-model's own length penalty, one request at a time, then as many at once as there are cores. The models take turns, and
-the ratios compare the first model with each.
+The test text is sent in requests of 32 sentences, as in `benchmarks.decoding`: in float32, with a beam size of 4 and
+each model's own length penalty, one request at a time, then as many at once as there are cores. The models take turns,
+and the ratios compare the first model with each.
 """
 
 import os
