@@ -94,11 +94,11 @@ def plain_beam_search(next_log_probs, max_length, beam_size, alpha, n_best):
         candidates = [c for c in candidates if c[0] > -np.inf]
         candidates.sort(key=lambda c: -c[0])
         live = []
-        for log_prob, tokens in candidates[: 2 * beam_size]:
-            if tokens[-1] == END or length == max_length:
-                finished.append((log_prob / penalty(length, alpha), tokens))
-            else:
+        for place, (log_prob, tokens) in enumerate(candidates[: 2 * beam_size]):
+            if tokens[-1] != END and length < max_length:
                 live.append((log_prob, tokens))
+            elif place < beam_size:
+                finished.append((log_prob / penalty(length, alpha), tokens))
         live = live[:beam_size]
         finished = sorted(finished, key=lambda f: -f[0])[:beam_size]
         if not live:

@@ -57,10 +57,10 @@ def beam_search(
     """Searches for the sequences with the highest `log P / ((5 + length) / 6) ** length_penalty`.
 
     Section 6.1 of "Attention Is All You Need", with the length penalty of Wu et al. (2016); the length includes the
-    end token. Each step considers the best 2 * beam_size continuations of a sequence's hypotheses: those that end
-    are finished, the best beam_size of the others are continued. At the maximum length of a sequence all finish as
-    they are. The search for a sequence ends as soon as no hypothesis can still get among its n_best. Among equals
-    the one that finished earlier comes first, then the lower place in the beam, then the lower token id.
+    end token. Of the best beam_size continuations of a sequence's hypotheses, those that end are finished; the best
+    beam_size continuations that do not end are continued. At the maximum length of a sequence all finish as they are.
+    The search for a sequence ends as soon as no hypothesis can still get among its n_best. Among equals the one that
+    finished earlier comes first, then the lower place in the beam, then the lower token id.
 
     Args:
         step: the step function, see `keras_transformer.decoding.protocol`.
@@ -138,6 +138,7 @@ def _extend(
     """The active sequences after one more step."""
     beam_size, n_best = active.log_probs.shape[-1], active.found.scores.shape[-1]
     logits, state = step(active.links[..., 1], active.links[..., 0], position, active.state)
+    # At most beam_size of twice as many end.
     log_probs, token_ids = continuations(active.log_probs, logits, 2 * beam_size, forbidden_ids)
     k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
     flat_shape = (ops.shape(log_probs)[0], beam_size * k)
@@ -147,7 +148,8 @@ def _extend(
 
     length = position + 1
     is_end = (token_ids == end_id) | (length >= active.max_lengths)
-    new_scores = ops.where(is_end, log_probs / _penalty(length, length_penalty), IMPOSSIBLE)
+    is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
+    new_scores = ops.where(is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE)
     new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
     # top_k takes the first of equals, so what finished earlier comes first.
     scores, kept = ops.top_k(ops.concatenate([active.found.scores, new_scores], axis=1), n_best)
