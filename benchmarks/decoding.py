@@ -127,12 +127,14 @@ def comparisons(
 
 
 def _marian(task_path: str, python: str, folder: str) -> Engine:
-    # pymarian joins its arguments by spaces.
-    require(" " not in str(pathlib.Path(folder).resolve()), "--marian", "a folder without spaces in its path", folder)
     model, vocabularies, _ = find_files(pathlib.Path(folder))
     for path in vocabularies:
         require(path.suffix == ".spm", "--marian", "a folder with vocabularies in .spm files", path.name)
-    options = ("--model", model.resolve(), "--vocabs", *(path.resolve() for path in vocabularies))
+    paths = [path.resolve() for path in (model, *vocabularies)]
+    for path in paths:
+        # pymarian joins its arguments by spaces.
+        require(" " not in str(path), "--marian", "a folder of files without spaces in their paths", str(path))
+    options = ("--model", paths[0], "--vocabs", *paths[1:])
     return functools.partial(contender, "marian", task_path, *options, python=python)
 
 

@@ -286,7 +286,7 @@ def test_equals_come_in_the_order_of_time_beam_and_token():
 )
 def test_a_wide_beam_equals_exhaustive_search(vocab_size, max_lengths, n_best, forbidden, alpha):
     tables = random_tables(17, len(max_lengths), vocab_size, forbidden)
-    beam_size = 27  # At least (vocab_size - 1) ** (max_length - 1) live, twice that as candidates.
+    beam_size = 27  # No fewer than the continuations in any step but the last, in which all end.
     found = search(tables, max_lengths, beam_size, length_penalty=alpha, n_best=n_best)
     for table, max_length, sentences in zip(tables, max_lengths, as_lists(found)):
         if max_length == 0:

@@ -246,6 +246,9 @@ def test_marian_is_given_the_files_of_the_model_s_folder(tmp_path, monkeypatch):
         decoding.comparisons("task", "model", marian=("python", str(tmp_path)))
     (tmp_path / "vocab.yml").rename(tmp_path / "source.spm")
     (tmp_path / "target.spm").write_text("")
+    shutil.copytree(tmp_path, tmp_path / "en de")
+    with pytest.raises(ConfigError, match=r"--marian must be a folder of files without spaces .*en de/"):
+        decoding.comparisons("task", "model", marian=("python", str(tmp_path / "en de")))
     monkeypatch.chdir(tmp_path)
     run = decoding.comparisons("task", "model", marian=("marian/python", "."))[0].contenders["Marian"]
     (command,) = run.args
