@@ -1,5 +1,9 @@
 """BPE-dropout: other subwords, the same text, the same again from the same seed."""
 
+import ast
+import subprocess
+import sys
+
 import pytest
 import tensorflow as tf
 from keras_transformer.training.corpus import SentencePairs
@@ -43,6 +47,30 @@ def test_each_call_cuts_anew_and_a_seed_repeats(tokenizer):
     again = SubwordDropout(tokenizer, 0.2, seed=1)
     assert [again.tokenize(TEXTS).to_list() for _ in range(2)] == [first, second]
     assert SubwordDropout(tokenizer, 0.2, seed=2).tokenize(TEXTS).to_list() != first
+
+
+ONE_LINE = """
+import sys
+from keras_transformer.tokenizers import SentencePieceTokenizer
+from keras_transformer.training.subword_dropout import SubwordDropout
+
+for _ in range(2):
+    sampler = SubwordDropout(SentencePieceTokenizer.load(sys.argv[1]), 0.5, seed=1)
+    print([sampler.tokenize(["A dog runs through the park."]).to_list() for _ in range(10)])
+"""
+
+
+def test_a_seed_repeats_in_another_process(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.model")
+    lines = [
+        line
+        for _ in range(2)
+        for line in subprocess.check_output(
+            [sys.executable, "-c", ONE_LINE, tmp_path / "tokenizer.model"], text=True
+        ).splitlines()
+    ]
+    assert len(lines) == 4 and len(set(lines)) == 1
+    assert len(set(map(str, ast.literal_eval(lines[0])))) > 3
 
 
 def test_only_bpe_has_merges_to_leave_out():

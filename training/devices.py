@@ -56,9 +56,9 @@ def _connect(workers: list[str], index: int, num_gpus: int) -> tf.distribute.Str
         num_accelerators={"GPU": num_gpus},
         rpc_layer="grpc",
     )
-    # TensorFlow waits in a way that lets no other thread run, and so no bar.
-    say(f"waiting until all workers are connected: {', '.join(workers)}")
     with ended_by_signals():
+        # TensorFlow waits in a way that lets no other thread run, and so no bar.
+        say(f"waiting until all workers are connected: {', '.join(workers)}")
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
         except tf.errors.OpError as error:

@@ -37,11 +37,11 @@ class SubwordDropout:
         """Segments texts in valid UTF-8 like `Tokenizer.tokenize`: int32 (n, None)."""
         decoded = [text.decode() for text in tf.convert_to_tensor(texts).numpy()]
         lines = [prepare_line(text) if text else "" for text in decoded]
-        # Every call runs in new threads, whose random numbers start from the seed.
+        # SentencePiece's random numbers start from the seed in a new thread, and it starts one for two lines or more.
         sentencepiece.set_random_generator_seed((self.seed * 1_000_003 + self._calls) % 2**32)
         self._calls += 1
-        rows = self._model.encode(
-            lines, out_type=int, enable_sampling=True, nbest_size=-1, alpha=self.rate, num_threads=1
+        *rows, _ = self._model.encode(
+            [*lines, ""], out_type=int, enable_sampling=True, nbest_size=-1, alpha=self.rate, num_threads=1
         )
         return tf.RaggedTensor.from_row_lengths(
             tf.constant([token_id for row in rows for token_id in row], tf.int32),

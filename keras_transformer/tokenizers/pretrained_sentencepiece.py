@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
-from google.protobuf.runtime_version import VersionError
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tensorflow_text import SentencepieceTokenizer
 
 from ..native_log import silenced
@@ -85,7 +85,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         Raises:
             ConfigError: It is not a SentencePiece model, it spells with bytes, or a piece occurs twice.
         """
-        proto, Piece = _parse(model), _messages().SentencePiece
+        proto, Piece = _parse(model), ModelProto.SentencePiece
         known = {piece.piece: piece for piece in proto.pieces}
         spells_with_bytes = any(piece.type == Piece.BYTE for piece in proto.pieces)
         require(not spells_with_bytes, "the SentencePiece model", "without byte fallback", "one with byte fallback")
@@ -114,18 +114,9 @@ def pieces_of(model: bytes) -> list[str]:
     return [piece.piece for piece in _parse(model).pieces]
 
 
-def _messages() -> Any:
-    # Imported here: with a protobuf that is too old for sentencepiece, everything else works.
-    try:
-        from sentencepiece import sentencepiece_model_pb2
-    except VersionError as error:
-        raise ConfigError(f"the package sentencepiece needs a later protobuf: {error}") from None
-    return sentencepiece_model_pb2.ModelProto
-
-
 def _parse(model: bytes) -> Any:
     try:
-        proto = _messages().FromString(model)
+        proto = ModelProto.FromString(model)
     except DecodeError:
         proto = None
     if proto is None or not proto.pieces:
