@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.machine import add_machine_options, machine, restrict, restrictions
 from benchmarks.processes import Contender, Report, RunFailed
 from keras_transformer.files import replacing
-from keras_transformer.rules import ConfigError
+from keras_transformer.rules import ConfigError, require
 
 
 @dataclasses.dataclass
@@ -224,6 +224,7 @@ def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """
     options = parser.parse_args()
     try:
+        require(options.repeats > 0, "--repeats", "positive", options.repeats)
         restrict(options.isa, options.cores)
     except ConfigError as error:
         parser.error(str(error))

@@ -10,6 +10,7 @@ from typing import Literal
 from keras_transformer.training.corpus import SentencePairs, read_pairs
 
 from examples.corpus import generate
+from keras_transformer.rules import require
 
 Split = Literal["train", "valid", "test"]
 
@@ -37,8 +38,9 @@ def sentence_pairs(data: str | os.PathLike[str] | None, split: Split, limit: int
         limit: int or None. Number of pairs to take from the beginning. Defaults to None: all.
 
     Raises:
-        ConfigError: A file cannot be read, or the two files differ in their numbers of lines.
+        ConfigError: A file cannot be read, the two files differ in their numbers of lines, or `limit` is not positive.
     """
+    require(limit is None or limit > 0, "the number of sentence pairs", "positive", limit)
     if data is None:
         pairs = _generated()[split]
     else:

@@ -287,7 +287,7 @@ def test_isa_and_cores_hold_for_all_processes_that_are_started():
     assert printed[:2] == ["AVX2, 1 core; AVX2; 1", f"{{{first}}} AVX2 0 AVX2 avx2 AVX2"]
 
 
-def test_cores_that_do_not_exist_are_one_error(monkeypatch, capsys):
+def test_wrong_options_are_one_error(monkeypatch, capsys):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5})
     assert machine.restrictions() == "2 cores" and machine.machine()["isa"] is None
     for cores in (0, 3, -1):
@@ -296,6 +296,10 @@ def test_cores_that_do_not_exist_are_one_error(monkeypatch, capsys):
             parse_options(make_parser("x", None))
         expected = "--cores must be from 1 to 2, the number of cores that this process may use; received --cores="
         assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {expected}{cores}")
+    monkeypatch.setattr(sys, "argv", ["x", "--json", "x", "--repeats=0"])
+    with pytest.raises(SystemExit):
+        parse_options(make_parser("x", None))
+    assert capsys.readouterr().err.endswith("error: --repeats must be positive; received --repeats=0\n")
     restricted = []
     monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: restricted.append((process, cores)))
     machine.restrict(None, 1)

@@ -332,8 +332,12 @@ def test_trained_models_are_compared_with_the_first(tmp_path, monkeypatch, capsy
     assert [row["ratio"] for row in tables[0]["contenders"]] == [1, 0.4]
 
 
-def test_a_directory_without_a_trained_model_is_one_line(tmp_path, monkeypatch, capsys):
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["trained_models", str(tmp_path), "--json", str(tmp_path / "models.json")])
     with pytest.raises(SystemExit):
         trained_models.main()
     assert f"error: {tmp_path}" in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--sentences", "0"])
+    with pytest.raises(SystemExit):
+        trained_models.main()
+    assert "error: the number of sentence pairs must be positive; received" in capsys.readouterr().err.splitlines()[-1]
