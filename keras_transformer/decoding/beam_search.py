@@ -58,7 +58,7 @@ def beam_search(
 
     Section 6.1 of "Attention Is All You Need", with the length penalty of Wu et al. (2016); the length includes the
     end token. Of the best beam_size continuations of a sequence's hypotheses, those that end are finished; the best
-    beam_size continuations that do not end are continued. At the maximum length of a sequence all finish as they are.
+    beam_size continuations that do not end are continued. At the maximum length of a sequence all end as they are.
     The search for a sequence ends as soon as no hypothesis can still get among its n_best. Among equals the one that
     finished earlier comes first, then the lower place in the beam, then the lower token id.
 
