@@ -183,6 +183,20 @@ def test_a_state_may_grow_with_each_step(variant):
 
 
 @all_variants
+def test_each_step_of_a_quantized_model_equals_its_full_pass(variant):
+    model = model_of(**variant)
+    exact = logits_of(model, SOURCE, TARGET)
+    model.quantize("int8")
+    assert model.output_projection.quantization_mode == ("int8" if variant["tie_embeddings"] == "none" else None)
+    difference = logits_of(model, SOURCE, TARGET) - exact
+    assert 0 < np.abs(difference).max() < 0.1 * np.abs(exact).max()
+    steps = list(decode_steps(model, beam_size=1))
+    whole = logits_of(model, SOURCE, steps[-1][1][:, 0])
+    for position, (logits, _) in enumerate(steps):
+        np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=1e-4)
+
+
+@all_variants
 def test_hidden_states_times_the_output_kernel_plus_its_bias_are_the_logits(variant):
     model = model_of(**variant)
     kernel = ops.convert_to_numpy(model.output_projection.kernel)

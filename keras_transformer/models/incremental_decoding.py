@@ -51,7 +51,8 @@ def start_decoding(
     Args:
         decoder: Decoder.
         embedding: PositionalEmbedding of the target.
-        output_projection: layer with a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None.
+        output_projection: layer with a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None, or a
+            quantized one, which is called.
         encoded: (batch, source length, d_model), the encoder's output.
         source_mask: bool (batch, source length).
         beam_size: int.
@@ -67,10 +68,7 @@ def start_decoding(
         source_mask=source_mask,
     )
     add_newest = _append_newest if max_length is None else _set_newest
-    # Cast, and transposed if it is tied, once for all steps: for few rows that takes longer than their product.
-    kernel = ops.cast(ops.convert_to_tensor(output_projection.kernel), decoder.compute_dtype)
-    bias = output_projection.bias
-    bias = None if bias is None else ops.cast(ops.convert_to_tensor(bias), "float32")
+    logits_of = _logits_function(output_projection, decoder.compute_dtype)
 
     def step(token_ids: Any, parents: Any, position: Any, state: DecoderState) -> tuple[Any, DecoderState]:
         is_ancestor = add_newest(gather_in_rows(state.is_ancestor, parents), position)
@@ -83,12 +81,28 @@ def start_decoding(
             state.source_mask,
         )
         rows = ops.reshape(decoded, (-1, embedding.d_model))
-        logits = ops.cast(ops.matmul(rows, kernel), "float32")  # (batch * beam_size, vocab_size)
-        logits = logits if bias is None else ops.add(logits, bias)
-        logits = reshape_inferring(logits, (*ops.shape(token_ids), kernel.shape[1]))
+        logits = logits_of(rows)  # (batch * beam_size, vocab_size)
+        logits = reshape_inferring(logits, (*ops.shape(token_ids), logits.shape[-1]))
         return logits, state._replace(is_ancestor=is_ancestor, caches=caches)
 
     return step, state
+
+
+def _logits_function(output_projection: Any, compute_dtype: str) -> Callable[[Any], Any]:
+    """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size)."""
+    if output_projection.quantization_mode:
+        # Its kernel holds integers, whose scales the layer itself applies.
+        return lambda rows: ops.cast(output_projection(rows), "float32")
+    # Cast, and transposed if it is tied, once for all steps: for few rows that takes longer than their product.
+    kernel = ops.cast(ops.convert_to_tensor(output_projection.kernel), compute_dtype)
+    bias = output_projection.bias
+    bias = None if bias is None else ops.cast(ops.convert_to_tensor(bias), "float32")
+
+    def logits_of(rows: Any) -> Any:
+        logits = ops.cast(ops.matmul(rows, kernel), "float32")
+        return logits if bias is None else ops.add(logits, bias)
+
+    return logits_of
 
 
 def _set_newest(is_ancestor: Any, position: Any) -> Any:
