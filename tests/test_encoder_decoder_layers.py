@@ -306,6 +306,33 @@ def test_several_positions_may_be_one_step():
             assert_close(output, whole[:, start:end])
 
 
+@pytest.mark.parametrize("neighborhood", [None, 1, 3])
+@pytest.mark.parametrize("stack", [False, True])
+@pytest.mark.parametrize(
+    ("max_length", "as_position"), [(TARGET, int), (TARGET + 2, ops.convert_to_tensor), (None, int)]
+)
+@pytest.mark.parametrize("ends", [(1, 2, 3, 4, 5), (5,), (1, 4, 5)], ids=str)
+def test_without_a_mask_steps_equal_one_call(neighborhood, stack, max_length, ends, as_position):
+    arguments = dict(**SIZES, neighborhood=neighborhood)
+    layer = built(Decoder(2, **arguments) if stack else DecoderLayer(**arguments), TARGET_ROWS.shape)
+    whole = numpy(layer(TARGET_ROWS))
+    cache = layer.init_cache(BATCH, max_length)
+    for start, end in zip((0, *ends), ends, strict=False):
+        output, cache = layer.step(ops.convert_to_tensor(TARGET_ROWS[:, start:end]), cache, as_position(start))
+        np.testing.assert_allclose(numpy(output), whole[:, start:end], atol=1e-5)
+
+
+@pytest.mark.parametrize(("position", "count"), [(5, 1), (4, 2), (0, 6), (-1, 1)])
+def test_a_step_beyond_the_end_of_a_fixed_cache_is_refused(position, count):
+    layer = built(DecoderLayer(**SIZES), TARGET_ROWS.shape)
+    with pytest.raises(ValueError) as error:
+        layer.step(ops.zeros((BATCH, count, D_MODEL)), layer.init_cache(BATCH, 5), position)
+    assert str(error.value) == (
+        "position must leave room in the cache for the n positions of the step; "
+        f"received position={position}, n={count} and a cache of length 5"
+    )
+
+
 @pytest.mark.parametrize("make", [lambda: DecoderLayer(**SIZES, name="ours"), lambda: Decoder(2, **SIZES, name="ours")])
 @pytest.mark.parametrize("max_length", [None, 4])
 def test_a_layer_that_is_not_built_makes_no_cache(make, max_length):

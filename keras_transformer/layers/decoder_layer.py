@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from ..masks import implicit_mask
+from ..masks import implicit_mask, neighborhood_mask
 from .key_value_cache import Cache, KeyValues
 from .transformer_layer import TransformerLayer
 
@@ -17,8 +17,8 @@ class DecoderLayer(TransformerLayer):
     A layer that is first called without a source has no attention to a source: the layer of a language model.
     d_model is read from the target.
 
-    For decoding step by step, `init_cache` and `project_source` prepare what `step` attends to. The outputs of the
-    steps equal the rows of one call.
+    For decoding step by step, `init_cache` and `project_source` prepare what `step` attends to. Without a
+    mask, the outputs of the steps equal the rows of one call.
 
     Args:
         {arguments}
@@ -134,19 +134,25 @@ class DecoderLayer(TransformerLayer):
         Args:
             target: (batch, n, d_model): the next position of n hypotheses in a beam search, or n next positions.
             cache: from `init_cache` or the previous step.
-            position: int scalar, the place in a `FixedCache` where the n entries go.
+            position: int or int scalar, the place in a `FixedCache` where the n entries go.
             mask: bool, broadcasts to (batch, n, number of entries), True = attend: the entries that each of the n
-                may attend to, within its neighborhood if the layer has one.
+                may attend to, within its neighborhood if the layer has one. Defaults to None: the n are next
+                positions, and each sees itself and the entries before it, within its neighborhood.
             source_key_values: from `project_source`.
             source_mask: bool (batch, source length), True = a real token.
 
         Returns:
             (batch, n, d_model), and the cache with the n entries.
+
+        Raises:
+            ValueError: The n entries end after the `FixedCache`; only checked if the sizes and `position` are ints.
         """
         hidden = self.attention_residual.sublayer_input(target)
+        first_entry = cache.next_entry(position)
         # Given twice, keys and values are projected by a product each: to join the kernels of the two would take
         # longer than it saves for so few positions.
         cache = cache.write(self.attention.project_key_value(hidden, hidden), position)
+        mask = self._entries_to_attend_to(first_entry, target, cache) if mask is None else mask
         target = self.attention_residual(target, self.attention.attend(hidden, cache, mask))
         if source_key_values is not None:
             hidden = self.source_attention_residual.sublayer_input(target)
@@ -155,6 +161,14 @@ class DecoderLayer(TransformerLayer):
             target = self.source_attention_residual(target, hidden)
         hidden = self.feed_forward(self.feed_forward_residual.sublayer_input(target))
         return self.feed_forward_residual(target, hidden), cache
+
+    def _entries_to_attend_to(self, first_entry: Any, target: Any, cache: Cache) -> Any:
+        # What one call attends to: bool (1, n, number of entries)
+        entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
+        own_entries = ops.cast(first_entry, "int32") + ops.arange(ops.shape(target)[1], dtype="int32")
+        if self.neighborhood is not None:
+            return neighborhood_mask(own_entries, entries, self.neighborhood, use_causal_mask=True)
+        return ops.expand_dims(own_entries[:, None] >= entries[None, :], 0)
 
     def compute_output_shape(self, target_shape: Any, source_shape: Any = None) -> Any:
         return target_shape

@@ -33,6 +33,10 @@ class GrowingCache(NamedTuple):
             ops.concatenate([self.keys, new.keys], axis=2), ops.concatenate([self.values, new.values], axis=2)
         )
 
+    def next_entry(self, position: Any) -> Any:
+        """Returns the number of the entry that is written next, wherever `position` is."""
+        return ops.shape(self.keys)[2]
+
 
 class FixedCache(NamedTuple):
     """A cache with room for a fixed number of entries, for every backend."""
@@ -41,8 +45,22 @@ class FixedCache(NamedTuple):
     values: Any
 
     def write(self, new: KeyValues, position: Any) -> "FixedCache":
-        """Returns the cache with `new` at `position` and the positions after it."""
+        """Returns the cache with `new` at `position` and the positions after it.
+
+        Raises:
+            ValueError: The entries end after the cache; only checked if the sizes and `position` are ints.
+        """
+        length, count = self.keys.shape[2], new.keys.shape[2]
+        if isinstance(position, int) and None not in (length, count) and not 0 <= position <= length - count:
+            raise ValueError(
+                f"position must leave room in the cache for the n positions of the step; "
+                f"received position={position}, n={count} and a cache of length {length}"
+            )
         return FixedCache(_overwrite(self.keys, new.keys, position), _overwrite(self.values, new.values, position))
+
+    def next_entry(self, position: Any) -> Any:
+        """Returns the number of the entry that is written next: `position`."""
+        return position
 
 
 Cache = GrowingCache | FixedCache
