@@ -196,6 +196,32 @@ def test_a_loaded_model_still_shares_the_table(tmp_path):
     assert loaded.get_layer("logits").embedding is loaded.get_layer("tokens")
 
 
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize(
+    "copied", [keras.models.clone_model, lambda model: keras.models.model_from_json(model.to_json())]
+)
+def test_a_copied_model_still_shares_the_table(copied, use_bias, sequential):
+    token_ids = keras.Input((None,), dtype="int32")
+    embedding = PositionalEmbedding(10, 6, name="tokens")
+    if sequential:
+        embedding.build((None, None))
+        model = keras.Sequential([token_ids, embedding, TiedProjection(embedding, use_bias, name="logits")])
+    else:
+        # Another embedding, which is not the projection's.
+        hidden = embedding(token_ids) + PositionalEmbedding(10, 6)(token_ids)
+        model = keras.Model(token_ids, TiedProjection(embedding, use_bias, name="logits")(hidden))
+    reference.randomize(model)
+    before = model.get_weights()
+    copy = copied(model)
+    assert copy.get_layer("logits").embedding is copy.get_layer("tokens") is not embedding
+    assert model.get_layer("logits").embedding is embedding
+    assert [weight.shape for weight in copy.weights] == [weight.shape for weight in model.weights]
+    assert [id(layer) for layer in copy.get_layer("logits")._layers] == [id(copy.get_layer("tokens"))]
+    copy.set_weights(before)
+    np.testing.assert_array_equal(numpy(copy(TOKEN_IDS)), numpy(model(TOKEN_IDS)))
+
+
 def test_a_projection_alone_goes_round_with_an_embedding_of_its_own():
     embedding, projection = tied(10, 6, positions="learned", max_length=4, dtype="mixed_bfloat16")
     copy = TiedProjection.from_config(projection.get_config())

@@ -298,6 +298,49 @@ def test_a_saved_model_is_the_same_model(variant, tmp_path):
     assert len(loaded.variables) == len(model.variables)
 
 
+def clone_with_a_function(model):
+    return keras.models.clone_model(model, clone_function=lambda layer: type(layer).from_config(layer.get_config()))
+
+
+def by_json(model):
+    return keras.models.model_from_json(model.to_json())
+
+
+@all_variants
+@pytest.mark.parametrize("copied", [keras.models.clone_model, clone_with_a_function, by_json])
+def test_a_copy_is_a_transformer_with_tied_weights_of_its_own(variant, copied):
+    model = model_of(**variant)
+    copy = copied(model)
+    assert type(copy) is Transformer
+    assert copy.get_config() == model.get_config() and copy.config == model.config
+    assert [weight.shape for weight in copy.weights] == [weight.shape for weight in model.weights]
+    assert not {id(weight) for weight in copy.weights} & {id(weight) for weight in model.weights}
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(logits_of(copy, SOURCE, TARGET), logits_of(model, SOURCE, TARGET))
+    for (logits, _), (expected, _) in zip(decode_steps(copy, 2), decode_steps(model, 2), strict=True):
+        np.testing.assert_array_equal(logits, expected)
+    # And a copy of the copy.
+    assert len(copied(copy).weights) == len(model.weights)
+
+
+@pytest.mark.parametrize("copied", [keras.models.clone_model, by_json])
+def test_a_copy_has_the_policy_and_is_saved(copied, tmp_path):
+    model = copied(model_of(dtype="mixed_bfloat16", tie_embeddings="target", logits_bias=True))
+    assert model.encoder.dtype_policy.name == model.output_projection.dtype_policy.name == "mixed_bfloat16"
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is Transformer and len(loaded.variables) == len(model.variables)
+    np.testing.assert_array_equal(logits_of(loaded, SOURCE, TARGET), logits_of(model, SOURCE, TARGET))
+
+
+def test_a_clone_without_the_models_layers_is_refused():
+    def renamed(layer):
+        return type(layer).from_config({**layer.get_config(), "name": f"my_{layer.name}"})
+
+    with pytest.raises(ValueError, match="No such layer: embedding"):
+        keras.models.clone_model(model_of(), clone_function=renamed)
+
+
 def test_the_policy_is_saved_too(tmp_path):
     model = model_of(dtype="mixed_bfloat16")
     model.save(tmp_path / "model.keras")

@@ -44,6 +44,24 @@ class TiedProjection(keras.layers.Layer):
         self.use_bias = use_bias
         self.bias: Any = None
         self.supports_masking = True
+        self._may_have_a_copied_embedding = False
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._may_have_a_copied_embedding and getattr(inputs, "_keras_history", None) is not None:
+            self._share_embedding_with(keras.Function(keras.utils.get_source_inputs(inputs), inputs))
+        return super().__call__(inputs, *args, **kwargs)
+
+    def _share_embedding_with(self, graph: keras.Function) -> None:
+        # `keras.models.clone_model` and `model_from_json` make each layer on its own, so that this one got a copy of
+        # the embedding. The names of a graph's layers are unique.
+        for operation in graph.operations:
+            if isinstance(operation, PositionalEmbedding) and operation.name == self.embedding.name:
+                self._tracker.unlock()
+                self._tracker.untrack(self.embedding)
+                self.embedding = operation
+                if self.built:
+                    self._tracker.lock()
+        self._may_have_a_copied_embedding = False
 
     def build(self, input_shape: Any) -> None:
         if not self.embedding.built:
@@ -77,4 +95,6 @@ class TiedProjection(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "TiedProjection":
         # Within one saved model Keras gives back the very layer that the rest of the model uses.
         embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return super().from_config({**config, "embedding": embedding})
+        projection = super().from_config({**config, "embedding": embedding})
+        projection._may_have_a_copied_embedding = True
+        return projection

@@ -44,7 +44,13 @@ class Transformer(keras.Model):
         (2, 5, 100)
     """
 
-    def __init__(self, config: TransformerConfig | dict[str, Any], **kwargs: Any) -> None:
+    # `keras.models.clone_model` makes a copy of the graph and calls the class of a functional model with it,
+    # `Transformer(inputs, outputs, name=name)`, if its constructor takes any arguments.
+    def __init__(self, config: TransformerConfig | dict[str, Any], *outputs: Any, **kwargs: Any) -> None:
+        if outputs:
+            super().__init__(config, *outputs, **kwargs)
+            self._find_layers()
+            return
         if not isinstance(config, TransformerConfig):
             config = TransformerConfig(**config)
         dtype = keras.dtype_policies.get(kwargs.pop("dtype", None) or keras.config.dtype_policy())
@@ -58,7 +64,7 @@ class Transformer(keras.Model):
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         hidden = _hidden_states(source_embedding, target_embedding, encoder, decoder, source, target)
-        logits = ops.cast(output_projection(hidden), "float32")
+        logits = _Float32Logits(config)(output_projection(hidden))
         super().__init__({"source": source, "target": target}, logits, **kwargs)
         self.config = config
         self.source_embedding = source_embedding
@@ -66,6 +72,22 @@ class Transformer(keras.Model):
         self.encoder = encoder
         self.decoder = decoder
         self.output_projection = output_projection
+
+    def _find_layers(self) -> None:
+        """Sets the attributes from the graph."""
+        self.config = next(one.config for one in self.operations if isinstance(one, _Float32Logits))
+        source_name, target_name = _embedding_names(self.config)
+        self.source_embedding = self.get_layer(source_name)
+        self.target_embedding = self.get_layer(target_name)
+        self.encoder = self.get_layer("encoder")
+        self.decoder = self.get_layer("decoder")
+        self.output_projection = self.get_layer("logits")
+        embedding = getattr(self.output_projection, "embedding", self.target_embedding)
+        if embedding is not self.target_embedding:
+            raise ValueError(
+                f"the output projection must share the table of layer {target_name!r}; "
+                f"received a projection with an embedding of its own, {embedding.name!r}"
+            )
 
     def hidden_states(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         """Returns what the output projection is applied to: (batch, target length, d_model).
@@ -125,6 +147,23 @@ class Transformer(keras.Model):
         return cls(**config)
 
 
+class _Float32Logits(keras.Operation):
+    """Casts logits to float32, and carries the configuration to a copy of the graph, see `Transformer.__init__`."""
+
+    def __init__(self, config: TransformerConfig | dict[str, Any], name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.config = config if isinstance(config, TransformerConfig) else TransformerConfig(**config)
+
+    def call(self, logits: Any) -> Any:
+        return ops.cast(logits, "float32")
+
+    def compute_output_spec(self, logits: Any) -> Any:
+        return keras.KerasTensor(logits.shape, dtype="float32")
+
+    def get_config(self) -> dict[str, Any]:
+        return {"config": dataclasses.asdict(self.config), "name": self.name}
+
+
 def build_transformer(config: TransformerConfig, dtype: Any = None) -> Transformer:
     """Builds the model that a configuration describes.
 
@@ -143,6 +182,10 @@ def _layer_arguments(config: TransformerConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in EncoderLayer.hyperparameters if name in fields}
 
 
+def _embedding_names(config: TransformerConfig) -> tuple[str, str]:
+    return ("embedding",) * 2 if config.tie_embeddings == "all" else ("source_embedding", "target_embedding")
+
+
 def _make_embeddings(config: TransformerConfig, dtype: Any) -> tuple[PositionalEmbedding, PositionalEmbedding]:
     def embedding(vocab_size: int, name: str) -> PositionalEmbedding:
         return PositionalEmbedding(
@@ -155,13 +198,11 @@ def _make_embeddings(config: TransformerConfig, dtype: Any) -> tuple[PositionalE
             name=name,
         )
 
-    if config.tie_embeddings == "all":
-        shared = embedding(config.target_vocab_size, "embedding")
-        return shared, shared
-    return (
-        embedding(config.source_vocab_size, "source_embedding"),
-        embedding(config.target_vocab_size, "target_embedding"),
-    )
+    source_name, target_name = _embedding_names(config)
+    source_embedding = embedding(config.source_vocab_size, source_name)
+    if source_name == target_name:
+        return source_embedding, source_embedding
+    return source_embedding, embedding(config.target_vocab_size, target_name)
 
 
 def _make_output_projection(
