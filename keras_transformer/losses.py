@@ -78,6 +78,10 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         sample_weight: (batch,) or (batch, length). The mean is then the weighted sum divided by the number of real
             tokens, as in Keras.
 
+    Returns:
+        float32 (), or (batch, length) without reduction. A replica of a `tf.distribute` strategy divides its mean by
+        the number of replicas, as Keras' own losses do: `fit` and `evaluate` expect it.
+
     Raises:
         ValueError: An argument breaks its rule.
 
@@ -122,7 +126,18 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         if self.reduction == "sum":
             return total
         num_tokens = ops.sum(ops.cast(padding_mask(y_true), "float32"))
-        return total / ops.maximum(num_tokens, 1.0)
+        return total / (ops.maximum(num_tokens, 1.0) * _num_replicas())
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
+
+
+def _num_replicas() -> int:
+    """The number of replicas whose gradients are added up."""
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    # `Loss.__call__` asks for it too, but its mean also depends on the mask of the logits, and Keras has no public
+    # function for it. Imported here, because other backends do without TensorFlow.
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync
