@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from .masks import padding_mask
+from .masks import label_mask
 from .rules import Rate, checked, require
 
 
@@ -16,7 +16,7 @@ def token_crossentropy(labels: Any, logits: Any, label_smoothing: float = 0.0) -
     never materialized: the loss is `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`.
 
     Args:
-        labels: int (...), token ids.
+        labels: int (...), token ids. Labels below 0 are taken for 0: callers leave both out.
         logits: (..., vocab_size).
         label_smoothing: float. ε. Defaults to 0.
 
@@ -24,6 +24,8 @@ def token_crossentropy(labels: Any, logits: Any, label_smoothing: float = 0.0) -
         float32 (...).
     """
     vocab_size = logits.shape[-1]
+    # Backends gather a negative index each in its own way, or not at all.
+    labels = ops.maximum(labels, 0)
 
     @ops.custom_gradient
     def crossentropy(logits: Any) -> Any:
@@ -64,12 +66,13 @@ def token_crossentropy(labels: Any, logits: Any, label_smoothing: float = 0.0) -
 class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     """Mean cross-entropy over a batch's real tokens, with label smoothing (section 5.4).
 
-    Label 0 is padding and does not count, whether or not the model passes on a Keras mask.
+    Label 0 is padding and does not count, whether or not the model passes on a Keras mask. Labels below 0 are left out
+    too, such as -100, the ignored label of PyTorch and Hugging Face.
 
     Args:
         label_smoothing: float. ε, the mass spread over the whole vocabulary. Defaults to 0.1, the paper's.
         reduction: "sum_over_batch_size", the sum divided by the number of real tokens; "sum"; or None, the loss of
-            every token, 0 at padding. Defaults to "sum_over_batch_size".
+            every token, 0 where the label is left out. Defaults to "sum_over_batch_size".
         name: str. Defaults to "masked_label_smoothed_crossentropy".
 
     Call arguments:
@@ -77,6 +80,10 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         y_pred: (batch, length, vocab_size), logits.
         sample_weight: (batch,) or (batch, length). The mean is then the weighted sum divided by the number of real
             tokens, as in Keras.
+
+    Returns:
+        float32 (), or (batch, length) without reduction. A replica of a `tf.distribute` strategy divides its mean by
+        the number of replicas, as Keras' own losses do: `fit` and `evaluate` expect it.
 
     Raises:
         ValueError: An argument breaks its rule.
@@ -106,7 +113,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         losses = token_crossentropy(y_true, y_pred, self.label_smoothing)  # (batch, length)
-        return ops.where(padding_mask(y_true), losses, 0.0)
+        return ops.where(label_mask(y_true), losses, 0.0)
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         y_true = ops.cast(ops.convert_to_tensor(y_true), "int32")
@@ -121,8 +128,19 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         total = ops.sum(losses)
         if self.reduction == "sum":
             return total
-        num_tokens = ops.sum(ops.cast(padding_mask(y_true), "float32"))
-        return total / ops.maximum(num_tokens, 1.0)
+        num_tokens = ops.sum(ops.cast(label_mask(y_true), "float32"))
+        return total / (ops.maximum(num_tokens, 1.0) * _num_replicas())
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
+
+
+def _num_replicas() -> int:
+    """The number of replicas whose gradients are added up."""
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    # `Loss.__call__` asks for it too, but its mean also depends on the mask of the logits, and Keras has no public
+    # function for it. Imported here, because other backends do without TensorFlow.
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync

@@ -12,6 +12,11 @@ def padding_mask(token_ids: Any) -> Any:
     return ops.not_equal(token_ids, PADDING_ID)
 
 
+def label_mask(labels: Any) -> Any:
+    """Returns True where a label counts: not at padding, nor where it is negative, such as -100 in PyTorch."""
+    return ops.greater(labels, PADDING_ID)
+
+
 def implicit_mask(tensor: Any) -> Any:
     """Returns the mask that Keras attached to a tensor, or None.
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from .losses import token_crossentropy
-from .masks import padding_mask
+from .masks import label_mask
 
 
 class _TokenMean(keras.metrics.Mean):
@@ -15,7 +15,7 @@ class _TokenMean(keras.metrics.Mean):
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         # y_true: int (batch, length), y_pred: (batch, length, vocab_size)
         y_true = ops.cast(y_true, "int32")
-        weights = ops.cast(padding_mask(y_true), "float32")
+        weights = ops.cast(label_mask(y_true), "float32")
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, "float32")
             weights = weights * (sample_weight[:, None] if len(sample_weight.shape) == 1 else sample_weight)
@@ -31,7 +31,9 @@ class _TokenMean(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class MaskedAccuracy(_TokenMean):
-    """The share of real tokens whose label has the highest logit; label 0 is padding.
+    """The share of real tokens whose label has the highest logit.
+
+    Label 0 is padding; labels below 0 are left out too.
 
     Args:
         name: str. Defaults to "masked_accuracy".
@@ -53,7 +55,9 @@ class MaskedAccuracy(_TokenMean):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Perplexity(_TokenMean):
-    """exp of the mean cross-entropy, without label smoothing, of the real tokens; label 0 is padding.
+    """exp of the mean cross-entropy, without label smoothing, of the real tokens.
+
+    Label 0 is padding; labels below 0 are left out too.
 
     Args:
         name: str. Defaults to "perplexity".

@@ -42,6 +42,10 @@ def gradient(function, x):
         import jax
 
         return np.asarray(jax.grad(function)(x))
+    if keras.backend.backend() == "torch":
+        x = ops.convert_to_tensor(x).requires_grad_()
+        function(x).backward()
+        return ops.convert_to_numpy(x.grad)
     import tensorflow as tf
 
     x = tf.convert_to_tensor(x)
@@ -162,6 +166,28 @@ def test_a_batch_of_padding_has_no_loss_and_no_gradient():
     assert np.all(gradient(lambda logits: loss(labels, logits), LOGITS) == 0.0)
 
 
+@pytest.mark.parametrize("label", [-1, -100])
+def test_labels_below_0_are_left_out_like_padding(label):
+    labels = np.where(LABELS == 0, label, LABELS)
+    labels[0, 3] = 0
+    weights = np.random.default_rng(1).random(LABELS.shape).astype("float32")
+    for reduction in ("sum_over_batch_size", "sum", None):
+        loss = MaskedLabelSmoothedCrossentropy(0.1, reduction)
+        for sample_weight in (None, weights):
+            np.testing.assert_array_equal(
+                ops.convert_to_numpy(loss(labels, LOGITS, sample_weight)),
+                ops.convert_to_numpy(loss(LABELS, LOGITS, sample_weight)),
+            )
+    loss = MaskedLabelSmoothedCrossentropy(0.1)
+    assert float(loss(labels, LOGITS)) == pytest.approx(mean_loss(LABELS, LOGITS, 0.1), rel=1e-6)
+    by_hand = gradient(lambda logits: loss(labels, logits), LOGITS)
+    np.testing.assert_array_equal(by_hand, gradient(lambda logits: loss(LABELS, logits), LOGITS))
+    assert np.all(np.isfinite(by_hand)) and np.all(by_hand[LABELS == 0] == 0)
+    only = np.full_like(LABELS, label)
+    assert float(loss(only, LOGITS)) == 0.0
+    assert np.all(gradient(lambda logits: loss(only, logits), LOGITS) == 0.0)
+
+
 def test_logits_of_low_precision_are_lifted_to_float32():
     logits = ops.cast(LOGITS, "bfloat16")
     value = MaskedLabelSmoothedCrossentropy(0.1)(LABELS, logits)
@@ -240,6 +266,16 @@ def test_metrics_weigh_by_sentence_or_token():
     accuracy.reset_state()
     accuracy.update_state(labels, logits, sample_weight=np.array([[1.0, 2.0], [0.5, 9.0]]))
     assert float(accuracy.result()) == pytest.approx((1 + 0.5) / (1 + 2 + 0.5))
+
+
+def test_metrics_leave_labels_below_0_out():
+    # Both tokens are right; ln 4 for each.
+    accuracy, perplexity = MaskedAccuracy(), Perplexity()
+    labels = np.array([[1, 2, -100, 0], [-100, -100, -1, 0]])
+    accuracy.update_state(labels, logits_of([[1, 2, 3, 4], [4, 0, 0, 1]]))
+    assert float(accuracy.result()) == 1.0
+    perplexity.update_state(labels, np.zeros((2, 4, 4), "float32"))
+    assert float(perplexity.result()) == pytest.approx(4.0, rel=1e-6)
 
 
 # The schedule.

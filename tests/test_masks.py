@@ -5,6 +5,7 @@ from keras_transformer.masks import (
     causal_mask,
     combine,
     implicit_mask,
+    label_mask,
     neighborhood_mask,
     padding_mask,
 )
@@ -12,6 +13,11 @@ from keras_transformer.masks import (
 
 def test_padding_is_token_id_0():
     mask = padding_mask(np.array([[5, 2, 0], [0, 7, 0]]))
+    assert ops.convert_to_numpy(mask).tolist() == [[True, True, False], [False, True, False]]
+
+
+def test_labels_count_above_0():
+    mask = label_mask(np.array([[5, 2, 0], [-100, 7, -1]]))
     assert ops.convert_to_numpy(mask).tolist() == [[True, True, False], [False, True, False]]
 
 
