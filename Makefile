@@ -9,32 +9,25 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
-# Each file is tested by one process, the longest first. TensorFlow gives back little of the memory that it took, so that
-# each group of files begins with new processes.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
-GROUP_1 := $(patsubst %,tests/test_%.py,workers training reliability backends table3 layers_in_other_models)
-GROUP_2 := $(patsubst %,tests/test_%.py,cli float16 servable moving_average importing scaling decoding_benchmark)
-GROUP_3 := $(patsubst %,tests/test_%.py,every_layer decoding continuations)
-GROUP_4 := $(patsubst %,tests/test_%.py,translator ctranslate2 docstrings precision)
-BEAM := tests/test_translate_corpus.py
-MARIAN := tests/test_marian.py tests/test_hugging_face.py
-GROUP_5 := $(filter-out $(GROUP_1) $(GROUP_2) $(GROUP_3) $(GROUP_4) $(BEAM) $(MARIAN),$(wildcard tests/test_*.py))
-GROUPS := "$(GROUP_1)" "$(GROUP_2)" "$(GROUP_3)" "$(GROUP_4)" "$(GROUP_5)"
+# Each file is tested by one process. TensorFlow gives back little of the memory that it took, so that each folder of
+# tests begins with new processes.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+FOLDERS := $(sort $(dir $(wildcard tests/*/test_*.py tests/*/*/test_*.py)))
 
 test: $(VENV)/installed-test
-	status=0; for files in $(GROUPS); do $(PYTEST) $$files || status=1; done; exit $$status
+	status=0; for folder in $(FOLDERS); do $(PYTEST) $$folder || status=1; done; exit $$status
 
 # All tests but those of `make test-beam`: those of `make test` and those that are marked slow.
 test-all: $(VENV)/installed-test
-	status=0; for files in $(GROUPS); do $(PYTEST) -m "" $$files || status=1; done; exit $$status
+	status=0; for folder in $(FOLDERS); do $(PYTEST) -m "" $$folder || status=1; done; exit $$status
 
 # The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
 test-beam: $(VENV)-beam/installed
-	$(VENV)-beam/bin/python -m pytest $(BEAM)
+	$(VENV)-beam/bin/python -m pytest tests/examples/test_translate_corpus.py
 
 # Imported models against the programs that they come from: Marian, of 600 MB, and PyTorch, which the benchmarks need too.
 test-marian: $(VENV)/installed-test $(VENV)/installed-benchmarks $(VENV)-marian/installed
-	PATH="$(CURDIR)/$(VENV)-marian/bin:$$PATH" $(BIN)/python -m pytest $(MARIAN)
+	PATH="$(CURDIR)/$(VENV)-marian/bin:$$PATH" $(BIN)/python -m pytest tests/pretrained/test_marian.py tests/pretrained/test_hugging_face.py
 
 # The directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
 lint: $(VENV)/installed-lint

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from benchmarks.processes import Report
 
 if TYPE_CHECKING:
-    from keras_transformer.training.corpus import SentencePairs
+    from keras_transformer.training.text.corpus import SentencePairs
 
-    from keras_transformer.config import Precision
-    from keras_transformer.translator import Translator
+    from keras_transformer.config.sections import Precision
+    from keras_transformer.translation import Translator
 
 BEAM_SIZE = 4
 REQUEST_SIZE = 32
@@ -211,7 +211,7 @@ def prepare(
         ConfigError: `model_dir` is not the directory of a trained model.
     """
     from keras_transformer.export.ctranslate2 import export_ctranslate2
-    from keras_transformer.training.corpus import SentencePairs
+    from keras_transformer.training.text.corpus import SentencePairs
 
     from benchmarks.training_task import write_token_ids
 
@@ -255,8 +255,8 @@ def _export_saved_models(
     """Returns the translator in the first precision, with a beam."""
     from keras_transformer.export.servable import export_servable
 
-    from keras_transformer.model_dir import ModelDir
-    from keras_transformer.translator import Translator
+    from keras_transformer.model_dir.directory import ModelDir
+    from keras_transformer.translation import Translator
 
     decoding = ModelDir(model_dir).read_config().decoding
     if length_penalty is not None:

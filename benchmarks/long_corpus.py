@@ -18,24 +18,24 @@ import time
 from typing import Any
 
 import keras
-from keras_transformer.training.adam import Adam
-from keras_transformer.training.batch_plan import plan_batches
-from keras_transformer.training.batches import training_dataset
-from keras_transformer.training.corpus import SentencePairs, read_text
-from keras_transformer.training.devices import TOKENS_PER_PART
-from keras_transformer.training.encoded_pairs import encode
-from keras_transformer.training.parallel_text import text_corpora
+from keras_transformer.training.batches.encoded_pairs import encode
+from keras_transformer.training.batches.pipeline import training_dataset
+from keras_transformer.training.batches.plan import plan_batches
+from keras_transformer.training.batches.vocabulary import learn_tokenizers
 from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.training_model import TrainingModel
-from keras_transformer.training.vocabulary import learn_tokenizers
+from keras_transformer.training.run.devices import TOKENS_PER_PART
+from keras_transformer.training.step.adam import Adam
+from keras_transformer.training.step.model import TrainingModel
+from keras_transformer.training.text.corpus import SentencePairs, read_text
+from keras_transformer.training.text.parallel_text import text_corpora
 
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.generated_lines import write_shards
 from benchmarks.memory import TOKENS_PER_BATCH, peak_memory
 from benchmarks.model import VOCAB_SIZE
 from benchmarks.processes import Contender, Report
-from keras_transformer.cores import divide_cores
 from keras_transformer.models import build_transformer
+from keras_transformer.runtime.cores import divide_cores
 
 SETTINGS = {
     "model.preset": "tiny",

@@ -4,8 +4,8 @@ import itertools
 import os
 from typing import Any
 
-from keras_transformer.training.corpus import SentencePairs
-from keras_transformer.training.vocabulary import train_tokenizer
+from keras_transformer.training.batches.vocabulary import train_tokenizer
+from keras_transformer.training.text.corpus import SentencePairs
 
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.model_dir import ModelDir

@@ -28,16 +28,16 @@ _WARMUP_STEPS = 5
 
 def measure(rows: int, steps: int) -> dict[str, float]:
     """Measures one process: milliseconds of a step, and of adding up the gradients alone; medians."""
-    from keras_transformer.training.devices import make_strategy
+    from keras_transformer.training.run.devices import make_strategy
 
-    from keras_transformer.cores import divide_cores
+    from keras_transformer.runtime.cores import divide_cores
 
     divide_cores(1)
     strategy = make_strategy()
     import numpy as np
     import tensorflow as tf
     from keras_transformer.training.recipe import load_recipe
-    from keras_transformer.training.trainer import _build_model
+    from keras_transformer.training.run.trainer import _build_model
 
     sizes = [f"model.{name}={value}" for name, value in _SIZES.items()]
     config = load_recipe(None, [*sizes, f"tokenizer.vocab_size={_VOCAB_SIZE}", "training.precision=float32"])

@@ -39,7 +39,7 @@ import tensorflow as tf
 
 import keras_transformer
 from keras_transformer import MultiHeadAttention
-from keras_transformer.files import replacing
+from keras_transformer.model_dir.files import replacing
 
 ATTENTION_INPUT_WIDTH = 16
 

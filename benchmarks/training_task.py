@@ -16,10 +16,10 @@ import numpy as np
 from benchmarks.processes import Report
 
 if TYPE_CHECKING:
-    from keras_transformer.training.batch_plan import BatchPlan
-    from keras_transformer.training.corpus import SentencePairs
+    from keras_transformer.training.batches.plan import BatchPlan
+    from keras_transformer.training.text.corpus import SentencePairs
 
-    from keras_transformer.config import Config
+    from keras_transformer.config.sections import Config
     from keras_transformer.tokenizers import Tokenizer
 
 # Source, target and labels: int32 (rows, length), 0 where there is no token.
@@ -121,8 +121,8 @@ def prepare(
     Raises:
         ConfigError: The text is too small for the vocabulary.
     """
-    from keras_transformer.training.batch_plan import plan_batches
-    from keras_transformer.training.encoded_pairs import encode
+    from keras_transformer.training.batches.encoded_pairs import encode
+    from keras_transformer.training.batches.plan import plan_batches
 
     from benchmarks.model import learn_tokenizer
     from benchmarks.text import write_pairs
@@ -173,7 +173,7 @@ def _write_recipe(path: pathlib.Path, vocab_size: int, sizes: Mapping[str, Any],
 
 def _second_epoch(plan: "BatchPlan", seed: int, start_id: int) -> list[Batch]:
     """The second epoch, because `keras-transformer train` is timed in its second; in the first it compiles."""
-    from keras_transformer.training.batches import training_dataset
+    from keras_transformer.training.batches.pipeline import training_dataset
 
     dataset = training_dataset(plan, seed=seed, start_id=start_id, first_step=plan.num_steps)
     batches = []

@@ -10,11 +10,11 @@ from ctranslate2 import specs
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.config.rules import require
 from keras_transformer.layers import PositionalEmbedding
 from keras_transformer.models import Transformer
-from keras_transformer.rules import require
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair
-from keras_transformer.translator import Translator
+from keras_transformer.translation import Translator
 
 from .versions import PROBES, publish
 

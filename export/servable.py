@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_transformer.native_log import silenced
-from keras_transformer.translator import Translator
+from keras_transformer.runtime.native_log import silenced
+from keras_transformer.translation import Translator
 
 from .versions import PROBES, publish
 from .warmup import write_warmup_requests

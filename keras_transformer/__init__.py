@@ -26,7 +26,7 @@ _MODULES = {
     "TiedProjection": "layers",
     "Transformer": "models",
     "TransformerConfig": "config",
-    "Translator": "translator",
+    "Translator": "translation",
     "WarmupInverseSqrt": "schedules",
     "build_transformer": "models",
 }
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .models import Transformer as Transformer
     from .models import build_transformer as build_transformer
     from .schedules import WarmupInverseSqrt as WarmupInverseSqrt
-    from .translator import Translator as Translator
+    from .translation import Translator as Translator
 
 
 def __getattr__(name: str) -> Any:

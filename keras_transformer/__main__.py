@@ -1,5 +1,5 @@
 """`python -m keras_transformer` is `keras-transformer`."""
 
-from .cli import main
+from .commands.main import main
 
 main()

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from .config.rules import Rate, checked, require
 from .masks import label_mask
-from .rules import Rate, checked, require
 
 
 def token_crossentropy(labels: Any, logits: Any, label_smoothing: float = 0.0) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from .rules import Positive, Size, checked
+from .config.rules import Positive, Size, checked
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -9,7 +9,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
-from keras_transformer.training.vocabulary import train_tokenizer
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
@@ -18,9 +18,9 @@ from keras_transformer.models import build_transformer
 
 # `make test-beam` and `make test-marian` run these files, with programs that the other tests do without.
 collect_ignore = [
-    *([] if importlib.util.find_spec("apache_beam") else ["test_translate_corpus.py"]),
-    *([] if importlib.util.find_spec("transformers") else ["test_hugging_face.py"]),
-    *([] if shutil.which("pymarian") else ["test_marian.py"]),
+    *([] if importlib.util.find_spec("apache_beam") else ["examples/test_translate_corpus.py"]),
+    *([] if importlib.util.find_spec("transformers") else ["pretrained/test_hugging_face.py"]),
+    *([] if shutil.which("pymarian") else ["pretrained/test_marian.py"]),
 ]
 
 SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import sacrebleu
 
-from .corpus import SentencePairs
+from .text.corpus import SentencePairs
 
 
 class Score(NamedTuple):

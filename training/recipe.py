@@ -6,7 +6,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from keras_transformer.config import (
+from keras_transformer.config.rules import ConfigError, check, require, shown
+from keras_transformer.config.sections import (
     PRESETS,
     SECTIONS,
     Config,
@@ -17,9 +18,8 @@ from keras_transformer.config import (
     from_dict,
     section_of,
 )
-from keras_transformer.config_file import parse_value, read_sections
+from keras_transformer.config.yaml_file import parse_value, read_sections
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.rules import ConfigError, check, require, shown
 
 # What may be another in a model whose weights are taken over.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")

@@ -17,7 +17,7 @@ from keras_transformer.decoding import Step
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import Transformer
 from keras_transformer.tokenizers import load_tokenizer
-from keras_transformer.translator import Translator
+from keras_transformer.translation import Translator
 
 
 class WholePrefixModel:

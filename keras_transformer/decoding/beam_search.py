@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
+from ..config.rules import NonNegative, Size, check, require
 from ..gather import gather_in_rows
-from ..rules import NonNegative, Size, check, require
 from ..shapes import reshape_inferring
 from .active_rows import extend_until_finished
 from .continuations import continuations

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from ..rules import Rate, Size, checked
+from ..config.rules import Rate, Size, checked
 from ..shapes import reshape_inferring
 from .dropout import Dropout
 

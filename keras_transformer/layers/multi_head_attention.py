@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from ..config.rules import OddSize, Rate, Size, checked
 from ..masks import causal_mask, combine, neighborhood_mask
-from ..rules import OddSize, Rate, Size, checked
 from ..shapes import reshape_inferring
 from .dot_product_attention import attention_weights
 from .dropout import Dropout

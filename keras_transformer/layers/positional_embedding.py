@@ -5,8 +5,8 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from ..config.rules import Rate, Size, checked, require
 from ..masks import padding_mask
-from ..rules import Rate, Size, checked, require
 from ..shapes import reshape_inferring
 from .dropout import Dropout
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from ..rules import Positive, Rate, checked
+from ..config.rules import Positive, Rate, checked
 from .dropout import Dropout
 from .layer_normalization import LayerNormalization
 

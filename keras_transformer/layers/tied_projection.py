@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from ..rules import checked
+from ..config.rules import checked
 from ..shapes import reshape_inferring
 from .positional_embedding import PositionalEmbedding
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from ..rules import OddSize, Positive, Rate, Size, checked
+from ..config.rules import OddSize, Positive, Rate, Size, checked
 from .feed_forward import FeedForward
 from .layer_normalization import LayerNormalization
 from .multi_head_attention import MultiHeadAttention

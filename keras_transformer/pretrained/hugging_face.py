@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig, VocabSize
-from ..config_file import naming_source
-from ..rules import ConfigError, Count, check, require, shown
+from ..config.rules import ConfigError, Count, check, require, shown
+from ..config.sections import Config, DecodingConfig, TokenizerConfig, TransformerConfig, VocabSize
+from ..config.yaml_file import naming_source
 from .model import PretrainedModel, tie_embeddings
 from .vocabulary import Vocabulary, read_bytes, tokenizers_of
 

@@ -6,13 +6,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..config import Config
-from ..files import rename, temporary_beside
+from ..config import Config, ConfigError
 from ..model_dir import ModelDir
+from ..model_dir.files import rename, temporary_beside
+from ..model_dir.weights_file import save_weights
 from ..models import Transformer, build_transformer
-from ..rules import ConfigError
 from ..tokenizers import Tokenizer, TokenizerPair
-from ..weights_file import save_weights
 
 # The bias of tokens that the other program does not have: its probability is 0 in float32, yet the loss stays finite.
 _IMPOSSIBLE = -100.0

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..rules import ConfigError, require
+from ..config.rules import ConfigError, require
 from ..tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair
 
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"

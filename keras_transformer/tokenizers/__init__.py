@@ -3,9 +3,9 @@
 import os
 import pathlib
 
-from ..checksums import require_undamaged
-from ..config import TokenizerConfig, TokenizerKind
-from ..rules import ConfigError
+from ..config import ConfigError
+from ..config.sections import TokenizerConfig, TokenizerKind
+from ..model_dir.checksums import require_undamaged
 from .pretrained_sentencepiece import PretrainedSentencePieceTokenizer, pieces_of
 from .sentencepiece import SentencePieceTokenizer
 from .tokenizer import Tokenizer

@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tensorflow_text import SentencepieceTokenizer
 
-from ..native_log import silenced
-from ..rules import ConfigError, require
+from ..config.rules import ConfigError, require
+from ..runtime.native_log import silenced
 from .tokenizer import Tokenizer
 
 _SPECIAL_PIECES = ("<pad>", "<unk>", "<start>", "</s>")

@@ -11,8 +11,8 @@ import tensorflow as tf
 # Not FastSentencepieceTokenizer: it ignores byte fallback, and its ids for BPE models are wrong.
 from tensorflow_text import SentencepieceTokenizer
 
-from ..native_log import silenced
-from ..rules import ConfigError, require
+from ..config.rules import ConfigError, require
+from ..runtime.native_log import silenced
 from .tokenizer import Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is therefore escaped,

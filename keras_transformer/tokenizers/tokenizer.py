@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..checksums import replacing_with_checksum
+from ..model_dir.checksums import replacing_with_checksum
 
 
 class Tokenizer(tf.Module):

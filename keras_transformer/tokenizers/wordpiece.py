@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow_text import FastBertTokenizer
 
-from ..rules import require
+from ..config.rules import require
 from .tokenizer import Tokenizer
 
 

@@ -1,0 +1,172 @@
+"""Rules for hyperparameters: written as type annotations, checked wherever the hyperparameter is used.
+
+A configuration field and a layer's constructor argument that are annotated alike obey the same rule and report a
+violation in the same words: "NAME must be RULE; received NAME=VALUE".
+"""
+
+import dataclasses
+import functools
+import inspect
+import numbers
+import operator
+import reprlib
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ConfigError(ValueError):
+    """A value that breaks a rule; the message names the value, the rule and what was received."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What a value must be.
+
+    Args:
+        text: str. Completes the sentence "NAME must be ...".
+        holds: Callable. Whether a value of the right type obeys the rule.
+    """
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+Size = Annotated[int, Rule("positive", lambda value: value > 0)]
+EvenSize = Annotated[int, Rule("positive and even", lambda value: value > 0 and value % 2 == 0)]
+OddSize = Annotated[int, Rule("positive and odd", lambda value: value > 0 and value % 2 == 1)]
+Count = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
+Rate = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
+# An integer beyond the largest float is not finite either.
+Positive = Annotated[float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max)]
+Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(text.strip()))]
+PicturePath = Annotated[
+    str, Rule("a file ending in .png, .svg or .pdf", lambda path: path.lower().endswith((".png", ".svg", ".pdf")))
+]
+NonNegative = Annotated[float, Rule("at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max)]
+
+
+def at_least(minimum: int) -> Rule:
+    """The rule for numbers that are not below a minimum."""
+    return Rule(f"at least {minimum}", lambda value: value >= minimum)
+
+
+def at_most(maximum: int) -> Rule:
+    """The rule for numbers that are not above a maximum."""
+    return Rule(f"at most {maximum:,}", lambda value: value <= maximum)
+
+
+def require(condition: bool, name: str, rule: str, value: object) -> None:
+    """Raises a ConfigError with name, rule and value unless the condition holds."""
+    if not condition:
+        raise ConfigError(f"{name} must be {rule}; received {name}={shown(value)}")
+
+
+def shown(value: object) -> str:
+    """Returns how messages show a value: on one line, and long values shortened."""
+    return _SHORT.repr(value).replace("\n", " ")
+
+
+class _Short(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to print more than 4,300 digits.
+        return super().repr_int(x, level) if x.bit_length() < 4000 else "a number of more than 1,000 digits"
+
+
+_SHORT = _Short()
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
+
+
+def check(name: str, value: object, annotation: Any) -> None:
+    """Checks a value against an annotation.
+
+    Args:
+        name: str. What the error message calls the value.
+        value: object. The value.
+        annotation: a type of this module, `int`, `float`, `bool`, `str` or a `Literal`, or one of these or `None`.
+            Other annotations are not checked.
+
+    Raises:
+        ConfigError: The value is not of the type, or breaks the rule.
+    """
+    options = _options(annotation)
+    if value is None and types.NoneType in options:
+        return
+    (expected,) = [option for option in options if option is not types.NoneType] or [object]
+    if typing.get_origin(expected) is Literal:
+        choices = typing.get_args(expected)
+        require(value in choices, name, f"one of {', '.join(choices)}", value)
+        return
+    rules: tuple[Rule, ...] = ()
+    if typing.get_origin(expected) is Annotated:
+        expected, *metadata = typing.get_args(expected)
+        rules = tuple(item for item in metadata if isinstance(item, Rule))
+    if expected in _IS_TYPE:
+        or_null = " or null" if types.NoneType in options else ""
+        require(_IS_TYPE[expected](value), name, f"of type {expected.__name__}{or_null}", value)
+    for rule in rules:
+        require(rule.holds(value), name, rule.text, value)
+
+
+# NumPy's numbers pass too; a bool is not a number here.
+_IS_TYPE: dict[Any, Callable[[object], bool]] = {
+    int: lambda value: isinstance(value, numbers.Integral) and not isinstance(value, bool),
+    float: lambda value: isinstance(value, numbers.Real) and not isinstance(value, bool),
+    bool: lambda value: isinstance(value, bool),
+    str: lambda value: isinstance(value, str),
+}
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return (annotation,)
+    options = typing.get_args(annotation)
+    # A choice of several types beside None is nothing that one rule could describe.
+    return options if sum(option is not types.NoneType for option in options) == 1 else (object,)
+
+
+def check_fields(instance: Any, section: str) -> None:
+    """Checks every field of a dataclass instance and turns integers into floats where the field is a float.
+
+    Args:
+        instance: a dataclass instance, frozen or not.
+        section: str. Error messages call the field `SECTION.FIELD`.
+    """
+    hints = typing.get_type_hints(type(instance), include_extras=True)
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        check(f"{section}.{field.name}", value, hints[field.name])
+        if type(value) is int and any(_base_type(option) is float for option in _options(hints[field.name])):
+            object.__setattr__(instance, field.name, float(value))
+
+
+def _base_type(annotation: Any) -> Any:
+    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: checks the arguments of each call against the function's annotations."""
+    signature = inspect.signature(function)
+    hints = typing.get_type_hints(function, include_extras=True)
+
+    @functools.wraps(function)
+    def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            if name in hints and signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
+                check(name, value, hints[name])
+        return function(*args, **kwargs)
+
+    # What `help` shows, and Keras reads: the types, not the rules.
+    plain = [p.replace(annotation=_plain(hints.get(p.name, p.annotation))) for p in signature.parameters.values()]
+    checked_function.__signature__ = signature.replace(parameters=plain)  # type: ignore[attr-defined]
+    return checked_function
+
+
+def _plain(annotation: Any) -> Any:
+    plain = [_base_type(option) for option in _options(annotation)]
+    return functools.reduce(operator.or_, plain) if len(plain) > 1 else plain[0]

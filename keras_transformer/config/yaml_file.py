@@ -1,0 +1,130 @@
+"""What YAML a configuration may be written in."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import yaml
+
+from .rules import ConfigError, shown
+
+_MAX_CHARACTERS = 20_000
+_MAX_DEPTH = 10
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads as much of YAML as a configuration needs, so that no text takes long or makes anything but plain values.
+
+    An alias may stand for a single value only; there are no tags, no deep nesting, no merged or repeated keys and no
+    dates. Numbers are decimal, as in YAML 1.2: `5e-4` and `1e3` are numbers, `010` is ten, and `1:30` is text.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        if getattr(event, "tag", None) is not None:
+            _refuse(f"the tag {shown(event.tag)} is not allowed", event)
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            _refuse(f"nested deeper than {_MAX_DEPTH} levels", event)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        if isinstance(event, yaml.AliasEvent) and not isinstance(node, yaml.ScalarNode):
+            _refuse("an alias may stand for a single value only", event)
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        names = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in names:
+                    _refuse(f"the key {shown(key.value)} is given twice", key)
+                names.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _construct_float(loader: yaml.SafeLoader, node: Any) -> float | int:
+    """Numbers such as `1e5` are whole: they may be numbers of steps."""
+    value = loader.construct_yaml_float(node)
+    return int(value) if value.is_integer() and "." not in node.value else value
+
+
+def _refuse(problem: str, place: Any) -> NoReturn:
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in ("null", "bool")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern, _first in (
+    ("int", r"[-+]?[0-9]+(_[0-9]+)*", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list(_first))
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+
+
+def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads a YAML file's mapping without checking its keys; an empty file is an empty mapping.
+
+    Raises:
+        ConfigError: The file cannot be read, is not YAML, or does not hold a mapping.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MAX_CHARACTERS + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
+    try:
+        values = _parse(text)
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path}{line}: cannot be read as YAML ({error.problem})") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as YAML ({error})") from None
+    values = {} if values is None else values
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: the file must hold a mapping; received {type(values).__name__}")
+    return values
+
+
+def parse_value(text: str) -> Any:
+    """Reads one YAML value, such as `256`, `5e-4`, `null` or `relu`.
+
+    Raises:
+        ConfigError: The text is not YAML.
+    """
+    try:
+        return _parse(text)
+    except (yaml.YAMLError, ValueError) as error:
+        problem = getattr(error, "problem", None) or error
+        raise ConfigError(f"the value cannot be read as YAML ({problem}); received {shown(text)}") from None
+
+
+def _parse(text: str) -> Any:
+    if len(text) > _MAX_CHARACTERS:
+        raise ValueError(f"longer than {_MAX_CHARACTERS:,} characters")
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.reader.ReaderError as error:
+        raise ValueError(f"the character {error.character:#x} is not allowed") from None
+    except (ValueError, OverflowError):
+        # Python refuses thousands of digits, and codes of characters that do not exist.
+        raise ValueError("a number or the code of a character is too large") from None
+
+
+@contextlib.contextmanager
+def naming_source(source: object) -> Iterator[None]:
+    """Puts where the configuration came from in front of a ConfigError's message."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None

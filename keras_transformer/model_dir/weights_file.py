@@ -1,0 +1,85 @@
+"""Weights of a model in a file, `NAME.weights.h5`."""
+
+import io
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from ..config import ConfigError
+from .checksums import DamagedFileError, replacing_with_checksum, require_undamaged
+
+if TYPE_CHECKING:
+    from ..models import Transformer
+
+
+class _WeightsInMemory(io.BytesIO):
+    """What Keras writes weights to. HDF5 itself would end the process when the disk is full."""
+
+    def __str__(self) -> str:
+        # Keras looks at the suffix.
+        return "memory.weights.h5"
+
+
+def save_weights(model: "Transformer", path: pathlib.Path) -> None:
+    """Writes the weights of a model, and their checksum.
+
+    Raises:
+        OSError: The file cannot be written; the one before stays.
+    """
+    content = _weights_in_memory(model)
+    with replacing_with_checksum(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
+
+
+def load_weights(model: "Transformer", path: pathlib.Path) -> None:
+    """Loads weights into a model.
+
+    Raises:
+        DamagedFileError: The file is damaged, or holds numbers that are not finite.
+        ConfigError: The file does not have exactly the weights of the model.
+    """
+    import h5py
+    from keras import ops
+
+    try:
+        require_undamaged(path)
+        with h5py.File(path) as file:
+            received = _shapes(file)
+    except OSError as error:
+        raise DamagedFileError(f"{path}: the file cannot be read ({str(error).splitlines()[0]})") from None
+    # Keras ignores what a file has more than a model.
+    if sorted(received.values()) != sorted(tuple(weight.shape) for weight in model.weights):
+        raise ConfigError(f"{path}: these weights do not fit the model in config.yaml: {_difference(received, model)}")
+    try:
+        model.load_weights(path)
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedFileError(f"{path}: the file is damaged ({str(error).splitlines()[0]})") from None
+    for variable in model.weights:
+        if not ops.all(ops.isfinite(variable)):
+            raise DamagedFileError(f"{path}: weights are NaN or infinite, such as {variable.path}")
+
+
+def _weights_in_memory(model: "Transformer") -> _WeightsInMemory:
+    content = _WeightsInMemory()
+    model.save_weights(content)
+    return content
+
+
+def _difference(received: dict[str, tuple[int, ...]], model: "Transformer") -> str:
+    import h5py
+
+    with h5py.File(_weights_in_memory(model)) as file:
+        expected = _shapes(file)
+    name = min(received.items() ^ expected.items())[0]
+    return f"{name} has the shape {received.get(name, 'none')} in the file, {expected.get(name, 'none')} in the model"
+
+
+def _shapes(file: Any) -> dict[str, tuple[int, ...]]:
+    shapes = {}
+
+    def visit(name: str, item: Any) -> None:
+        # A group has no shape; a compiled model's file also has its optimizer.
+        if hasattr(item, "shape") and name.startswith("layers/"):
+            shapes[name] = item.shape
+
+    file.visititems(visit)
+    return shapes

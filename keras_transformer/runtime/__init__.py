@@ -1,0 +1,1 @@
+"""The machine and the terminal that a program runs on."""

@@ -1,0 +1,85 @@
+"""In which precision a device multiplies fastest."""
+
+import os
+import time
+from typing import Any, Literal, NamedTuple
+
+import tensorflow as tf
+
+from ..config import TransformerConfig
+
+# bfloat16 also makes the operations between the products slower, on a CPU: it has to win by this much.
+_MIN_RATIO = 2.0
+# The first GPUs with products in each: NVIDIA's Ampere and Volta. The first that a GPU has is chosen.
+_COMPUTE_CAPABILITIES: dict[Literal["bfloat16", "float16"], tuple[int, int]] = {"bfloat16": (8, 0), "float16": (7, 0)}
+# What ONEDNN_MAX_CPU_ISA may name without taking away the instructions for bfloat16. TensorFlow does not know of the
+# limit, and ends the process when it asks for a product that oneDNN then cannot compute.
+_ISAS_WITH_BFLOAT16 = ("DEFAULT", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16")
+_MOST_MULTIPLICATIONS = 2**28
+
+
+class ChosenPrecision(NamedTuple):
+    """A precision, and why.
+
+    Attributes:
+        precision: "float32" or "bfloat16"; for training also "float16".
+        reason: str.
+    """
+
+    precision: Literal["float32", "bfloat16", "float16"]
+    reason: str
+
+
+def choose_precision(config: TransformerConfig, num_rows: int, training: bool = False) -> ChosenPrecision:
+    """Chooses the precision in which a model is faster on the devices of this machine.
+
+    A GPU says by its compute capability whether it multiplies bfloat16, or at least float16. On a CPU, one
+    product of the model's feed-forward networks is timed in float32 and bfloat16, which takes a few milliseconds.
+
+    Args:
+        config: TransformerConfig.
+        num_rows: int. Tokens that are computed together.
+        training: bool. Whether float16 may be chosen, for which training scales its gradients. Defaults to False.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        return _choose_on_gpus([tf.config.experimental.get_device_details(gpu) for gpu in gpus], training)
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() or "DEFAULT"
+    if limit not in _ISAS_WITH_BFLOAT16:
+        return ChosenPrecision("float32", f"ONEDNN_MAX_CPU_ISA={limit} leaves out the instructions for bfloat16")
+    num_rows = max(min(num_rows, _MOST_MULTIPLICATIONS // (config.d_model * config.d_ff)), 1)
+    shape = num_rows, config.d_model, config.d_ff
+    seconds = {dtype: _time_product(*shape, dtype) for dtype in ("float32", "bfloat16")}
+    ratio = seconds["float32"] / seconds["bfloat16"]
+    precision: Literal["float32", "bfloat16"] = "bfloat16" if ratio >= _MIN_RATIO else "float32"
+    sizes = " x ".join(f"{size:,}" for size in shape)
+    measured = f"on this CPU a matrix product of {sizes} is {ratio:.1f} times as fast in bfloat16 as in float32"
+    rule = "" if precision == "bfloat16" else f", and bfloat16 pays from {_MIN_RATIO:.0f} times"
+    return ChosenPrecision(precision, measured + rule)
+
+
+def _choose_on_gpus(details: list[dict[str, Any]], training: bool) -> ChosenPrecision:
+    lowest = min(gpu.get("compute_capability") or (0, 0) for gpu in details)
+    reason = f"the GPU's compute capability is {_dotted(lowest)}; products in bfloat16 came with"
+    reason += f" {_dotted(_COMPUTE_CAPABILITIES['bfloat16'])}"
+    if training and lowest < _COMPUTE_CAPABILITIES["bfloat16"]:
+        reason += f", those in float16 with {_dotted(_COMPUTE_CAPABILITIES['float16'])}"
+    for precision, first in _COMPUTE_CAPABILITIES.items():
+        if lowest >= first and (training or precision == "bfloat16"):
+            return ChosenPrecision(precision, reason)
+    return ChosenPrecision("float32", reason)
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
+
+
+def _time_product(num_rows: int, num_inputs: int, num_outputs: int, dtype: str) -> float:
+    """The seconds of the fastest of a few products."""
+    inputs, kernel = tf.ones((num_rows, num_inputs), dtype), tf.ones((num_inputs, num_outputs), dtype)
+    seconds = []
+    for _ in range(6):
+        begin = time.perf_counter()
+        tf.matmul(inputs, kernel)
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)

@@ -1,0 +1,5 @@
+"""Text to text with a trained model."""
+
+from .translator import Translator
+
+__all__ = ["Translator"]

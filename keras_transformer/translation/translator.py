@@ -1,0 +1,286 @@
+"""Text to text: a model, its tokenizers and a search in one TensorFlow graph."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ..config.rules import ConfigError, check, require
+from ..config.sections import Config, DecodingConfig, Precision
+from ..decoding import Hypotheses, beam_search, greedy_search
+from ..losses import token_crossentropy
+from ..model_dir import ModelDir
+from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
+from .length_batches import map_in_length_batches
+
+# Positions, including padding, of a batch that is searched or scored; bounds memory.
+_POSITIONS_PER_BATCH = 4096
+# Batches of a request that may be searched side by side. Most operations of a search are too small to be shared
+# among cores.
+PARALLEL_SEARCHES = 4
+# To use two cores, a request is divided in half, unless that makes batches smaller than this.
+_MIN_TEXTS_PER_BATCH = 16
+# Tokens that a step of a search usually computes: a beam of 4 for each of 32 texts.
+TOKENS_PER_STEP = 128
+# What `decoding.forbidden_tokens` stands for.
+_FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
+    "none": (),
+    "special": (Tokenizer.pad_id, Tokenizer.start_id),
+    "unknown": (Tokenizer.pad_id, Tokenizer.start_id, Tokenizer.unk_id),
+}
+
+
+class Translations(NamedTuple):
+    """What a search finds for every text, the best first.
+
+    Attributes:
+        texts: string (batch, n_best), the translations.
+        scores: float32 (batch, n_best). Log probability divided by `((5 + length) / 6) ** length_penalty`; with a
+            beam of 1, the log probability.
+        token_ids: int32 (batch, n_best, length), the tokens of the translations, with end tokens, padded with 0.
+    """
+
+    texts: Any
+    scores: Any
+    token_ids: Any
+
+
+class Translator:
+    """Translates texts with a trained model (section 6.1 of the paper).
+
+    A source longer than `config.max_length` tokens, including its end token, is truncated. The translation of an
+    empty or blank text is empty.
+
+    Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models that it holds: set
+    seeds before loading a translator.
+
+    Args:
+        model: Transformer, or another `keras_transformer.decoding.Decodable` with the attributes `config` and
+            `variables`; only `score` needs a `Transformer`.
+        tokenizers: Tokenizer that both languages share, or TokenizerPair.
+        decoding: DecodingConfig.
+
+    Raises:
+        ConfigError: Model and tokenizer do not fit.
+
+    Example:
+        >>> translator = Translator.load("models/en-de")
+        >>> translator(["A dog runs."])
+        ['Ein Hund rennt.']
+    """
+
+    def __init__(self, model: Any, tokenizers: Tokenizer | TokenizerPair, decoding: DecodingConfig) -> None:
+        self.tokenizers = TokenizerPair.of(tokenizers)
+        for side in ("target", "source"):
+            tokenizer, name = getattr(self.tokenizers, side), f"{side}_vocab_size"
+            vocab_size = getattr(model.config, name)
+            require(
+                tokenizer.vocab_size == vocab_size,
+                "tokenizer.vocab_size" if self.tokenizers.is_shared else f"{side} tokenizer.vocab_size",
+                f"the model's {name}={vocab_size}",
+                tokenizer.vocab_size,
+            )
+        self.model = model
+        self.decoding = decoding
+        self._graphs: dict[int, Any] = {}
+
+    @classmethod
+    def load(
+        cls, model_dir: Any, decoding: DecodingConfig | None = None, precision: Precision = "float32"
+    ) -> "Translator":
+        """Loads the translator of a model directory.
+
+        Args:
+            model_dir: str, path or ModelDir.
+            decoding: DecodingConfig. Defaults to the directory's own.
+            precision: "float32", or "bfloat16" for weights of half the size, and more speed on processors with
+                instructions for it. Its two to three digits may let another translation win by a narrow margin.
+                Defaults to "float32".
+
+        Raises:
+            ConfigError: It is not a model directory, it has no trained weights, or a value breaks its rule.
+        """
+        model_dir = ModelDir(model_dir)
+        return cls.from_config(model_dir, model_dir.read_config(), decoding, precision)
+
+    @classmethod
+    def from_config(
+        cls,
+        model_dir: ModelDir,
+        config: Config,
+        decoding: DecodingConfig | None = None,
+        precision: Precision = "float32",
+    ) -> "Translator":
+        """Loads the translator of a model directory whose configuration was read already; otherwise as `load`."""
+        check("precision", precision, Precision)
+        model = model_dir.load_model(config.model, precision)
+        return cls(model, load_tokenizers(model_dir.path, config.tokenizer), decoding or config.decoding)
+
+    def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
+        """Returns the best translation of every text."""
+        return [best[0][0] for best in self.n_best(texts, 1)]
+
+    def n_best(self, texts: Sequence[str | bytes], n: int) -> list[list[tuple[str, float]]]:
+        """Returns the `n` best translations of every text with their scores, the best first.
+
+        Args:
+            texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
+            n: int, at most the beam size.
+
+        Raises:
+            ValueError: An argument breaks its rule.
+        """
+        if isinstance(texts, (str, bytes)):
+            raise ConfigError(f"texts must be a list of strings; received texts={texts!r}")
+        require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
+        if n not in self._graphs:
+            # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
+            self._graphs[n] = tf.function(
+                functools.partial(self.search, n_best=n),
+                input_signature=[tf.TensorSpec([None], tf.string)],
+                autograph=False,
+            )
+        found = self._graphs[n](tf.constant(list(texts), tf.string))
+        return [
+            [(text.decode("utf-8"), float(score)) for text, score in zip(*row)]
+            for row in zip(found.texts.numpy(), found.scores.numpy())
+        ]
+
+    def search(self, texts: Any, n_best: int = 1) -> Translations:
+        """Searches translations; traced by `tf.function` here and for export.
+
+        Args:
+            texts: string (batch,).
+            n_best: int, at most the beam size. Defaults to 1.
+
+        Returns:
+            `Translations`.
+        """
+        # The weights are read here: TensorFlow does not run a loop that reads variables beside another loop.
+        weights = [(variable, tf.identity(variable.value)) for variable in self.model.variables]
+        with keras.StatelessScope(state_mapping=weights):
+            token_ids, scores = self._search_token_ids(texts, n_best)
+        flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
+        ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
+        translations = tf.reshape(self.tokenizers.target.detokenize(ragged_ids), [-1, n_best])
+        return Translations(translations, scores, token_ids)
+
+    def _search_token_ids(self, texts: Any, n_best: int) -> tuple[Any, Any]:
+        source = self._token_ids_with_end(self.tokenizers.source, texts)
+        lengths = tf.cast(source.row_lengths(), tf.int32)
+        positions = tf.minimum(lengths + self.decoding.max_extra_tokens, self.model.config.max_length)
+        max_lengths = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, positions)
+        width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
+
+        def search_batch(rows: Any) -> tuple[Any, Any]:
+            found = self._search_batch(tf.gather(source, rows).to_tensor(), tf.gather(max_lengths, rows), n_best)
+            padding = [[0, 0], [0, 0], [0, width - tf.shape(found.token_ids)[2]]]
+            return tf.pad(found.token_ids, padding), found.scores
+
+        num_texts = tf.size(lengths)
+        return map_in_length_batches(
+            search_batch,
+            lengths,
+            positions,
+            (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
+            positions_per_batch=_POSITIONS_PER_BATCH,
+            max_rows=tf.maximum((num_texts + 1) // 2, _MIN_TEXTS_PER_BATCH),
+            parallel_iterations=PARALLEL_SEARCHES,
+        )
+
+    def _search_batch(self, source: Any, max_lengths: Any, n_best: int) -> Hypotheses:
+        # source: int32 (n, source length), max_lengths: int32 (n,)
+        step, state = self.model.start_decoding(source, self.decoding.beam_size)
+        arguments: dict[str, Any] = dict(
+            max_length=tf.reduce_max(max_lengths),
+            start_id=Tokenizer.start_id,
+            end_id=Tokenizer.end_id,
+            forbidden_ids=_FORBIDDEN_IDS[self.decoding.forbidden_tokens],
+            drop_finished=True,
+        )
+        if self.decoding.beam_size == 1:
+            return greedy_search(step, state, max_lengths, **arguments)
+        return beam_search(
+            step,
+            state,
+            max_lengths,
+            beam_size=self.decoding.beam_size,
+            length_penalty=self.decoding.length_penalty,
+            n_best=n_best,
+            **arguments,
+        )
+
+    def score(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> np.ndarray:
+        """Computes the log probability of every target, including its end token, given its source.
+
+        Args:
+            sources: list of strings; each is truncated after `config.max_length` tokens.
+            targets: list of strings, as many; each is truncated after `config.max_length` tokens.
+
+        Returns:
+            float32 (number of pairs,).
+
+        Raises:
+            ValueError: The numbers differ.
+        """
+        if len(sources) != len(targets):
+            raise ConfigError(
+                "sources and targets must have the same length; "
+                f"received {len(sources)} sources and {len(targets)} targets"
+            )
+        return self._score(tf.constant(list(sources), tf.string), tf.constant(list(targets), tf.string)).numpy()
+
+    @functools.cached_property
+    def _score(self) -> Any:
+        texts = tf.TensorSpec([None], tf.string)
+
+        @tf.function(input_signature=[texts, texts], autograph=False)
+        def score(sources: Any, targets: Any) -> Any:
+            source = self._token_ids_with_end(self.tokenizers.source, sources)
+            labels = self._token_ids_with_end(self.tokenizers.target, targets)
+            lengths = tf.cast(tf.maximum(source.row_lengths(), labels.row_lengths()), tf.int32)
+
+            def score_batch(rows: Any) -> Any:
+                return self._score_batch(tf.gather(source, rows).to_tensor(), tf.gather(labels, rows).to_tensor())
+
+            return map_in_length_batches(
+                score_batch,
+                lengths,
+                lengths,
+                tf.zeros(tf.shape(lengths)),
+                positions_per_batch=_POSITIONS_PER_BATCH,
+                max_rows=_POSITIONS_PER_BATCH,
+            )
+
+        return score
+
+    def _score_batch(self, source: Any, labels: Any) -> Any:
+        # source: int32 (n, source length), labels: int32 (n, target length)
+        starts = tf.fill([tf.shape(labels)[0], 1], Tokenizer.start_id)
+        target = tf.concat([starts, labels[:, :-1]], axis=1)
+        logits = self.model({"source": source, "target": target}, training=False)
+        is_token = tf.not_equal(labels, Tokenizer.pad_id)
+        return -tf.reduce_sum(tf.where(is_token, token_crossentropy(labels, logits), 0.0), axis=1)
+
+    def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
+        """Returns sources as the model takes them: int32 (batch, length), truncated, with end tokens, padded with 0."""
+        token_ids = self._token_ids_with_end(self.tokenizers.source, tf.constant(list(texts), tf.string))
+        return token_ids.to_tensor().numpy()
+
+    def num_tokens(self, texts: Sequence[str | bytes], side: Literal["source", "target"] = "source") -> np.ndarray:
+        """Returns how many tokens every text has, including its end token, before it is truncated.
+
+        Args:
+            texts: list of strings.
+            side: "source" or "target". Whose tokenizer counts. Defaults to "source".
+        """
+        tokenizer = getattr(self.tokenizers, side)
+        return tokenizer.tokenize(tf.constant(list(texts), tf.string)).row_lengths().numpy() + 1
+
+    def _token_ids_with_end(self, tokenizer: Tokenizer, texts: Any) -> Any:
+        token_ids = tokenizer.tokenize(texts)[:, : self.model.config.max_length - 1]
+        ends = tf.fill([token_ids.nrows(), 1], tokenizer.end_id)
+        return tf.concat([token_ids, ends], axis=1)

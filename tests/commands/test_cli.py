@@ -1,0 +1,668 @@
+"""The command line as a user meets it: mistakes end in one clear line, a non-zero exit, and nothing half-written."""
+
+import gzip
+import io
+import json
+import lzma
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+import zstandard
+from conftest import sentence_pairs
+
+from examples.corpus import generate
+from keras_transformer import TransformerConfig, Translator, __version__
+from keras_transformer.commands.main import main
+from keras_transformer.config import Config, DataConfig
+from keras_transformer.model_dir.config_file import read_config, write_config
+from keras_transformer.translation.attention_plot import source_attention
+
+VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
+COMMANDS = ("train", "check-data", "translate", "evaluate", "score", "average", "export", "plot-attention")
+ENGLISH = "the dog runs\na cat sleeps\n"
+GERMAN = "der hund rennt\neine katze schläft\n"
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Writes files into the test's folder and gives their paths."""
+
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def fails(capsys):
+    """Runs a command that must fail, and gives its one line on standard error."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert stopped.value.code not in (0, None)
+        assert captured.out == ""
+        lines = [line for line in captured.err.splitlines() if not line.startswith(("precision: ", "vocabulary: "))]
+        assert len(lines) == 1, captured.err
+        return lines[0]
+
+    return run
+
+
+def train_arguments(text, source=ENGLISH, target=GERMAN, **options):
+    arguments = {
+        "--source": text("train.en", source),
+        "--target": text("train.de", target),
+        "--valid-source": text("valid.en", ENGLISH),
+        "--valid-target": text("valid.de", GERMAN),
+        "--config": "demo",
+        **options,
+    }
+    return [part for pair in arguments.items() for part in pair]
+
+
+@pytest.mark.parametrize(
+    "source, target, expected",
+    [
+        (ENGLISH, "nur eine\n", ["train.en", "train.de", "2", "1"]),
+        ("", "", ["train.en", "empty"]),
+        (b"the dog\nthe \xff cat\n", "der\ndie\n", ["train.en", "line 2", "UTF-8"]),
+    ],
+    ids=["different lengths", "empty", "invalid UTF-8"],
+)
+def test_bad_text_is_named_and_no_model_directory_is_made(text, fails, tmp_path, source, target, expected):
+    model_dir = tmp_path / "model"
+    message = fails("train", *train_arguments(text, source, target), "--model-dir", model_dir)
+    for part in expected:
+        assert part in message
+    assert not model_dir.exists()
+
+
+def test_a_vocabulary_larger_than_the_text_supports_is_refused(text, fails, tmp_path):
+    model_dir = tmp_path / "model"
+    message = fails("train", *train_arguments(text), "--model-dir", model_dir)
+    assert "tokenizer.vocab_size must be at most" in message and "received tokenizer.vocab_size=1500" in message
+    assert not model_dir.exists()
+
+
+@pytest.mark.parametrize(
+    "override, expected",
+    [
+        ("model.d_modle=64", "unknown configuration key 'model.d_modle'; did you mean 'd_model'?"),
+        ("modle.d_model=64", "unknown configuration key 'modle'; did you mean 'model'?"),
+        ("model.dropout=1.5", "model.dropout must be at least 0 and below 1; received model.dropout=1.5"),
+        ("model.num_layers=two", "model.num_layers must be of type int; received model.num_layers='two'"),
+        ("training.average_last=9", "training.average_last must be at most keep_checkpoints="),
+        ("d_model", "--set must be given SECTION.KEY=VALUE; received 'd_model'"),
+    ],
+)
+def test_a_bad_configuration_value_is_named(text, fails, tmp_path, override, expected):
+    model_dir = tmp_path / "model"
+    message = fails("train", *train_arguments(text), "--model-dir", model_dir, "--set", override)
+    assert expected in message
+    assert not model_dir.exists()
+
+
+def test_an_unknown_key_in_a_recipe_is_named_with_the_file(text, fails, tmp_path):
+    recipe = text("mine.yaml", "training:\n  step: 5\n")
+    message = fails("train", *train_arguments(text, **{"--config": recipe}), "--model-dir", tmp_path / "model")
+    assert message.endswith(f"{recipe}: unknown configuration key 'training.step'; did you mean 'steps'?")
+
+
+def test_a_recipe_that_is_not_yaml_is_named_with_its_line(text, fails, tmp_path):
+    recipe = text("mine.yaml", "model:\n  d_model: [1\n")
+    message = fails("train", *train_arguments(text, **{"--config": recipe}), "--model-dir", tmp_path / "model")
+    assert f"{recipe}, line 3: cannot be read as YAML" in message
+
+
+def test_an_unknown_recipe_is_answered_with_the_known_ones(text, fails, tmp_path):
+    message = fails("train", *train_arguments(text, **{"--config": "multi3k"}), "--model-dir", tmp_path / "model")
+    assert "multi3k" in message and "multi30k" in message
+
+
+def test_train_reads_shards_and_several_corpora_and_holds_pairs_out(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = generate(300, seed=4)
+    for number, open_compressed in enumerate((gzip.open, lzma.open, zstandard.open)):
+        suffix = ("gz", "xz", "zst")[number]
+        for side, language in enumerate(("en", "de")):
+            with open_compressed(f"{number}.{language}.{suffix}", "wt", encoding="utf-8") as file:
+                file.writelines(f"{pair[side]}\n" for pair in pairs[100 * number : 100 * number + 100])
+    pathlib.Path("few.en").write_text("".join(f"{source}\n" for source, _ in pairs[:30]))
+    pathlib.Path("few.de").write_text("".join(f"{source}\n" for source, _ in pairs[:10]) + "eins zwei drei\n" * 20)
+    sizes = ["num_layers=1", "d_model=8", "d_ff=8", "num_heads=1"]
+    main(
+        [
+            *("train", "--model-dir", "model", "--config", "demo", "--valid-size", "25"),
+            *("--source", "?.en.*", "few.en", "--target", "?.de.*", "few.de"),
+            *("--set", "data.weights=[1, 3]", "data.remove_copies=true", *(f"model.{size}" for size in sizes)),
+            *("--set", "tokenizer.vocab_size=400", "training.steps=1", "training.precision=float32"),
+        ]
+    )
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    said = captured.err.splitlines()
+    assert said[0] == "filters left out 10 of 330 sentence pairs: 10 by remove_copies"
+    assert said[1].startswith("held out 25 sentence pairs")
+    assert "validation text: 25 sentence pairs" in said
+    (line,) = (line for line in said if line.startswith("training text: "))
+    # What is left of 300 pairs once, and of 20 three times.
+    assert 275 + 3 * 10 < int(line.split()[2]) < 300 + 3 * 20
+    assert read_config("model/config.yaml").data == DataConfig(weights=[1, 3], remove_copies=True)
+
+
+def test_train_needs_all_four_files_or_a_data_set(text, fails, tmp_path):
+    message = fails("train", "--source", text("a", ENGLISH), "--model-dir", tmp_path / "model")
+    assert "--target" in message and "--tfds" in message
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate", "score", "average", "export", "plot-attention"])
+def test_a_directory_that_is_no_model_directory_is_refused(text, fails, tmp_path, command):
+    arguments = {
+        "evaluate": ["--source", text("a", ENGLISH), "--reference", text("b", GERMAN)],
+        "score": ["--source", text("a", ENGLISH), "--target", text("b", GERMAN)],
+        "export": ["--output", tmp_path / "servable"],
+        "plot-attention": ["--text", "the dog", "--output", tmp_path / "picture.png"],
+    }
+    message = fails(command, "--model-dir", tmp_path, *arguments.get(command, []))
+    assert f"{tmp_path}: not a model directory" in message
+    assert not (tmp_path / "servable").exists()
+
+
+def test_a_missing_ctranslate2_is_named_with_what_installs_it(fails, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    message = fails("export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "ctranslate2")
+    assert message.endswith(
+        "error: --format ctranslate2 needs the package ctranslate2: pip install 'ctranslate2>=4.8.5,<4.9'"
+    )
+
+
+@pytest.mark.parametrize("option", [("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16")])
+def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, option):
+    arguments = ("--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "ctranslate2")
+    assert f"{option[0]}" in (message := fails("export", *arguments, *option))
+    assert "must not be given with --format ctranslate2" in message
+
+
+def run_command(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "keras_transformer", *map(str, arguments)],
+        capture_output=True,
+        **options,
+    )
+
+
+def test_a_mistake_ends_a_real_process_with_one_line_and_code_1(tmp_path):
+    result = run_command("translate", "--model-dir", tmp_path, input=b"")
+    assert result.returncode == 1
+    assert result.stdout == b""
+    assert result.stderr.count(b"\n") == 1 and b"Traceback" not in result.stderr
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['keras-transformer', '--help']; import keras_transformer.commands.main as cli\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'tensorflow', 'keras', 'numpy', 'yaml', 'jax'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+    for command in COMMANDS:
+        assert command in result.stdout
+
+
+def test_every_command_has_help(capsys):
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as stopped:
+            main([command, "--help"])
+        assert stopped.value.code == 0
+        assert f"keras-transformer {command}" in capsys.readouterr().out
+
+
+def test_translate_answers_every_line_with_one_line(tiny_model_dir):
+    lines = [b"Anna sees a tree.", b"", b"the dog buys two apples.", b"\xff\xfe", b"  ", b"x" * 5000]
+    result = run_command("translate", "--model-dir", tiny_model_dir, input=b"\n".join(lines) + b"\n")
+    assert result.returncode == 0, result.stderr
+    answers = result.stdout.decode("utf-8").split("\n")
+    assert answers.pop() == ""
+    assert len(answers) == len(lines)
+    assert answers[0] == "Anna hat einen Baum, sieht!"
+    assert answers[1] == answers[4] == ""
+    assert answers == [answer.replace("\n", " ") for answer in Translator.load(tiny_model_dir)(lines)]
+    # The one line that did not fit is named, on standard error.
+    assert b"line 6:" in result.stderr and b"truncated to model.max_length=64" in result.stderr
+
+
+def test_translate_n_best_gives_number_score_and_translation(tiny_model_dir):
+    arguments = ("--model-dir", tiny_model_dir, "--n-best", 2, "--beam-size", 3)
+    result = run_command("translate", *arguments, input=b"Anna sees a tree.\n")
+    rows = [line.split("\t") for line in result.stdout.decode().splitlines()]
+    assert [row[0] for row in rows] == ["1", "1"]
+    assert float(rows[0][1]) >= float(rows[1][1])
+    assert rows[0][2] == "Anna hat einen Baum, sieht!" != rows[1][2]
+
+
+@pytest.fixture
+def known_pairs(text):
+    return {
+        "--source": text("known.en", "Anna sees a tree.\nthe dog buys two apples.\n"),
+        "--reference": text("known.de", "Anna hat einen Baum, sieht!\nder Hund hat zwei Äpfel, kauft!\n"),
+    }
+
+
+def test_evaluate_prints_scores_with_signatures_or_json(tiny_model_dir, known_pairs, capsys):
+    arguments = ["evaluate", "--model-dir", str(tiny_model_dir)]
+    arguments += [part for pair in known_pairs.items() for part in pair]
+    main(arguments)
+    printed = capsys.readouterr().out
+    assert "BLEU = 100.00" in printed and "chrF2 = 100.00" in printed
+    assert "case:mixed" in printed and "tok:13a" in printed
+    main([*arguments, "--json"])
+    result = json.loads(capsys.readouterr().out)
+    assert result["bleu"]["score"] == pytest.approx(100)
+    assert "tok:13a" in result["bleu"]["signature"] and set(result) == {"bleu", "chrf"}
+
+
+def test_score_prefers_the_known_translation(tiny_model_dir, known_pairs, text, capsys):
+    def scores(target):
+        source = known_pairs["--source"]
+        main(["score", "--model-dir", str(tiny_model_dir), "--source", source, "--target", target])
+        return [float(line) for line in capsys.readouterr().out.splitlines()]
+
+    right = scores(known_pairs["--reference"])
+    wrong = scores(text("wrong.de", "der Hund hat zwei Äpfel, kauft!\nAnna hat einen Baum, sieht!\n"))
+    assert len(right) == 2 and all(0 >= score > other for score, other in zip(right, wrong))
+
+
+def test_plot_attention_draws_a_picture(tiny_model_dir, tmp_path, capsys):
+    picture = tmp_path / "attention.png"
+    arguments = ["plot-attention", "--model-dir", str(tiny_model_dir), "--output", str(picture)]
+    main([*arguments, "--text", "Anna sees a tree."])
+    assert capsys.readouterr().out == "Anna hat einen Baum, sieht!\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_attention_has_a_row_for_each_target_piece_that_adds_up_to_one(tiny_model_dir):
+    weights, source, target, translation = source_attention(Translator.load(tiny_model_dir), "Anna sees a tree.")
+    assert weights.shape == (2, len(target), len(source))
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
+    assert source[-1] == target[-1] == "</s>"
+    assert "".join(source[:-1]).replace("▁", " ").strip() == "Anna sees a tree."
+    assert "".join(target[:-1]).replace("▁", " ").strip() == translation == "Anna hat einen Baum, sieht!"
+
+
+def test_the_labels_of_a_picture_are_the_tokens_that_the_search_chose(tiny_model_dir):
+    translator = Translator.load(tiny_model_dir)
+    # Hardly ever the segmentation that the tokenizer chooses for the same text.
+    translator.model.output_projection.embedding.token_table.assign_add(
+        np.random.default_rng(0).normal(size=(320, 64), scale=0.3).astype("float32")
+    )
+    _, _, target, translation = source_attention(translator, "Anna sees a tree.")
+    chosen = translator.search(tf.constant(["Anna sees a tree."])).token_ids.numpy()[0, 0]
+    chosen = chosen[chosen != 0]
+    assert target == translator.tokenizers.target.pieces(chosen)
+    assert target[:-1] != translator.tokenizers.target.pieces(
+        translator.tokenizers.target.tokenize([translation])[0].numpy()
+    )
+
+
+def test_plot_attention_refuses_a_blank_text_and_an_unknown_suffix(tiny_model_dir, fails, tmp_path):
+    arguments = ("plot-attention", "--model-dir", tiny_model_dir)
+    assert "--text must be a text that is not blank; received --text=' '" in fails(
+        *arguments, "--text", " ", "--output", tmp_path / "a.png"
+    )
+    message = fails(*arguments, "--text", "Anna", "--output", tmp_path / "a.doc")
+    assert "--output must be a file ending in .png, .svg or .pdf; received --output=" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_cannot_be_built_is_noticed_before_the_text_is_read(text, fails, tmp_path):
+    model_dir = tmp_path / "model"
+    # The text is too short for the vocabulary, but that is found out later.
+    message = fails("train", *train_arguments(text), "--model-dir", model_dir, "--set", "model.activation=rleu")
+    assert message.endswith(
+        ": model.activation must be the name of a Keras activation; received model.activation='rleu'"
+    )
+    assert not model_dir.exists()
+
+
+@pytest.mark.parametrize("section", ["training:", "training: {}", "training: null"])
+def test_a_value_may_be_set_in_an_empty_section_of_a_recipe(text, fails, tmp_path, section):
+    model = "{num_layers: 1, d_model: 8, d_ff: 8, num_heads: 1}"
+    recipe = text("mine.yaml", f"model: {model}\ntokenizer: {{vocab_size: 2000}}\n{section}\n")
+    arguments = train_arguments(text, **{"--config": recipe})
+    # It comes as far as the text, which is too short for the vocabulary.
+    message = fails("train", *arguments, "--model-dir", tmp_path / "model", "--set", "training.steps=5")
+    assert "tokenizer.vocab_size must be at most" in message
+
+
+def test_a_section_that_is_no_mapping_is_named(text, fails, tmp_path):
+    recipe = text("mine.yaml", "training: 5\n")
+    for overrides in ((), ("--set", "training.steps=5")):
+        arguments = train_arguments(text, **{"--config": recipe})
+        message = fails("train", *arguments, "--model-dir", tmp_path / "model", *overrides)
+        assert message.endswith(f"{recipe}: training must be a mapping; received training=5")
+
+
+def test_a_mistake_is_blamed_on_the_file_or_on_the_value_that_was_set(text, fails, tmp_path):
+    recipe = text("mine.yaml", "model: {num_heads: 8}\n")
+    for overrides, blamed in (
+        (("model.d_model=100",), "--set model.d_model=100"),
+        (("model.num_heads=7",), "--set model.num_heads=7"),
+        (("training.steps=5", "model.dropout=2"), "--set model.dropout=2"),
+    ):
+        arguments = [*train_arguments(text, **{"--config": recipe}), "--model-dir", tmp_path / "model"]
+        for override in overrides:
+            arguments += ["--set", override]
+        assert f"error: {blamed}: model." in fails("train", *arguments)
+
+
+# What can be checked without TensorFlow.
+
+NO_TENSORFLOW = """
+import contextlib, io, json, sys
+for name in ("tensorflow", "tensorflow_text", "keras"):
+    sys.modules[name] = None
+from keras_transformer.commands.main import main
+for arguments in json.load(sys.stdin):
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        main(arguments)
+    print(json.dumps(said.getvalue()))
+"""
+TEXT = ("--source", "a.en", "--reference", "a.de")
+PAIRS = ("--source", "a.en", "--target", "a.de")
+FOUR = (*PAIRS, "--valid-source", "a.en", "--valid-target", "a.de")
+ONE_TRAINING_TEXT = "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
+ONE_VALIDATION_TEXT = (
+    "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out of the "
+    "training text by --valid-fraction or --valid-size"
+)
+MISTAKES = [
+    (("translate", "--beam-size", "0"), "--beam-size must be positive; received --beam-size=0"),
+    (("translate", "--beam-size", "1001"), "--beam-size must be at most 1,000; received --beam-size=1001"),
+    (("translate", "--beam-size", "9" * 50), "--beam-size must be at most 1,000; received --beam-size=999"),
+    (("translate", "--beam-size", "2.5"), "argument --beam-size: invalid int value: '2.5'"),
+    (("translate", "--length-penalty", "nan"), "--length-penalty must be at least 0 and finite; received"),
+    (("translate", "--length-penalty", "inf"), "--length-penalty must be at least 0 and finite; received"),
+    (("translate", "--length-penalty", "5.1"), "--length-penalty must be at most 5; received --length-penalty=5.1"),
+    (("translate", "--n-best", "5"), "--n-best must be at most the beam size 4; received --n-best=5"),
+    (("translate", "--n-best", "4", "--beam-size", "2"), "--n-best must be at most the beam size 2; received"),
+    (("translate", "--n-best", "0"), "--n-best must be positive; received --n-best=0"),
+    (("translate", "--model-dir", ""), "--model-dir must be a text that is not empty; received --model-dir=''"),
+    (("translate", "--model-dir", "a.en"), "--model-dir must be a directory; received --model-dir='a.en'"),
+    (("translate", "--model-dir", "absent"), "absent: not a model directory (it has no config.yaml)"),
+    (("translate", "--model-dir", "untrained"), "untrained: no trained weights"),
+    (("evaluate", "--model-dir", "untrained", *TEXT), "untrained: no trained weights"),
+    (("evaluate", *TEXT, "--source", "absent.en"), "--source must be a file that exists, or - for standard input; rec"),
+    (
+        ("evaluate", *TEXT, "--reference", "untrained"),
+        "--reference must be a file that exists, or - for standard input",
+    ),
+    (("evaluate", *TEXT, "--reference", ""), "--reference must be a file that exists, or - for standard input"),
+    (("evaluate", *TEXT, "--source", "empty"), "empty: the file is empty"),
+    (("evaluate", *TEXT, "--beam-size", "-1"), "--beam-size must be positive; received --beam-size=-1"),
+    (("score", *PAIRS, "--target", "a\nb"), "--target must be a file that exists, or - for standard input; received"),
+    (("score", *PAIRS, "--source", "-", "--target", "-"), "can be read only once; received --source -, --target -"),
+    (("score", *PAIRS, "--model-dir", "many\nlines"), "many lines: not a model directory"),
+    (("export", "--output", "a.en"), "--output must be a directory; received --output='a.en'"),
+    (("export", "--output", "[x]*"), "--output must be a path without any of * ? [ \\; received --output='[x]*'"),
+    (("export", "--output", ""), "--output must be a text that is not empty; received --output=''"),
+    (("export", "--output", "out", "--length-penalty", "-1"), "--length-penalty must be at least 0 and finite"),
+    (("average",), "trained: no checkpoints to average"),
+    (("average", "--last", "0"), "--last must be positive; received --last=0"),
+    (("average", "--last", "1", "--best", "1"), "give either --last or --best"),
+    (("plot-attention", "--text", " ", "--output", "a.png"), "--text must be a text that is not blank; received"),
+    (
+        ("plot-attention", "--text", "a", "--output", "a.doc"),
+        "--output must be a file ending in .png, .svg or .pdf; rec",
+    ),
+    (("plot-attention", "--text", "a", "--output", ""), "--output must be a file ending in .png, .svg or .pdf; rec"),
+    (("train", *FOUR, "--devices", "99"), "--devices must be at most 64; received --devices=99"),
+    (("train", *FOUR, "--devices", "0"), "--devices must be positive; received --devices=0"),
+    (("train", *FOUR, "--config", ""), "--config must be a text that is not empty; received --config=''"),
+    (("train", *FOUR, "--config", "absent.yaml"), "absent.yaml: No such file or directory"),
+    (("train", *FOUR, "--set", "model.activation=rleu"), "--set model.activation=rleu: model.activation must be"),
+    (
+        ("train", *FOUR, "--valid-target", "absent"),
+        "--valid-target must be a file that exists, a pattern of files such as 'news-*.en.gz', or - for standard input",
+    ),
+    (("train", *PAIRS), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-source", "a.en"), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-size", "1", "--valid-fraction", "0.1"), ONE_VALIDATION_TEXT),
+    (("train", *FOUR, "--valid-pairs", "a.en"), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-fraction", "1"), "--valid-fraction must be above 0 and below 1; received"),
+    (("train", *PAIRS, "--valid-size", "0"), "--valid-size must be positive; received --valid-size=0"),
+    (("train", *PAIRS, "--valid-size", "3"), "--valid-size must be at most the number of different sentence pairs, 2"),
+    (("train", *PAIRS, "--pairs", "a.en", "--valid-size", "1"), ONE_TRAINING_TEXT),
+    (("train", "--pairs", "a.en", "--tfds", "x"), ONE_TRAINING_TEXT),
+    (
+        ("train", "--pairs", "a.en", "--valid-size", "1"),
+        "a.en: line 1 must have exactly one tab; received 'the dog run",
+    ),
+    (("train", "--pairs", "b*", "--valid-size", "1"), "b*: no file matches this pattern"),
+    (("train", *FOUR, "--source", "a.de"), "must be given as many files; received 2 (a.de, a.en) and 1 (a.de)"),
+    (
+        ("train", *FOUR, "--set", "data.weights=[1,2]"),
+        "data.weights must be a list of one number for each corpus, here",
+    ),
+    (("train", *FOUR, "--set", "data.source_script=Latn1"), "data.source_script must be the name of a Unicode script"),
+    (("train", *FOUR, "--set", "data.target_script=Thai"), "filters leave none of the 2 sentence pairs: 2 by target_"),
+    (
+        ("train", *FOUR, "--source", "-", "--valid-source", "-"),
+        "can be read only once; received --source -, --valid-so",
+    ),
+    (("train", "--tfds", ""), "--tfds must be a text that is not empty; received --tfds=''"),
+]
+
+
+def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
+    text("a.en", ENGLISH), text("a.de", GERMAN), text("empty", "")
+    for name in ("trained", "untrained"):
+        (tmp_path / name).mkdir()
+        write_config(tmp_path / name / "config.yaml", Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
+    text("trained/best.weights.h5", "")
+    commands = [[command, "--model-dir", "trained", *options] for (command, *options), _ in MISTAKES]
+    result = subprocess.run(
+        [sys.executable, "-c", NO_TENSORFLOW],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    said = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(said) == len(MISTAKES)
+    for message, ((command, *_), expected) in zip(said, MISTAKES):
+        assert message.count("\n") == 1 and message.startswith(f"keras-transformer {command}: error: "), message
+        assert expected in message
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"keras-transformer {__version__}\n"
+
+
+# Settings of Keras that are for other programs.
+
+
+@pytest.fixture
+def foreign_settings(tmp_path):
+    """Environment variables as a user of another backend may have them."""
+    settings = {"backend": "torch", "floatx": "float16", "image_data_format": "channels_first", "epsilon": 0.1}
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras" / "keras.json").write_text(json.dumps(settings))
+    limits = {"KERAS_MAX_EPOCHS": "1", "KERAS_MAX_STEPS_PER_EPOCH": "1"}
+    return {**os.environ, "KERAS_BACKEND": "jax", "KERAS_HOME": str(tmp_path / "keras"), **limits}
+
+
+def test_translate_needs_none_of_the_users_settings_of_keras(tiny_model_dir, foreign_settings):
+    result = run_command("translate", "--model-dir", tiny_model_dir, input=b"Anna sees a tree.\n", env=foreign_settings)
+    assert result.stdout.decode() == "Anna hat einen Baum, sieht!\n", result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", ["[]", '{"floatx": "float128"}', "{", '{"backend": "numpy"}'])
+def test_settings_of_keras_that_make_no_sense_harm_no_command(tiny_model_dir, known_pairs, foreign_settings, settings):
+    pathlib.Path(foreign_settings["KERAS_HOME"], "keras.json").write_text(settings)
+    arguments = [part for pair in known_pairs.items() for part in pair]
+    result = run_command("evaluate", "--model-dir", tiny_model_dir, *arguments, env=foreign_settings)
+    assert b"BLEU = 100.00" in result.stdout, result.stderr
+
+
+@pytest.mark.slow
+def test_train_needs_none_of_the_users_settings_of_keras(text, tmp_path, foreign_settings):
+    pairs = sentence_pairs()
+    english, german = ("".join(f"{pair[side]}\n" for pair in pairs) for side in (0, 1))
+    arguments = train_arguments(text, english, german, **{"--valid-target": text("v.de", GERMAN)})
+    small = ("tokenizer.vocab_size=320", "training.steps=4", "training.validate_every=2", "model.num_layers=1")
+    result = run_command("train", *arguments, "--model-dir", tmp_path / "m", "--set", *small, env=foreign_settings)
+    assert result.returncode == 0, result.stderr
+    assert b"step 2:" in result.stderr and b"step 4:" in result.stderr
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0")])
+def test_train_turns_on_onednn_unless_the_user_says_otherwise(text, fails, tmp_path, monkeypatch, given, expected):
+    name = "TF_ENABLE_ONEDNN_OPTS"
+    # Set first, so that the test leaves the variable as it was.
+    monkeypatch.setenv(name, given or "")
+    if given is None:
+        del os.environ[name]
+    fails("train", *train_arguments(text), "--model-dir", tmp_path / "model", "--set", "model.dropout=2")
+    assert os.environ[name] == expected
+
+
+# Streams.
+
+
+def test_translate_answers_a_writer_that_waits(tiny_model_dir):
+    arguments = [sys.executable, "-m", "keras_transformer", "translate", "--model-dir", str(tiny_model_dir)]
+    # Standard error is closed, which changes nothing.
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        watchdog = threading.Timer(600, process.kill)
+        watchdog.start()
+        for line, answer in (
+            (b"Anna sees a tree.\n", b"Anna hat einen Baum, sieht!\n"),
+            (b"\r\n", b"\n"),
+            ("Zoë sees a tree.\r\n".encode(), "Zoë hat einen Baum, sieht!\n".encode()),
+        ):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert process.stdout.readline() == answer
+        process.stdin.write(b"Anna sees a tree.")
+        process.stdin.close()
+        assert process.stdout.read() == b"Anna hat einen Baum, sieht!\n"
+        watchdog.cancel()
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("stream", "name"), [("<&-", "input"), (">&-", "output")])
+def test_a_closed_stream_is_one_line(tiny_model_dir, stream, name):
+    arguments = [sys.executable, "-m", "keras_transformer", "translate", "--model-dir", str(tiny_model_dir)]
+    result = subprocess.run(["sh", "-c", f'exec "$@" {stream}', "sh", *arguments], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr == f"keras-transformer translate: error: standard {name} is closed\n"
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """Makes bytes standard input."""
+
+    def type_(content):
+        stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)))
+        monkeypatch.setattr(sys, "stdin", stream)
+
+    return type_
+
+
+def test_a_dash_is_standard_input(tiny_model_dir, known_pairs, typed, fails, capsys):
+    source, reference = known_pairs.values()
+    model = ["--model-dir", str(tiny_model_dir)]
+    with open(source, "rb") as file:
+        content = file.read()
+    main(["score", *model, "--source", source, "--target", reference])
+    expected = capsys.readouterr().out
+    typed(b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"))
+    main(["score", *model, "--source", "-", "--target", reference])
+    assert capsys.readouterr().out == expected
+    with open(reference, "rb") as file:
+        typed(file.read())
+    main(["evaluate", *model, "--source", source, "--reference", "-"])
+    assert "BLEU = 100.00" in capsys.readouterr().out
+    typed(content + b"\xff")
+    message = fails("score", *model, "--source", "-", "--target", reference)
+    assert "standard input: line 3 is not valid UTF-8" in message
+    typed(b"one\n")
+    message = fails("score", *model, "--source", source, "--target", "-")
+    assert message.endswith(f"{source} has 2, standard input has 1")
+
+
+def test_evaluate_and_score_say_which_lines_they_cut(tiny_model_dir, text, capsys):
+    source, target = text("a.en", ENGLISH + "x" * 100 + "\n"), text("a.de", "y" * 100 + "\n" + GERMAN)
+    main(["score", "--model-dir", str(tiny_model_dir), "--source", source, "--target", target])
+    said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
+    assert len(said) == 2 and all(line.endswith(" tokens, truncated to model.max_length=64") for line in said)
+    assert said[0].startswith(f"{source}, line 3: ") and said[1].startswith(f"{target}, line 1: ")
+    main(["evaluate", "--model-dir", str(tiny_model_dir), "--source", source, "--reference", target])
+    said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
+    assert len(said) == 1 and said[0].startswith(f"{source}, line 3: ")
+
+
+def test_a_path_is_a_path_whatever_its_characters(tiny_model_dir, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "[x]*"
+    shutil.copytree(tiny_model_dir, folder / "?")
+    (folder / "a.en").write_text("Anna sees a tree.\n")
+    model = ["--model-dir", str(folder / "?")]
+    main(["score", *model, "--source", str(folder / "a.en"), "--target", str(folder / "a.en")])
+    main(["plot-attention", *model, "--text", "Anna sees a tree.", "--output", str(folder / "[a].PNG")])
+    assert capsys.readouterr().out.endswith("\nAnna hat einen Baum, sieht!\n")
+    assert (folder / "[a].PNG").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in folder.iterdir()) == ["?", "[a].PNG", "a.en"]
+
+
+# Foreign files in a model directory.
+
+
+@pytest.mark.parametrize("kind", ["external link", "soft link", "external data"])
+def test_weights_that_point_to_other_files_are_refused(tiny_model_dir, fails, tmp_path, kind):
+    model_dir = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, model_dir)
+    # It would fit.
+    secret = tmp_path / "secret.h5"
+    shutil.copy(tiny_model_dir / "best.weights.h5", secret)
+    with h5py.File(model_dir / "best.weights.h5", "r+") as file:
+        names = []
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        name = next(name for name in names if file[name].size > 1)
+        shape, dtype = file[name].shape, file[name].dtype
+        del file[name]
+        if kind == "external link":
+            file[name] = h5py.ExternalLink(str(secret), f"/{name}")
+        elif kind == "soft link":
+            file[name] = h5py.SoftLink(f"/{next(n for n in names if n != name and file[n].shape == shape)}")
+        else:
+            file.create_dataset(name, shape, dtype, external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+    problem = "the file is damaged" if kind == "external data" else "these weights do not fit the model in config.yaml"
+    assert f"{model_dir}/best.weights.h5: {problem}" in fails("translate", "--model-dir", model_dir)
+
+
+def test_a_symbolic_link_is_replaced_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "config.yaml").symlink_to(tmp_path / "precious")
+    write_config(tmp_path / "config.yaml", Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert not (tmp_path / "config.yaml").is_symlink()

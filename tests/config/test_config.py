@@ -1,0 +1,376 @@
+"""Configurations: the paper's sizes, and one clear line for every value that makes no sense."""
+
+import dataclasses
+
+import keras
+import pytest
+
+from keras_transformer import TransformerConfig, build_transformer
+from keras_transformer.config import ConfigError
+from keras_transformer.config.sections import (
+    ACTIVATIONS,
+    MAX_PARAMETERS,
+    Config,
+    DataConfig,
+    DecodingConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    check_keys,
+    from_dict,
+)
+from keras_transformer.model_dir.config_file import read_config, write_config
+
+VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
+
+
+def message_of(function, *args, **kwargs):
+    with pytest.raises(ConfigError) as error:
+        function(*args, **kwargs)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def test_presets_have_the_sizes_of_table_3():
+    base = TransformerConfig.preset("base", **VOCABULARIES)
+    assert base == TransformerConfig(**VOCABULARIES)
+    sizes = (base.num_layers, base.d_model, base.d_ff, base.num_heads, base.dropout)
+    assert sizes == (6, 512, 2048, 8, 0.1)
+    big = TransformerConfig.preset("big", **VOCABULARIES)
+    sizes = (big.num_layers, big.d_model, big.d_ff, big.num_heads, big.dropout)
+    assert sizes == (6, 1024, 4096, 16, 0.3)
+    for config in (base, big):
+        assert config.attention_dropout == 0.0 and not config.norm_first
+        assert (config.positions, config.activation) == ("sinusoidal", "relu")
+
+
+def test_a_preset_may_be_changed():
+    config = TransformerConfig.preset("tiny", **VOCABULARIES, d_model=64, norm_first=True)
+    assert (config.d_model, config.norm_first, config.num_heads) == (64, True, 4)
+
+
+def test_an_unknown_preset_is_refused():
+    assert message_of(TransformerConfig.preset, "huge", **VOCABULARIES) == (
+        "model.preset must be one of tiny, base, big; received model.preset='huge'"
+    )
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TransformerConfig(**VOCABULARIES).d_model = 3
+
+
+def test_dictionaries_go_round():
+    config = TransformerConfig.preset("tiny", **VOCABULARIES, key_dim=5, neighborhood=9)
+    assert from_dict(TransformerConfig, dataclasses.asdict(config), "model") == config
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("num_layer", "did you mean 'num_layers'?"),
+        ("dmodel", "did you mean 'd_model'?"),
+        ("tie_embedding", "did you mean 'tie_embeddings'?"),
+        ("xyzzy", "known keys: source_vocab_size, target_vocab_size, num_layers, num_encoder_layers,"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(key, hint):
+    for function in (from_dict, lambda cls, values, _: cls.preset("tiny", **values)):
+        message = message_of(function, TransformerConfig, {**VOCABULARIES, key: 1}, "model")
+        assert message.startswith(f"unknown configuration key 'model.{key}'; {hint}")
+
+
+def test_keys_at_the_top_are_named_without_a_section():
+    message = message_of(check_keys, {"modle": {}}, ["model", "training"])
+    assert message == "unknown configuration key 'modle'; did you mean 'model'?"
+    message = message_of(check_keys, [1], ["model"])
+    assert message == "the configuration must be a mapping; received [1]"
+    message = message_of(check_keys, None, ["beam_size"], "decoding")
+    assert message == "decoding must be a mapping; received decoding=None"
+
+
+def test_a_missing_key_is_named():
+    message = message_of(from_dict, TransformerConfig, {"source_vocab_size": 9}, "model")
+    assert message == "model.target_vocab_size is required"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"d_model": "512"}, "model.d_model must be of type int; received model.d_model='512'"),
+        ({"num_layers": 2.0}, "model.num_layers must be of type int; received model.num_layers=2.0"),
+        ({"num_heads": True}, "model.num_heads must be of type int; received model.num_heads=True"),
+        ({"key_dim": "8"}, "model.key_dim must be of type int or null; received model.key_dim='8'"),
+        ({"dropout": None}, "model.dropout must be of type float; received model.dropout=None"),
+        ({"norm_first": 1}, "model.norm_first must be of type bool; received model.norm_first=1"),
+        ({"activation": 3}, "model.activation must be of type str; received model.activation=3"),
+        ({"source_vocab_size": 0}, "model.source_vocab_size must be positive; received model.source_vocab_size=0"),
+        ({"num_layers": 0}, "model.num_layers must be positive; received model.num_layers=0"),
+        (
+            {"num_encoder_layers": 0},
+            "model.num_encoder_layers must be positive; received model.num_encoder_layers=0",
+        ),
+        (
+            {"num_decoder_layers": 1001},
+            "model.num_decoder_layers must be at most 1,000; received model.num_decoder_layers=1001",
+        ),
+        ({"d_ff": -1}, "model.d_ff must be positive; received model.d_ff=-1"),
+        ({"num_heads": 0}, "model.num_heads must be positive; received model.num_heads=0"),
+        ({"key_dim": 0}, "model.key_dim must be positive; received model.key_dim=0"),
+        ({"value_dim": -3}, "model.value_dim must be positive; received model.value_dim=-3"),
+        ({"neighborhood": 0}, "model.neighborhood must be positive and odd; received model.neighborhood=0"),
+        ({"neighborhood": 4}, "model.neighborhood must be positive and odd; received model.neighborhood=4"),
+        ({"neighborhood": -3}, "model.neighborhood must be positive and odd; received model.neighborhood=-3"),
+        ({"neighborhood": 5.0}, "model.neighborhood must be of type int or null; received model.neighborhood=5.0"),
+        ({"max_length": 1}, "model.max_length must be at least 2; received model.max_length=1"),
+        ({"d_model": 9, "num_heads": 3}, "model.d_model must be positive and even; received model.d_model=9"),
+        (
+            {"d_model": 10, "num_heads": 3},
+            "model.d_model must be a multiple of num_heads=3 unless key_dim is given; received model.d_model=10",
+        ),
+        ({"dropout": 1}, "model.dropout must be at least 0 and below 1; received model.dropout=1"),
+        (
+            {"dropout": float("nan")},
+            "model.dropout must be at least 0 and below 1; received model.dropout=nan",
+        ),
+        (
+            {"attention_dropout": -0.5},
+            "model.attention_dropout must be at least 0 and below 1; received model.attention_dropout=-0.5",
+        ),
+        (
+            {"positions": "rotary"},
+            "model.positions must be one of sinusoidal, tensor2tensor, learned; received model.positions='rotary'",
+        ),
+        (
+            {"tie_embeddings": True},
+            "model.tie_embeddings must be one of none, target, all; received model.tie_embeddings=True",
+        ),
+        (
+            {"tie_embeddings": "source"},
+            "model.tie_embeddings must be one of none, target, all; received model.tie_embeddings='source'",
+        ),
+        (
+            {"target_vocab_size": 90},
+            "model.tie_embeddings must be 'target' or 'none' if the vocabularies differ in size (100 and 90); "
+            "received model.tie_embeddings='all'",
+        ),
+    ],
+)
+def test_a_model_value_that_breaks_its_rule_is_named(values, message):
+    assert message_of(TransformerConfig, **{**VOCABULARIES, **values}) == message
+
+
+def test_whole_numbers_pass_for_fractions():
+    config = TransformerConfig(**VOCABULARIES, dropout=0)
+    assert type(config.dropout) is float
+
+
+def test_key_dim_frees_d_model_from_the_heads():
+    config = TransformerConfig(**VOCABULARIES, d_model=10, num_heads=3, key_dim=4)
+    assert config.value_dim is None
+
+
+@pytest.mark.parametrize(
+    ("cls", "section", "values", "message"),
+    [
+        (
+            TokenizerConfig,
+            "tokenizer",
+            {"kind": "word"},
+            "tokenizer.kind must be one of bpe, unigram, wordpiece, sentencepiece; received tokenizer.kind='word'",
+        ),
+        (
+            TokenizerConfig,
+            "tokenizer",
+            {"vocab_size": 4},
+            "tokenizer.vocab_size must be at least 5; received tokenizer.vocab_size=4",
+        ),
+        (
+            TokenizerConfig,
+            "tokenizer",
+            {"vocabsize": 4},
+            "unknown configuration key 'tokenizer.vocabsize'; did you mean 'vocab_size'?",
+        ),
+        (
+            DecodingConfig,
+            "decoding",
+            {"forbidden_tokens": "all"},
+            "decoding.forbidden_tokens must be one of none, special, unknown; received decoding.forbidden_tokens='all'",
+        ),
+        (
+            DecodingConfig,
+            "decoding",
+            {"beam_size": 0},
+            "decoding.beam_size must be positive; received decoding.beam_size=0",
+        ),
+        (
+            DecodingConfig,
+            "decoding",
+            {"length_penalty": -1},
+            "decoding.length_penalty must be at least 0 and finite; received decoding.length_penalty=-1",
+        ),
+        (
+            DecodingConfig,
+            "decoding",
+            {"length_penalty": float("inf")},
+            "decoding.length_penalty must be at least 0 and finite; received decoding.length_penalty=inf",
+        ),
+        (
+            TrainingConfig,
+            "training",
+            {"peak_learning_rate": 0},
+            "training.peak_learning_rate must be positive and finite; received training.peak_learning_rate=0",
+        ),
+        (
+            TrainingConfig,
+            "training",
+            {"decay": "linear"},
+            "training.decay must be one of inverse_sqrt, cosine, constant; received training.decay='linear'",
+        ),
+        (
+            TrainingConfig,
+            "training",
+            {"average_last": 6},
+            "training.average_last must be at most keep_checkpoints=5; received training.average_last=6",
+        ),
+        (
+            TrainingConfig,
+            "training",
+            {"average_best": 2},
+            "training.average_last must be 0 if average_best=2; received training.average_last=5",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"weights": [1, 0]},
+            "data.weights must be a list of numbers, each above 0 and at most 1,000; received data.weights=[1, 0]",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"weights": 2},
+            "data.weights must be a list of numbers, each above 0 and at most 1,000; received data.weights=2",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"target_script": "Japanese"},
+            "data.target_script must be the name of a Unicode script, such as Latin, or several with commas; received "
+            "data.target_script='Japanese'",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"source_script": "Latin}|."},
+            "data.source_script must be the name of a Unicode script, such as Latin, or several with commas; received "
+            "data.source_script='Latin}|.'",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"max_length_ratio": 0.5},
+            "data.max_length_ratio must be at least 1; received data.max_length_ratio=0.5",
+        ),
+        (
+            DataConfig,
+            "data",
+            {"min_characters": 9, "max_characters": 8},
+            "data.min_characters must be at most max_characters=8; received data.min_characters=9",
+        ),
+        (
+            DecodingConfig,
+            "decoding",
+            {"max_extra_tokens": -1},
+            "decoding.max_extra_tokens must be at least 0; received decoding.max_extra_tokens=-1",
+        ),
+    ],
+)
+def test_other_sections_name_theirs(cls, section, values, message):
+    assert message_of(from_dict, cls, values, section) == message
+
+
+MODEL = TransformerConfig.preset("tiny", **VOCABULARIES, key_dim=5, neighborhood=9)
+
+
+def test_a_whole_configuration_is_read_as_it_was_written(tmp_path):
+    config = Config(MODEL, TokenizerConfig("unigram", 100), DecodingConfig(2, 1.0), TrainingConfig(clip_norm=0.5))
+    config = dataclasses.replace(config, data=DataConfig(weights=[2, 0.5], source_script="Latin", remove_copies=True))
+    write_config(tmp_path / "config.yaml", config)
+    assert read_config(tmp_path / "config.yaml") == config
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_an_empty_or_missing_section_has_its_defaults(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("model: {source_vocab_size: 9, target_vocab_size: 9}\ntraining:\n")
+    assert read_config(path) == Config(TransformerConfig(source_vocab_size=9, target_vocab_size=9))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: 5", "model must be a mapping; received model=5"),
+        ("[1]", "the file must hold a mapping; received list"),
+        ("modle: {}", "unknown configuration key 'modle'; did you mean 'model'?"),
+        ("decoding: {beam_size: 0}", "model.source_vocab_size is required"),
+    ],
+)
+def test_a_file_with_a_mistake_is_named(tmp_path, text, message):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    assert message_of(read_config, path) == f"{path}: {message}"
+
+
+def test_separate_vocabularies_have_separate_embeddings():
+    message = message_of(Config, MODEL, TokenizerConfig("bpe", 100, shared=False))
+    assert message == (
+        "model.tie_embeddings must be 'target' or 'none' if tokenizer.shared=False; received model.tie_embeddings='all'"
+    )
+    config = Config(dataclasses.replace(MODEL, tie_embeddings="target"), TokenizerConfig("bpe", 100, shared=False))
+    sizes = config.with_vocab_sizes(90, 80).model
+    assert (sizes.source_vocab_size, sizes.target_vocab_size) == (90, 80)
+
+
+def test_values_of_different_sections_must_fit_each_other():
+    message = message_of(Config, MODEL, TokenizerConfig("wordpiece", 100), training=TrainingConfig(subword_dropout=0.1))
+    assert message == (
+        "training.subword_dropout must be 0 if tokenizer.kind=wordpiece; received training.subword_dropout=0.1"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        dict(tie_embeddings="target", norm_first=True, key_dim=5, value_dim=3),
+        dict(tie_embeddings="none", positions="learned", max_length=30, source_vocab_size=90),
+        dict(positions="learned", max_length=30, value_dim=7),
+        dict(num_encoder_layers=3, norm_first=True),
+        dict(attention_bias=True, key_dim=5, value_dim=3, logits_bias=True),
+        dict(attention_bias=True, logits_bias=True, tie_embeddings="none"),
+        dict(num_encoder_layers=2, num_decoder_layers=1, num_layers=9),
+    ],
+)
+def test_the_number_of_parameters_is_that_of_the_model(changes):
+    config = TransformerConfig.preset("tiny", **{**VOCABULARIES, "d_model": 16, "d_ff": 24, **changes})
+    assert config.num_parameters == build_transformer(config).count_params()
+
+
+def test_more_parameters_than_fit_a_machine_are_refused():
+    largest = TransformerConfig(**VOCABULARIES, num_layers=600, d_model=1024, d_ff=800)
+    assert 9e9 < largest.num_parameters <= MAX_PARAMETERS
+    message = message_of(dataclasses.replace, largest, d_ff=10_000)
+    assert message.startswith("the sizes in the section model must make at most 10,000,000,000 parameters; they make ")
+
+
+def test_an_activation_is_one_of_keras_that_keeps_the_width():
+    def keeps_width(name):
+        try:
+            return keras.activations.get(name)(keras.ops.ones((2, 4))).shape == (2, 4)
+        except (TypeError, ValueError):  # It needs arguments, or is none.
+            return False
+
+    names = {*dir(keras.activations), *ACTIVATIONS} - {"get", "serialize", "deserialize"}
+    names = {name for name in names if not name.startswith("_")}
+    assert {name for name in names if keeps_width(name)} == ACTIVATIONS
+    assert not keeps_width("rleu") and not keeps_width("glu")

@@ -1,0 +1,206 @@
+"""YAML files and `--set`: what is read as a number, and hostile text that is refused at once, in one line."""
+
+import pathlib
+import time
+import typing
+
+import pytest
+import yaml
+from keras_transformer.training.recipe import load_recipe
+
+from keras_transformer.config import ConfigError
+from keras_transformer.config.sections import SECTIONS
+from keras_transformer.config.yaml_file import parse_value, read_sections
+
+NINES = "".join(f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi"))
+MERGES = NINES.replace("[", "{<<: [").replace("]", "]}")
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """Loads a recipe that must be refused, and gives the message without the path."""
+
+    def load(text, *overrides):
+        path = tmp_path / "recipe.yaml"
+        path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        with pytest.raises(ConfigError) as error:
+            load_recipe(path, overrides)
+        message = str(error.value)
+        assert "\n" not in message and len(message) < 1000
+        return message.removeprefix(str(path)).removeprefix(": ")
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("a: &a [x, x]\n" + NINES, "line 2: ... (an alias may stand for a single value only)", id="laughs"),
+        pytest.param(
+            "a: &a {x: 1}\n" + MERGES, "line 2: ... (an alias may stand for a single value only)", id="merges"
+        ),
+        pytest.param("&a [*a]", "line 1: ... (an alias may stand for a single value only)", id="endless"),
+        pytest.param("[" * 5000, "line 1: ... (nested deeper than 10 levels)", id="brackets"),
+        pytest.param("{a: " * 4000, "line 1: ... (nested deeper than 10 levels)", id="braces"),
+        pytest.param("- " * 5000, "line 1: ... (nested deeper than 10 levels)", id="dashes"),
+        pytest.param("\n".join(" " * i + "a:" for i in range(150)), "line 10: ... (nested deeper", id="indents"),
+        pytest.param("#" * 20_001, "... (longer than 20,000 characters)", id="long"),
+        pytest.param("a: " + "1" * 5000, "... (a number or the code of a character is too large)", id="digits"),
+        pytest.param('a: "\\Uffffffff"', "... (a number or the code of a character is too large)", id="character"),
+        pytest.param("a: \x07", "... (the character 0x7 is not allowed)", id="control"),
+        pytest.param("model: {d_ff: 1, d_ff: 2}", "line 1: ... (the key 'd_ff' is given twice)", id="twice"),
+        pytest.param("a: 1\n---\nb: 2", "line 2: ... (but found another document)", id="documents"),
+        pytest.param("? [a]\n: 1", "line 1: ... (found unhashable key)", id="key"),
+        pytest.param("a: !!python/object/apply:os.system [exit]", "line 1: ... (the tag", id="call"),
+        pytest.param("a: !!python/name:os.system", "line 1: ... (the tag", id="name"),
+        pytest.param("a: !!python/tuple [1]", "line 1: ... (the tag", id="tuple"),
+        pytest.param("a: !!timestamp x", "line 1: ... (the tag", id="timestamp"),
+        pytest.param("a: !mine 1", "line 1: ... (the tag '!mine' is not allowed)", id="own tag"),
+    ],
+)
+def test_hostile_text_is_refused_at_once(refused, text, problem):
+    # Of the processor, which other processes do not change: without a limit it takes minutes, or all memory.
+    begin = time.process_time()
+    message = refused(text)
+    assert time.process_time() - begin < 30
+    assert problem.replace("...", "cannot be read as YAML") in message
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("model: {num_layers: 1000000}", "model.num_layers must be at most 1,000; received model.num_layers=1000000"),
+        ("model: {d_model: 100002}", "model.d_model must be at most 100,000; received model.d_model=100002"),
+        ("decoding: {beam_size: 1001}", "decoding.beam_size must be at most 1,000; received decoding.beam_size=1001"),
+        ("training: {seed: 4294967296}", "training.seed must be at most 4,294,967,295; received"),
+        (
+            "training: {clip_norm: .inf}",
+            "training.clip_norm must be positive and finite; received training.clip_norm=inf",
+        ),
+        ("training: {consistency: 1e999}", "training.consistency must be at least 0 and finite; received"),
+        ("training: {peak_learning_rate: .nan}", "training.peak_learning_rate must be positive and finite; received"),
+        ("training: {peak_learning_rate: %s}" % ("1" * 400), "training.peak_learning_rate must be positive and finite"),
+        ("decoding: {length_penalty: -.inf}", "decoding.length_penalty must be at least 0 and finite; received"),
+        (
+            "model: {num_layers: 1000, d_model: 100000, d_ff: 1000000}",
+            "the sizes in the section model must make at most 10,000,000,000 parameters; they make 520,0",
+        ),
+    ],
+)
+def test_absurd_sizes_are_refused(refused, text, problem):
+    assert refused(text).startswith(problem)
+
+
+def test_every_number_has_a_limit_that_its_description_states():
+    for section, cls in SECTIONS.items():
+        for name, annotation in typing.get_type_hints(cls, include_extras=True).items():
+            options = [o for o in typing.get_args(annotation) if o is not type(None)] or [annotation]
+            option = annotation if typing.get_origin(annotation) is typing.Annotated else options[0]
+            if typing.get_origin(option) is not typing.Annotated or option.__origin__ not in (int, float):
+                assert option not in (int, float), f"{section}.{name} has no rule"
+                continue
+            *_, last = option.__metadata__
+            assert not last.holds(10**18), f"{section}.{name}"
+            description = cls.__doc__.partition(f"\n        {name}: ")[2].partition("\n        " + "x")[0]
+            description = description.split(": int.")[0].split(": float.")[0]
+            limit = last.text.removeprefix("at most ")
+            assert limit in description or "below 1" in limit or "keep_checkpoints" in description, f"{section}.{name}"
+
+
+@pytest.mark.parametrize("empty", ["", "model:", "training: ~", "training:\nmodel: {}\n", "# nothing"])
+def test_an_empty_section_is_its_defaults(tmp_path, empty):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(empty)
+    assert load_recipe(path) == load_recipe()
+
+
+@pytest.mark.parametrize("value", ["5", "0", "false", "''", "[]", "[1]", "text"])
+@pytest.mark.parametrize("section", ["model", "tokenizer", "decoding", "training"])
+def test_a_scalar_or_list_where_a_mapping_belongs_is_refused(refused, section, value):
+    assert refused(f"{section}: {value}") == (
+        f"{section} must be a mapping; received {section}={yaml.safe_load(value)!r}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5e-4", 0.0005),
+        ("1e3", 1000),
+        ("-2E+2", -200),
+        ("1.0e3", 1000.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("6.02e23", 6.02e23),
+        ("1_000", 1000),
+        ("010", 10),
+        ("-7", -7),
+        ("1:30", "1:30"),
+        ("0x10", "0x10"),
+        ("1e", "1e"),
+        ("e3", "e3"),
+        ("2001-12-31", "2001-12-31"),
+        ("'5e-4'", "5e-4"),
+        ("true", True),
+        ("null", None),
+        ("", None),
+        ("relu", "relu"),
+    ],
+)
+def test_values_are_read_as_people_mean_them(tmp_path, text, value):
+    received = parse_value(text)
+    assert received == value and type(received) is type(value)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"a: {text}")
+    assert read_sections(path) == {"a": value}
+
+
+def test_a_number_in_scientific_notation_trains_at_that_rate(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("training: {peak_learning_rate: 5e-4}")
+    assert load_recipe(path).training.peak_learning_rate == 0.0005
+    assert load_recipe(path, ["training.peak_learning_rate=1e-3"]).training.peak_learning_rate == 0.001
+
+
+def test_a_whole_number_may_be_in_scientific_notation():
+    training = load_recipe(None, ["training.steps=2e5", "training.clip_norm=1e1"]).training
+    assert training.steps == 200_000 and type(training.steps) is int
+    assert training.clip_norm == 10 and type(training.clip_norm) is float
+
+
+def test_an_alias_may_stand_for_a_number(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("model: {d_model: &width 64, d_ff: *width}")
+    assert load_recipe(path).model.d_ff == 64
+
+
+def test_a_file_that_never_ends_is_refused(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="longer than 20,000 characters"):
+        load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "blamed"),
+    [
+        ("model: {dropout: 2}", ["training.steps=5"], "model.dropout must be"),
+        ("model: {dropout: 2}", ["model.dropout=3"], "--set model.dropout=3: model.dropout must be"),
+        ("model: {dropout: 0.1}", ["model.dropout=[1", "training.steps=5"], "--set model.dropout=[1: the value cannot"),
+        ("", ["model.d_model=100", "training.steps=5"], "--set model.d_model=100: model.d_model must be a multiple"),
+        ("model: {activation: training.steps}", ["training.steps=5"], "model.activation must be"),
+        ("training: {steps: -1}", ["training.steps=5", "training.seed=-1"], "--set training.seed=-1: training.seed"),
+        ("", ["model.dropout=2", "model.dropout=2"], "--set model.dropout=2, --set model.dropout=2: model.dropout"),
+        ("training: []", ["training.steps=5"], "training must be a mapping; received training=[]"),
+        ("", ["decoding.beam_size=\n\n0"], "--set decoding.beam_size=\\n\\n0: decoding.beam_size must be positive"),
+        ("", ["x"], "--set x: --set must be given SECTION.KEY=VALUE; received 'x'"),
+    ],
+)
+def test_the_file_or_the_override_is_blamed_where_the_value_came_from(refused, text, overrides, blamed):
+    assert refused(text, *overrides).startswith(blamed)
+
+
+def test_recipes_of_the_package_are_read_as_ever():
+    recipes = pathlib.Path(__file__).resolve().parents[2] / "training" / "recipes"
+    for path in recipes.rglob("*.yaml"):
+        assert read_sections(path) == (yaml.safe_load(path.read_text()) or {})

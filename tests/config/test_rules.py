@@ -1,0 +1,331 @@
+"""Rules as annotations: what each lets through, and the words in which it refuses the rest."""
+
+import dataclasses
+import fractions
+import inspect
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+
+from keras_transformer.config.rules import (
+    ConfigError,
+    Count,
+    EvenSize,
+    NonNegative,
+    OddSize,
+    Positive,
+    Rate,
+    Rule,
+    Size,
+    at_least,
+    check,
+    check_fields,
+    checked,
+    require,
+)
+
+NAN, INFINITY = math.nan, math.inf
+Kind = Literal["bpe", "unigram"]
+
+# An annotation, values that it lets through, and values that it refuses, with the rule that each breaks.
+CASES = {
+    "Size": (
+        Size,
+        [1, 2, 10**30, np.int64(3), np.uint8(1)],
+        [
+            *((value, "positive") for value in (0, -1, np.int32(0))),
+            *((value, "of type int") for value in (None, True, False, 1.0, "1", NAN, [1], np.float32(1), np.True_)),
+        ],
+    ),
+    "EvenSize": (
+        EvenSize,
+        [2, 4, np.int64(6)],
+        [
+            *((value, "positive and even") for value in (0, 1, 3, -2)),
+            *((value, "of type int") for value in (2.0, None, "2", True)),
+        ],
+    ),
+    "OddSize": (
+        OddSize,
+        [1, 3, np.int64(5)],
+        [
+            *((value, "positive and odd") for value in (0, 2, -1)),
+            *((value, "of type int") for value in (3.0, None, True)),
+        ],
+    ),
+    "Count": (
+        Count,
+        [0, 1, np.int64(0)],
+        [(-1, "at least 0"), (0.0, "of type int"), (None, "of type int"), (False, "of type int")],
+    ),
+    "Rate": (
+        Rate,
+        [0, 0.0, 0.5, 0.999, np.float32(0.25), np.int64(0), fractions.Fraction(1, 2)],
+        [
+            *((value, "at least 0 and below 1") for value in (1, 1.0, 1.5, -0.1, NAN, INFINITY, -INFINITY)),
+            (np.float32("nan"), "at least 0 and below 1"),
+            *((value, "of type float") for value in (None, "0.5", True, False, 1j, np.False_)),
+        ],
+    ),
+    "Positive": (
+        Positive,
+        [1e-300, 1, 2.5, np.float64(3)],
+        [
+            *((value, "positive and finite") for value in (0, 0.0, -1e-9, NAN, INFINITY, -INFINITY)),
+            *((value, "of type float") for value in (None, "1", True)),
+        ],
+    ),
+    "NonNegative": (
+        NonNegative,
+        [0, 0.0, 5, 1e300],
+        [
+            *((value, "at least 0 and finite") for value in (-1e-9, -1, NAN, INFINITY)),
+            *((value, "of type float") for value in (None, "1", False)),
+        ],
+    ),
+    "at_least": (
+        Annotated[int, at_least(5)],
+        [5, 6],
+        [(4, "at least 5"), (-5, "at least 5"), (5.0, "of type int"), (None, "of type int")],
+    ),
+    "two rules": (
+        Annotated[int, at_least(2), Rule("below 4", lambda value: value < 4)],
+        [2, 3],
+        [(1, "at least 2"), (4, "below 4"), ("3", "of type int")],
+    ),
+    "int": (
+        int,
+        [0, -7, np.int8(-7)],
+        [(value, "of type int") for value in (True, 0.0, "0", None, np.False_)],
+    ),
+    "float": (
+        float,
+        [0.0, -7, NAN, INFINITY, np.float16(1)],
+        [(value, "of type float") for value in (True, "0", None, 1j)],
+    ),
+    "bool": (
+        bool,
+        [True, False],
+        [(value, "of type bool") for value in (0, 1, None, "true", 1.0)],
+    ),
+    "str": (
+        str,
+        ["", "relu", np.str_("relu")],
+        [(value, "of type str") for value in (None, 1, b"relu", ["relu"])],
+    ),
+    "Literal": (
+        Kind,
+        ["bpe", "unigram"],
+        [(value, "one of bpe, unigram") for value in ("BPE", "", None, 0, ["bpe"], b"bpe")],
+    ),
+    "Size or None": (
+        Size | None,
+        [None, 1],
+        [
+            (0, "positive"),
+            *((value, "of type int or null") for value in (False, "8", 8.0)),
+        ],
+    ),
+    "Rate or None": (
+        Rate | None,
+        [None, 0.5],
+        [(NAN, "at least 0 and below 1"), (True, "of type float or null")],
+    ),
+    "bool or None": (bool | None, [None, True], [(0, "of type bool or null")]),
+    "Literal or None": (Kind | None, [None, "bpe"], [("none", "one of bpe, unigram")]),
+}
+NOT_CHECKED = [Any, object, list[int], dict, int | str, int | str | None, Callable[[int], int], "a name", Rule]
+
+
+def passing():
+    return [pytest.param(CASES[name][0], value, id=f"{name}-{value!r}") for name in CASES for value in CASES[name][1]]
+
+
+def refused():
+    return [
+        pytest.param(CASES[name][0], value, rule, id=f"{name}-{value!r}")
+        for name in CASES
+        for value, rule in CASES[name][2]
+    ]
+
+
+def assert_refused(function, message):
+    with pytest.raises(ConfigError) as error:
+        function()
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(("annotation", "value"), passing())
+def test_a_value_that_obeys_its_rule_passes(annotation, value):
+    check("width", value, annotation)
+
+
+@pytest.mark.parametrize(("annotation", "value", "rule"), refused())
+def test_a_value_that_breaks_its_rule_is_refused(annotation, value, rule):
+    assert_refused(lambda: check("width", value, annotation), f"width must be {rule}; received width={value!r}")
+
+
+@pytest.mark.parametrize("annotation", NOT_CHECKED, ids=str)
+@pytest.mark.parametrize("value", [None, 0, True, NAN, "text", [1]], ids=repr)
+def test_other_annotations_are_not_checked(annotation, value):
+    check("width", value, annotation)
+
+
+def test_rules_of_other_types_are_applied():
+    annotation = Annotated[list, Rule("not empty", bool)]
+    check("widths", [1], annotation)
+    assert_refused(lambda: check("widths", [], annotation), "widths must be not empty; received widths=[]")
+    check("widths", None, annotation | None)
+
+
+def test_require():
+    require(True, "n", "even", 3)
+    assert_refused(lambda: require(False, "n", "even", "3"), "n must be even; received n='3'")
+    assert issubclass(ConfigError, ValueError)
+
+
+# Fields.
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    size: Size
+    rate: Rate = 0
+    scale: Positive | None = 2
+    weight: float | None = None
+    kind: Kind = "bpe"
+    flag: bool = False
+    anything: Any = 3
+
+    def __post_init__(self):
+        check_fields(self, "section")
+
+
+def test_fields_that_obey_their_rules_pass_and_integers_become_floats_where_the_rule_says_so():
+    section = Section(4, weight=7)
+    assert (section.rate, section.scale, section.weight) == (0.0, 2.0, 7.0)
+    assert [type(value) for value in dataclasses.astuple(section)] == [int, float, float, float, str, bool, int]
+    assert Section(4, scale=None).scale is None
+    assert Section(4, rate=0.25, anything=None) == Section(size=4, rate=0.25, anything=None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        (dict(size=0), "positive"),
+        (dict(size=True), "of type int"),
+        (dict(size=4.0), "of type int"),
+        (dict(rate=1), "at least 0 and below 1"),
+        (dict(rate=NAN), "at least 0 and below 1"),
+        (dict(rate=False), "of type float"),
+        (dict(scale=0), "positive and finite"),
+        (dict(scale="2"), "of type float or null"),
+        (dict(weight="heavy"), "of type float or null"),
+        (dict(kind="word"), "one of bpe, unigram"),
+        (dict(flag=1), "of type bool"),
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_named_with_its_section(changes, rule):
+    ((name, value),) = changes.items()
+    message = f"section.{name} must be {rule}; received section.{name}={value!r}"
+    assert_refused(lambda: Section(**{"size": 4, **changes}), message)
+
+
+def test_fields_that_can_be_changed_are_checked_too():
+    @dataclasses.dataclass
+    class Mutable:
+        rate: Rate
+
+    instance = Mutable(0)
+    check_fields(instance, "mutable")
+    assert type(instance.rate) is float
+    instance.rate = 2
+    assert_refused(
+        lambda: check_fields(instance, "mutable"),
+        "mutable.rate must be at least 0 and below 1; received mutable.rate=2",
+    )
+
+
+# Arguments.
+
+
+@checked
+def function(
+    size: Size, rate: Rate = 0.5, *others: Any, width: Size | None = None, plain=1, kind: "Kind" = "bpe", **kwargs: Size
+) -> list[Any]:
+    """What it does."""
+    return [size, rate, others, width, plain, kind, kwargs]
+
+
+def test_arguments_that_obey_their_rules_arrive_as_they_were_given():
+    assert function(3) == [3, 0.5, (), None, 1, "bpe", {}]
+    assert function(3, 0, 7, 8, width=2, plain="x", kind="unigram", more="a") == [
+        *(3, 0, (7, 8), 2, "x", "unigram"),
+        {"more": "a"},  # Further keyword arguments belong to somebody else.
+    ]
+    assert type(function(size=3, rate=0)[1]) is int
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((0,), {}, "size must be positive; received size=0"),
+        ((), {"size": "3"}, "size must be of type int; received size='3'"),
+        ((3, True), {}, "rate must be of type float; received rate=True"),
+        ((3,), {"rate": NAN}, "rate must be at least 0 and below 1; received rate=nan"),
+        ((3,), {"width": 2.0}, "width must be of type int or null; received width=2.0"),
+        ((3,), {"kind": "word"}, "kind must be one of bpe, unigram; received kind='word'"),
+    ],
+)
+def test_an_argument_that_breaks_its_rule_is_refused_however_it_is_given(args, kwargs, message):
+    assert_refused(lambda: function(*args, **kwargs), message)
+
+
+def test_arguments_that_do_not_fit_are_a_type_error_as_ever():
+    for call in (lambda: function(), lambda: function(3, size=4)):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_a_refused_call_never_reaches_the_function():
+    calls = []
+
+    @checked
+    def recording(size: Size) -> None:
+        calls.append(size)
+
+    recording(1)
+    with pytest.raises(ConfigError):
+        recording(0)
+    assert calls == [1]
+
+
+def test_the_signature_stays_but_for_the_rules():
+    assert (function.__name__, function.__doc__) == ("function", "What it does.")
+    signature = inspect.signature(function)
+    assert [(p.name, p.kind, p.default) for p in signature.parameters.values()] == [
+        ("size", inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty),
+        ("rate", inspect.Parameter.POSITIONAL_OR_KEYWORD, 0.5),
+        ("others", inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.empty),
+        ("width", inspect.Parameter.KEYWORD_ONLY, None),
+        ("plain", inspect.Parameter.KEYWORD_ONLY, 1),
+        ("kind", inspect.Parameter.KEYWORD_ONLY, "bpe"),
+        ("kwargs", inspect.Parameter.VAR_KEYWORD, inspect.Parameter.empty),
+    ]
+    annotations = [p.annotation for p in signature.parameters.values()]
+    assert annotations == [int, float, Any, int | None, inspect.Parameter.empty, Kind, int]
+    assert signature.return_annotation == list[Any]
+
+
+def test_methods_are_checked():
+    class Layer:
+        @checked
+        def __init__(self, size: Size, **kwargs: Any) -> None:
+            self.size = size
+
+    assert Layer(2).size == 2
+    assert list(inspect.signature(Layer).parameters) == ["size", "kwargs"]
+    assert_refused(lambda: Layer(size=-2), "size must be positive; received size=-2")

@@ -1,0 +1,340 @@
+"""The CTranslate2 model against ours: two independent engines, the same weights, the same translations."""
+
+import contextlib
+import functools
+import io
+import json
+
+import ctranslate2
+import numpy as np
+import numpy_transformer as reference
+import pytest
+import sentencepiece
+from conftest import sentence_pairs
+from keras_transformer.export import ctranslate2 as exporter
+from keras_transformer.export.ctranslate2 import export_ctranslate2
+
+from keras_transformer.commands.main import main
+from keras_transformer.config import ConfigError, DecodingConfig, TokenizerConfig, TransformerConfig
+from keras_transformer.decoding import beam_search, greedy_search
+from keras_transformer.models import build_transformer
+from keras_transformer.tokenizers import TokenizerPair, WordPieceTokenizer, load_tokenizers
+from keras_transformer.tokenizers.sentencepiece import prepare_line
+from keras_transformer.translation import Translator
+
+VOCABULARY = [*WordPieceTokenizer.special_pieces, *"abcdefgh"]
+START, END = 2, 3
+MAX_LENGTH = 16
+# The last are too long, and are cut.
+SENTENCES = [list(np.random.default_rng(length).integers(4, len(VOCABULARY), length)) for length in range(1, 19)]
+MODELS = {
+    # Less sharp, it would have the same translation for every source.
+    "post-norm, sinusoids, all tied": dict(sharpness=1.5),
+    "post-norm, learned positions, target tied": dict(
+        positions="learned",
+        tie_embeddings="target",
+        activation="swish",
+        num_heads=3,
+        key_dim=7,
+        attention_bias=True,
+        logits_bias=True,
+    ),
+    "pre-norm, sinusoids, untied": dict(
+        norm_first=True,
+        tie_embeddings="none",
+        logits_bias=True,
+        activation="silu",
+        num_heads=1,
+        num_encoder_layers=3,
+        num_decoder_layers=1,
+    ),
+    "pre-norm, learned positions, all tied": dict(
+        norm_first=True, positions="learned", activation="gelu", key_dim=5, value_dim=5
+    ),
+}
+
+
+# How far one token's log probability may be from that in float64, or from the other engine's. A test shows that these
+# models make no more than a quarter of it of roundings to float32.
+TOLERANCE = 4e-5
+
+
+def random_translator(sharpness=1.0, tokenizers=None, **changes):
+    sizes = dict(num_layers=2, d_model=16, d_ff=24, num_heads=2, max_length=MAX_LENGTH)
+    vocab_sizes = dict(source_vocab_size=len(VOCABULARY), target_vocab_size=len(VOCABULARY))
+    model = build_transformer(TransformerConfig(**{**sizes, **vocab_sizes, **changes}), dtype="float32")
+    for variable in reference.randomize(model).trainable_variables:
+        if len(variable.shape) == 2:
+            variable.assign(variable * sharpness)
+    return Translator(model, tokenizers or WordPieceTokenizer(VOCABULARY), DecodingConfig())
+
+
+def load(path):
+    return ctranslate2.Translator(str(path), compute_type="float32", intra_threads=1)
+
+
+*QUICK, LAST = MODELS
+
+
+@pytest.fixture(scope="module", params=[*QUICK, pytest.param(LAST, marks=pytest.mark.slow)])
+def engines(request, tmp_path_factory):
+    translator = random_translator(**MODELS[request.param])
+    path = export_ctranslate2(translator, tmp_path_factory.mktemp("ctranslate2"))
+    return translator.model, load(path)
+
+
+def pieces(sentences):
+    return [[VOCABULARY[token_id] for token_id in sentence] for sentence in sentences]
+
+
+def padded(sentences):
+    rows = [[*sentence[: MAX_LENGTH - 1], END] for sentence in sentences]
+    return np.array([row + [0] * (MAX_LENGTH - len(row)) for row in rows], "int32")
+
+
+def log_probs(forward, sources, targets):
+    """Of every target token, the end token included, one array for each sentence; `forward` gives the logits."""
+    labels = padded(targets)
+    target = np.concatenate([np.full((len(labels), 1), START), labels[:, :-1]], axis=1)
+    logits = reference.array(forward(padded(sources), target))
+    probabilities = logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
+    chosen = np.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
+    return [row[label != 0] for row, label in zip(chosen, labels)]
+
+
+def scores_of(engine, sources, targets):
+    scored = engine.score_batch(pieces(sources), pieces(targets), max_input_length=MAX_LENGTH)
+    return [result.log_probs for result in scored]
+
+
+def assert_same_scores(model, engine):
+    """Ours and theirs are those of NumPy in float64."""
+    expected = log_probs(functools.partial(reference.transformer, model), SENTENCES, SENTENCES[::-1])
+    ours = log_probs(lambda source, target: model({"source": source, "target": target}), SENTENCES, SENTENCES[::-1])
+    for received in (ours, scores_of(engine, SENTENCES, SENTENCES[::-1])):
+        assert [len(row) for row in received] == [len(row) for row in expected]
+        np.testing.assert_allclose(np.concatenate(received), np.concatenate(expected), rtol=0, atol=TOLERANCE)
+
+
+def test_every_token_of_a_given_translation_has_the_same_log_probability(engines):
+    assert_same_scores(*engines)
+
+
+def test_the_models_magnify_no_rounding_beyond_the_tolerance(engines, monkeypatch):
+    # A model of random weights can make a roundoff ten thousand times as large: then no two computations agree.
+    model, _ = engines
+    forward = functools.partial(reference.transformer, model)
+    exact = np.concatenate(log_probs(forward, SENTENCES, SENTENCES[::-1]))
+    embed, generator = reference.positional_embedding, np.random.default_rng(0)
+
+    def rounded(layer, token_ids):
+        rows = embed(layer, token_ids)
+        # Up to half a unit of the last place of float32 either way.
+        return rows * (1 + 2**-24 * generator.uniform(-1, 1, rows.shape))
+
+    monkeypatch.setattr(reference, "positional_embedding", rounded)
+    for _ in range(4):
+        moved = np.concatenate(log_probs(forward, SENTENCES, SENTENCES[::-1]))
+        assert 0 < np.abs(moved - exact).max() < TOLERANCE / 4
+
+
+def search(model, beam_size, max_length):
+    """The best translation of every sentence by our search, and its log probability."""
+    step, state = model.start_decoding(padded(SENTENCES), beam_size, max_length)
+    limits = [max_length] * len(SENTENCES)
+    arguments = dict(max_length=max_length, start_id=START, end_id=END)
+    if beam_size == 1:
+        found = greedy_search(step, state, limits, **arguments)
+    else:
+        arguments.update(beam_size=beam_size, length_penalty=0.0)
+        found = beam_search(step, state, limits, **arguments)
+    token_ids, lengths, scores = (reference.array(tensor)[:, 0] for tensor in found)
+    best = [row[: int(length)].astype(int) for row, length in zip(token_ids, lengths)]
+    return pieces(best), scores
+
+
+def their_search(engine, beam_size, max_length):
+    results = engine.translate_batch(
+        pieces(SENTENCES),
+        beam_size=beam_size,
+        length_penalty=0,
+        max_input_length=MAX_LENGTH,
+        max_decoding_length=max_length,
+        min_decoding_length=0,
+        return_end_token=True,
+        return_scores=True,
+    )
+    return [result.hypotheses[0] for result in results], [result.scores[0] for result in results]
+
+
+def assert_same_sums(theirs, ours, translations):
+    """Sums of log probabilities, each of which may be off by its tokens' tolerances."""
+    tolerances = TOLERANCE * np.array([len(translation) for translation in translations])
+    assert np.all(np.abs(np.subtract(theirs, ours)) <= tolerances), (theirs, ours)
+
+
+def test_greedy_searches_find_the_same(engines):
+    model, engine = engines
+    translations, scores = search(model, 1, MAX_LENGTH)
+    their_translations, their_scores = their_search(engine, 1, MAX_LENGTH)
+    assert len(set(map(tuple, translations))) > 1
+    assert their_translations == translations
+    assert_same_sums(their_scores, scores, translations)
+
+
+def test_beams_that_lose_nothing_find_the_same(engines):
+    model, engine = engines
+    # All sentences of 2 tokens have their place, so that both find the best of 3.
+    translations, scores = search(model, len(VOCABULARY) ** 2, 3)
+    their_translations, their_scores = their_search(engine, len(VOCABULARY) ** 2, 3)
+    assert their_translations == translations
+    assert_same_sums(their_scores, scores, translations)
+
+
+def test_in_a_narrow_beam_ours_is_the_same_or_more_probable(engines):
+    model, engine = engines
+    # An end token among the second beam_size candidates of a step finishes a sentence here, not there.
+    ours, theirs = search(model, 4, MAX_LENGTH), their_search(engine, 4, MAX_LENGTH)
+    same = 0
+    for translation, score, their_translation, their_score in zip(*ours, *theirs):
+        if their_translation == translation:
+            same += 1
+            assert_same_sums([their_score], [score], [translation])
+        else:
+            assert their_score < score
+    assert same > 3
+
+
+def test_the_epsilon_of_normalization_is_ours(tmp_path):
+    translator = random_translator(norm_first=True, positions="learned", tie_embeddings="none")
+    for embedding in (translator.model.source_embedding, translator.model.target_embedding):
+        for table in embedding.trainable_variables:
+            table.assign(table * 1e-3)
+    path = export_ctranslate2(translator, tmp_path)
+    assert_same_scores(translator.model, load(path))
+    config = json.loads((path / "config.json").read_text())
+    assert config.pop("layer_norm_epsilon") == 1e-6
+    # The variances are small enough for CTranslate2's own epsilon to be noticed.
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_same_scores(translator.model, load(path))
+
+
+def test_sinusoids_go_as_far_as_ctranslate2_reads_by_itself(tmp_path):
+    engine = load(export_ctranslate2(random_translator(), tmp_path))
+    (result,) = engine.translate_batch([["a"] * 2000], beam_size=1)
+    assert len(result.hypotheses[0]) > 0
+
+
+def test_the_folder_holds_what_ctranslate2_reads_and_the_tokenizer(tmp_path):
+    path = export_ctranslate2(random_translator(), tmp_path / "models")
+    assert path == tmp_path / "models" / "1"
+    files = {file.name for file in path.iterdir()}
+    assert files == {"model.bin", "config.json", "shared_vocabulary.json", "vocab.txt"}
+    assert json.loads((path / "shared_vocabulary.json").read_text()) == VOCABULARY
+    assert WordPieceTokenizer.load(path / "vocab.txt").vocabulary == tuple(VOCABULARY)
+    assert export_ctranslate2(random_translator(), tmp_path / "models").name == "2"
+
+
+@pytest.mark.parametrize(
+    "changes, rule",
+    [
+        ({"neighborhood": 3}, "null for CTranslate2, which has no restricted self-attention"),
+        ({"value_dim": 3}, "key_dim=8 for CTranslate2, whose keys and values have the same width"),
+        ({"activation": "tanh"}, "one of relu, gelu, silu, swish for CTranslate2"),
+    ],
+)
+def test_what_ctranslate2_cannot_do_is_named_and_nothing_is_written(tmp_path, changes, rule):
+    ((name, value),) = changes.items()
+    with pytest.raises(ConfigError) as error:
+        export_ctranslate2(random_translator(**changes), tmp_path / "models")
+    assert str(error.value) == f"model.{name} must be {rule}; received model.{name}={value!r}"
+    assert not (tmp_path / "models").exists()
+
+
+def test_languages_with_vocabularies_of_their_own(tmp_path):
+    french = [*WordPieceTokenizer.special_pieces, *"stuvw"]
+    tokenizers = TokenizerPair(WordPieceTokenizer(VOCABULARY), WordPieceTokenizer(french))
+    translator = random_translator(
+        tokenizers=tokenizers, target_vocab_size=len(french), tie_embeddings="target", norm_first=True
+    )
+    # It is published if it scores texts as the translator does.
+    path = export_ctranslate2(translator, tmp_path)
+    assert [json.loads((path / f"{side}_vocabulary.json").read_text()) for side in ("source", "target")] == [
+        VOCABULARY,
+        french,
+    ]
+    assert load_tokenizers(path, TokenizerConfig("wordpiece", shared=False)).target.vocabulary == tuple(french)
+    (result,) = load(path).score_batch([["a", "c", "b"]], [["u", "w"]])
+    np.testing.assert_allclose(sum(result.log_probs), translator.score(["a c b"], ["u w"]), atol=3 * TOLERANCE)
+
+
+def test_a_model_that_scores_otherwise_is_not_published(tmp_path, monkeypatch):
+    translator = random_translator()
+    monkeypatch.setattr(translator, "score", lambda sources, targets: [-1.0] * len(sources))
+    with pytest.raises(RuntimeError, match="log probabilities"):
+        export_ctranslate2(translator, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
+    def verify(path, translator):
+        assert (path / "model.bin").exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exporter, "_verify", verify)
+    with pytest.raises(KeyboardInterrupt):
+        export_ctranslate2(random_translator(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model_dir, tmp_path_factory):
+    """Path of a trained model, written by the command."""
+    folder = tmp_path_factory.mktemp("trained")
+    printed = io.BytesIO()
+    with contextlib.redirect_stdout(io.TextIOWrapper(printed)) as stream:
+        main(["export", "--model-dir", str(tiny_model_dir), "--output", str(folder), "--format", "ctranslate2"])
+        stream.flush()
+    assert printed.getvalue().decode() == f"{folder / '1'}\n"
+    return folder / "1"
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_text_is_translated_by_ctranslate2_and_sentencepiece_alone(trained, tiny_model_dir, beam_size):
+    tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(trained / "tokenizer.model"))
+    sources, targets = zip(*sentence_pairs())
+    sources += ("the dog  paints 🙂 漢字.", "Zoë\u2581greets\u241b")
+    results = load(trained).translate_batch(
+        tokenizer.encode([prepare_line(source) for source in sources], out_type=str),
+        beam_size=beam_size,
+        length_penalty=0,
+        max_input_length=64,
+        max_decoding_length=64,
+        min_decoding_length=0,
+        return_scores=True,
+    )
+    translations = [tokenizer.decode(result.hypotheses[0])[1:] for result in results]
+    assert translations[: len(targets)] == list(targets)
+    # The translator may stop `max_extra_tokens` after the source's length, CTranslate2 stops at one length for all.
+    decoding = DecodingConfig(beam_size=beam_size, length_penalty=0.0, max_extra_tokens=64)
+    expected = Translator.load(tiny_model_dir, decoding).n_best(sources, 1)
+    assert translations == [best[0][0] for best in expected]
+    np.testing.assert_allclose(
+        [result.scores[0] for result in results], [best[0][1] for best in expected], rtol=1e-5, atol=1e-4
+    )
+
+
+def test_their_length_penalty_is_a_power_of_the_length_with_its_end_token(trained):
+    engine = load(trained)
+    tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(trained / "tokenizer.model"))
+    sources = tokenizer.encode([prepare_line(source) for source, _ in sentence_pairs()], out_type=str)
+    # The end token is forbidden as the first token by default, which makes the others more probable.
+    options = dict(min_decoding_length=0, return_scores=True)
+    for penalty in (0.0, 0.5, 1.0):
+        results = engine.translate_batch(sources, beam_size=4, length_penalty=penalty, **options)
+        hypotheses = [result.hypotheses[0] for result in results]
+        summed = np.array([sum(each.log_probs) for each in engine.score_batch(sources, hypotheses)])
+        lengths = np.array([len(hypothesis) + 1 for hypothesis in hypotheses])
+        assert len(set(lengths)) > 3
+        np.testing.assert_allclose([each.scores[0] for each in results], summed / lengths**penalty, rtol=1e-4)

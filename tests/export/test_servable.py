@@ -1,0 +1,372 @@
+"""The SavedModel against the translator: loaded in three ways, none of which knows this package."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import sentence_pairs
+from keras_transformer.export import servable
+from keras_transformer.export.servable import export_servable
+from keras_transformer.export.warmup import REQUESTS
+from session_mode import run_session
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis.model_pb2 import ModelSpec
+from tensorflow_serving.apis.predict_pb2 import PredictRequest
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
+
+from keras_transformer.config import ConfigError, DecodingConfig
+from keras_transformer.translation import Translator
+from keras_transformer.translation import translator as translator_module
+
+ORDINARY = [source.encode() for source, _ in sentence_pairs()[::6]]
+AWKWARD = [
+    b"",
+    b" ",
+    (b"the dog buys two apples. " * 200)[:5000],
+    "🙂 Zoë 👩‍👩‍👧 漢字".encode(),
+    b"Anna sees\na tree.\r\n",
+    b"Anna\tbuys",
+    b"\n",
+    b"\0",
+    b"Anna\0 sees a tree.\0",
+    b"\xff\xfe\xc3 paints \xe2\x82 the bridge.",
+    "\ufeff\u2028▁␛".encode(),
+]
+MIXED = [text for pair in zip(ORDINARY, AWKWARD) for text in pair] + AWKWARD[len(ORDINARY) :]
+BATCHES = [MIXED, ORDINARY, [], AWKWARD[:1], ORDINARY[:1], MIXED * 6]
+
+# Reads batches of texts in hexadecimal, writes translations in hexadecimal and scores.
+PROCESS = """
+import json, sys
+{load}
+answers = []
+for batch in json.load(sys.stdin):
+    texts, scores = translate([bytes.fromhex(text) for text in batch])
+    answers.append([[text.hex() for text in texts], [float(score) for score in scores]])
+{check}
+print(json.dumps(answers))
+"""
+
+FRESH_PROCESS = PROCESS.format(
+    load="""
+# Whoever imports one of these is told that there is none.
+for name in ("keras_transformer", "training", "export"):
+    sys.modules[name] = None
+sys.path = [path for path in sys.path if path != sys.argv[2]]
+import tensorflow as tf
+import tensorflow_text
+signature = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+def translate(texts):
+    answer = signature(text=tf.constant(texts, tf.string, [len(texts)]))
+    return answer["text"].numpy(), answer["score"].numpy()
+""",
+    check="""
+loaded = {name.split(".")[0] for name, module in sys.modules.items() if module is not None}
+assert not loaded & {"keras_transformer", "training", "export"}
+""",
+)
+
+C_PROCESS = PROCESS.format(
+    load="""
+sys.path.insert(0, sys.argv[2] + "/tests")
+from c_api import SavedModel
+translate = SavedModel(sys.argv[1])
+""",
+    check="assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules",
+)
+
+# Logs the request that it is about to answer.
+WATCHED_PROCESS = """
+import ast, os, sys
+sys.path.insert(0, sys.argv[2] + "/tests")
+from c_api import SavedModel
+translate = SavedModel(sys.argv[1])
+for texts in ast.literal_eval(sys.stdin.read()):
+    os.write(2, b"A request:\\n")
+    translate(texts)
+"""
+
+CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_model_dir):
+    return Translator.load(tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def saved_and_verified(translator, tmp_path_factory):
+    """The path of a SavedModel, and what was seen when it was verified: other versions, and its content."""
+    folder = tmp_path_factory.mktemp("servable")
+    verify, seen = servable._verify, []
+
+    def watch(path, translator):
+        verify(path, translator)
+        seen.append((list(folder.glob("[0-9]*")), content(path)))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(servable, "_verify", watch)
+        return export_servable(translator, folder), seen
+
+
+@pytest.fixture(scope="module")
+def saved_model(saved_and_verified):
+    return saved_and_verified[0]
+
+
+@pytest.fixture(scope="module")
+def other_translator(wordpiece_model_dir):
+    return Translator.load(wordpiece_model_dir, DecodingConfig(beam_size=1))
+
+
+@pytest.fixture(scope="module")
+def other_saved_model(other_translator, tmp_path_factory):
+    return export_servable(other_translator, tmp_path_factory.mktemp("other"))
+
+
+@pytest.fixture(scope="module")
+def expected(translator):
+    return [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
+
+
+def run_process(program, path, folder):
+    finished = subprocess.run(
+        [sys.executable, "-c", program, str(path), CHECKOUT],
+        input=json.dumps([[text.hex() for text in batch] for batch in BATCHES]),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    answers = json.loads(finished.stdout)
+    return [([bytes.fromhex(text) for text in texts], scores) for texts, scores in answers]
+
+
+def assert_same(answers, expected):
+    assert len(answers) == len(expected)
+    for (texts, scores), rows in zip(answers, expected):
+        assert [text.decode() for text in texts] == [text for text, _ in rows]
+        np.testing.assert_allclose(scores, [score for _, score in rows], rtol=1e-5, atol=1e-5)
+
+
+def test_the_batches_are_what_they_are_meant_to_be(expected):
+    mixed, ordinary, nothing, blank, one, many = expected
+    assert [text for text, _ in ordinary] == [target for _, target in sentence_pairs()[::6]]
+    # Neighbours change nothing.
+    assert [mixed[MIXED.index(text)][0] for text in ORDINARY] == [text for text, _ in ordinary]
+    assert [text for text, _ in many] == [text for text, _ in mixed] * 6
+    assert (nothing, blank) == ([], [("", 0.0)])
+    (text, score), (expected_text, expected_score) = *one, ordinary[0]
+    # A batch of another size may add up in another order.
+    assert text == expected_text and score == pytest.approx(expected_score, rel=1e-5)
+
+
+def test_a_fresh_process_without_this_package_answers_the_same(saved_model, expected, tmp_path):
+    assert_same(run_process(FRESH_PROCESS, saved_model, tmp_path), expected)
+
+
+def test_a_session_answers_the_same(saved_model, expected):
+    assert_same(run_session(saved_model, BATCHES), expected)
+
+
+def test_the_c_api_without_tensorflow_python_answers_the_same(saved_model, expected, tmp_path):
+    assert_same(run_process(C_PROCESS, saved_model, tmp_path), expected)
+
+
+def test_the_c_api_program_translates_lines(saved_model, expected):
+    finished = subprocess.run(
+        [sys.executable, "tests/c_api.py", str(saved_model)],
+        input=b"\n".join(ORDINARY),
+        capture_output=True,
+        cwd=CHECKOUT,
+    )
+    assert finished.returncode == 0, finished.stderr.decode()
+    assert finished.stdout.decode().splitlines() == [text for text, _ in expected[1]]
+
+
+def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_saved_model):
+    texts = ORDINARY[:3] + AWKWARD
+    expected = [row[0] for row in other_translator.n_best(texts, 1)]
+    assert_same(run_session(other_saved_model, [texts, []]), [expected, []])
+
+
+def test_the_signature_is_text_to_text_and_score(saved_model):
+    meta_graph = read_meta_graph(saved_model)
+    signature = meta_graph.signature_def["serving_default"]
+    described = {
+        (kind, name): (info.dtype, [dim.size for dim in info.tensor_shape.dim])
+        for kind, infos in (("in", signature.inputs), ("out", signature.outputs))
+        for name, info in infos.items()
+    }
+    assert described == {
+        ("in", "text"): (tf.string.as_datatype_enum, [-1]),
+        ("out", "text"): (tf.string.as_datatype_enum, [-1]),
+        ("out", "score"): (tf.float32.as_datatype_enum, [-1]),
+    }
+
+
+def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, other_saved_model):
+    # The model server links tensorflow-text's ops_lib, which holds these.
+    sentencepiece = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
+    wordpiece = {
+        "FastBertNormalize",
+        "FastWordpieceTokenizeWithOffsets",
+        "TFText>FastWordpieceDetokenize",
+    }
+    for path, tokenizer_ops in ((saved_model, sentencepiece), (other_saved_model, wordpiece)):
+        graph = read_meta_graph(path).graph_def
+        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+        ops = {node.op for node in nodes} - {each.signature.name for each in graph.library.function}
+        assert ops - set(dir(tf.raw_ops)) == tokenizer_ops
+        assert not {op for op in ops if op.startswith("Xla") or "PyFunc" in op}
+
+
+def read_warmup_requests(path):
+    """The requests as TensorFlow Serving's own messages, and the texts of each."""
+    records = tf.data.TFRecordDataset(str(path / "assets.extra" / "tf_serving_warmup_requests"))
+    logs = [PredictionLog.FromString(record) for record in records.as_numpy_iterator()]
+    return logs, [tf.make_ndarray(log.predict_log.request.inputs["text"]).tolist() for log in logs]
+
+
+def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_model):
+    logs, _ = read_warmup_requests(saved_model)
+    assert logs == [
+        PredictionLog(
+            predict_log=PredictLog(
+                request=PredictRequest(
+                    model_spec=ModelSpec(signature_name="serving_default"),
+                    inputs={"text": tf.make_tensor_proto(texts)},
+                )
+            )
+        )
+        for texts in REQUESTS
+    ]
+    for request in (log.predict_log.request for log in logs):
+        signature = read_meta_graph(saved_model).signature_def[request.model_spec.signature_name]
+        assert {name: tensor.dtype for name, tensor in request.inputs.items()} == {
+            name: info.dtype for name, info in signature.inputs.items()
+        }
+
+
+def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answers(
+    tiny_model_dir, saved_model, tmp_path
+):
+    translator = Translator.load(tiny_model_dir, precision="bfloat16")
+    path = export_servable(translator, tmp_path)
+    expected = [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
+    assert_same(run_session(path, BATCHES), expected)
+    sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)]
+    assert 2 * sizes[0] == pytest.approx(sizes[1], rel=0.02)
+
+
+def test_every_warm_up_request_is_answered(translator, saved_model, other_translator, other_saved_model):
+    for each, path in ((translator, saved_model), (other_translator, other_saved_model)):
+        _, requests = read_warmup_requests(path)
+        expected = [[row[0] for row in each.n_best(texts, 1)] for texts in requests]
+        assert [len(rows) for rows in expected] == [1, 1, 32, 1]
+        assert_same(run_session(path, requests), expected)
+
+
+def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(translator, other_translator):
+    sizes = [len(texts) for texts in REQUESTS]
+    assert min(sizes) == 1 and max(sizes) >= 2 * translator_module._MIN_TEXTS_PER_BATCH
+    for each in (translator, other_translator):
+        lengths = [each.num_tokens(texts).max() for texts in REQUESTS]
+        assert min(lengths) == 1 and max(lengths) > 50
+
+
+def test_after_the_warm_up_requests_no_graph_is_optimized_any_more(saved_model):
+    _, requests = read_warmup_requests(saved_model)
+    watched = requests + [ORDINARY[:1], MIXED, ORDINARY * 6, []]
+    finished = subprocess.run(
+        [sys.executable, "-c", WATCHED_PROCESS, str(saved_model), CHECKOUT],
+        input=repr(watched),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "meta_optimizer=1"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    _, *logs = finished.stderr.split("A request:")
+    optimized = [log.count("Starting optimization") for log in logs]
+    assert len(optimized) == len(watched)
+    assert any(optimized[: len(requests)]) and not any(optimized[len(requests) :])
+
+
+def read_meta_graph(path):
+    saved_model = saved_model_pb2.SavedModel()
+    saved_model.ParseFromString((path / "saved_model.pb").read_bytes())
+    (meta_graph,) = saved_model.meta_graphs
+    return meta_graph
+
+
+def content(path):
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+@pytest.fixture
+def untraced(monkeypatch):
+    """Nothing is traced, for tests in which nothing is saved."""
+    function = types.SimpleNamespace(get_concrete_function=lambda: None)
+    monkeypatch.setattr(servable, "Servable", lambda translator: types.SimpleNamespace(translate=function))
+
+
+def test_versions_go_up_and_none_is_overwritten(translator, untraced, tmp_path, monkeypatch):
+    monkeypatch.setattr(servable, "_verify", lambda path, translator: None)
+    monkeypatch.setattr(tf.saved_model, "save", lambda module, path, signatures: None)
+    (tmp_path / "9-old").mkdir()
+    assert [export_servable(translator, tmp_path).name for _ in range(2)] == ["1", "2"]
+    assert export_servable(translator, tmp_path, version=10) == tmp_path / "10"
+    assert export_servable(translator, tmp_path) == tmp_path / "11"
+    with pytest.raises(ConfigError, match="10: this version already exists"):
+        export_servable(translator, tmp_path, version=10)
+    with pytest.raises(ConfigError, match="version must be positive; received version=0"):
+        export_servable(translator, tmp_path, version=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "10", "11", "2", "9-old"]
+
+
+def test_what_appears_is_what_was_verified_and_nothing_before(saved_and_verified):
+    path, seen = saved_and_verified
+    assert seen == [([], content(path))]
+    assert {"saved_model.pb", "variables/variables.index"} <= set(content(path))
+
+
+@pytest.mark.parametrize("broken", ["save", "verify"])
+def test_an_export_that_breaks_off_leaves_nothing(translator, untraced, tmp_path, monkeypatch, broken):
+    def save(module, path, signatures):
+        pathlib.Path(path, "saved_model.pb").write_bytes(b"half")
+        if broken == "save":
+            raise KeyboardInterrupt
+
+    def verify(path, translator):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    monkeypatch.setattr(servable, "_verify", verify)
+    with pytest.raises(KeyboardInterrupt):
+        export_servable(translator, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_saved_model_that_translates_otherwise_is_not_published(
+    tiny_model_dir, saved_model, untraced, tmp_path, monkeypatch
+):
+    class Other(Translator):
+        def __call__(self, texts):
+            return ["something else"] * len(texts)
+
+    def save(module, path, signatures):
+        shutil.copytree(saved_model, path, ignore=shutil.ignore_patterns("assets.extra"), dirs_exist_ok=True)
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    with pytest.raises(RuntimeError, match="something else"):
+        export_servable(Other.load(tiny_model_dir), tmp_path)
+    assert not list(tmp_path.iterdir())

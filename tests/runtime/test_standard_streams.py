@@ -1,0 +1,157 @@
+"""Standard streams as a shell may give them: slow, closed, full."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from keras_transformer.runtime.progress import counted
+from keras_transformer.runtime.standard_streams import arriving_lines
+
+
+@pytest.fixture
+def standard_input(monkeypatch):
+    """Makes a file descriptor standard input."""
+    opened = []
+
+    def use(number):
+        opened.append(os.fdopen(number))
+        monkeypatch.setattr(sys, "stdin", opened[-1])
+
+    yield use
+    for file in opened:
+        file.close()
+
+
+@pytest.fixture
+def pipe(standard_input):
+    """A writer of standard input."""
+    reading, writing = os.pipe()
+    standard_input(reading)
+    with os.fdopen(writing, "wb", buffering=0) as file:
+        yield file
+
+
+def read_file(standard_input, tmp_path, content, most=1024):
+    (tmp_path / "text").write_bytes(content)
+    standard_input(os.open(tmp_path / "text", os.O_RDONLY))
+    return list(arriving_lines(most))
+
+
+def test_a_line_is_given_when_its_writer_waits(pipe):
+    blocks = arriving_lines(1024)
+    for line in (b"one", b"two", b""):
+        pipe.write(line + b"\n")
+        assert next(blocks) == [line]
+    pipe.write(b"three\nfour\nfi")
+    assert next(blocks) == [b"three", b"four"]
+    pipe.write(b"ve\n")
+    assert next(blocks) == [b"five"]
+    pipe.write(b"six")
+    pipe.close()
+    assert list(blocks) == [[b"six"]]
+
+
+def test_a_file_is_given_in_whole_blocks(standard_input, tmp_path):
+    lines = [b"%d" % i * (i % 7) for i in range(2500)]
+    blocks = read_file(standard_input, tmp_path, b"\n".join(lines) + b"\n")
+    assert [len(block) for block in blocks] == [1024, 1024, 452]
+    assert sum(blocks, []) == lines
+
+
+def test_a_pipe_whose_writer_does_not_wait_is_given_in_whole_blocks(pipe):
+    lines = [b"a line of some length, number %d" % i for i in range(20_000)]
+
+    def write():
+        pipe.write(b"\n".join(lines))
+        pipe.close()
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    blocks = list(arriving_lines(1024))
+    writing.join()
+    assert sum(blocks, []) == lines
+    # Another process may have kept the writer from running for a moment.
+    assert len(blocks) <= 40
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"\n", [b""]),
+        (b"\n\n", [b"", b""]),
+        (b"one", [b"one"]),
+        (b"one\r\ntwo\r\n", [b"one\r", b"two\r"]),
+        (b"one\ntwo\n\n", [b"one", b"two", b""]),
+        (b"\xff\x00\xe2\x80\xa8\n", [b"\xff\x00\xe2\x80\xa8"]),
+        # Longer than a read.
+        (b"x" * 1_000_000 + b"\n" + b"y" * 70_000, [b"x" * 1_000_000, b"y" * 70_000]),
+        (b"x" * 65_535 + b"\n" + b"y" * 65_536 + b"\n", [b"x" * 65_535, b"y" * 65_536]),
+    ],
+    ids=["nothing", "empty line", "empty lines", "no end", "CRLF", "last empty", "bytes", "long", "ends of reads"],
+)
+def test_lines_are_divided_at_line_feeds_alone(standard_input, tmp_path, content, lines):
+    assert sum(read_file(standard_input, tmp_path, content), []) == lines
+
+
+def test_a_line_of_many_reads_takes_no_longer_than_many_lines(standard_input, tmp_path):
+    # With the square of the length this would take minutes.
+    (line,) = sum(read_file(standard_input, tmp_path, b"x" * 100_000_000), [])
+    assert len(line) == 100_000_000
+
+
+def test_counted():
+    assert [counted(number, "line") for number in (0, 1, 2, 1000)] == ["0 lines", "1 line", "2 lines", "1,000 lines"]
+
+
+def run(code, redirection):
+    """Runs Python code in a process of its own, with redirected streams; gives its exit code, output and errors."""
+    command = ["sh", "-c", f'exec "$0" -c "$1" {redirection}', sys.executable, code]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return result.returncode, result.stdout, result.stderr
+
+
+# A command that says something and writes a line, without TensorFlow.
+COMMAND = """
+import sys
+from keras_transformer.commands import main as cli
+def train(options):
+    cli.say("said")
+    cli.write_lines(["written"])
+cli._COMMANDS["train"] = train
+cli.main(["train", "--model-dir", "m"])
+"""
+
+
+def test_a_full_standard_output_is_one_line():
+    error = "keras-transformer train: error: standard output: No space left on device\n"
+    assert run(COMMAND, ">/dev/full") == (1, "", "said\n" + error)
+
+
+def test_what_is_said_to_a_closed_or_full_standard_error_is_lost_and_the_work_is_done():
+    assert run(COMMAND, "2>&-") == (0, "written\n", "")
+    assert run(COMMAND, "2>/dev/full") == (0, "written\n", "")
+
+
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
+    code = f"""
+import os
+from keras_transformer.commands import main as cli
+def train(options):
+    with open({str(tmp_path / "file")!r}, "w") as file:
+        cli.say("said")
+        os.write(2, b"by a library")
+        assert file.fileno() > 2
+cli._COMMANDS["train"] = train
+cli.main(["train", "--model-dir", "m"])
+"""
+    assert run(code, "<&- >&- 2>&-") == (0, "", "")
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_a_reader_that_leaves_early_ends_the_command_without_a_word():
+    code = COMMAND.replace('["written"]', "map(str, range(100_000))")
+    assert run(code, "| head -1") == (0, "0\n", "said\n")

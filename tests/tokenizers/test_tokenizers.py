@@ -1,0 +1,359 @@
+"""The tokenizers: exact round trips, the sentencepiece package's own ids, life in a SavedModel."""
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+import sentencepiece
+import tensorflow as tf
+from keras_transformer.training.batches.vocabulary import train_tokenizer
+
+from keras_transformer.config import ConfigError, TokenizerConfig
+from keras_transformer.tokenizers import (
+    SentencePieceTokenizer,
+    TokenizerPair,
+    WordPieceTokenizer,
+    load_tokenizer,
+    load_tokenizers,
+)
+from keras_transformer.tokenizers.sentencepiece import prepare_line
+
+NAMES = ["Anna", "Jürgen", "Zoë", "Paul", "Müller", "Bea"]
+VERBS = ["sieht", "kauft", "grüßt", "sees", "buys", "greets"]
+THINGS = ["ein Haus", "zwei Äpfel", "three trees", "a red boat", "den Fluß", "the old bridge"]
+
+AWKWARD = [
+    "",
+    " ",
+    "   ",
+    " leading",
+    "   three leading",
+    "trailing ",
+    "two  spaces   and three",
+    "\t",
+    "tab\tinside",
+    "\n",
+    "two\nlines\r\n",
+    "\0",
+    "NUL\0inside",
+    "\ufeffbyte order mark",
+    "\u00a0no-break\u2028line\u0085separators\u3000",
+    "e\u0301 is not é",
+    "👩‍👩‍👧 family, 🇩🇪 flag",
+    "漢字かな 한국어 العربية हिन्दी",
+    "\ufffd\ufffe\U0010ffff\ue000\ud7ff",
+    "▁",
+    "▁a▁▁ ▁",
+    "␛",
+    "␛_ ␛. ␛␛_ ▁␛ _␛",
+    "<s></s><pad><unk> <0x41> ⁇ ▅",
+    "x" * 5000,
+    " Anna sieht ein Haus." * 300,
+]
+
+
+def random_texts(number, seed):
+    """Texts in which the characters that tokenizers treat specially are frequent."""
+    rng = random.Random(seed)
+    special = list(" \t\n\0▁␛_.<>aenßé\u0301\u200d\ufeff😀")
+    anything = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    return [
+        "".join(rng.choice(special if rng.random() < 0.7 else anything) for _ in range(length))
+        for length in (rng.randrange(30) for _ in range(number))
+    ]
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    rng = random.Random(0)
+    return [f"{rng.choice(NAMES)} {rng.choice(VERBS)} {rng.choice(THINGS)}{rng.choice('.!?')}" for _ in range(500)]
+
+
+@pytest.fixture(scope="module")
+def tokenizers(sentences):
+    sizes = {"bpe": 380, "unigram": 310, "wordpiece": 95}
+    return {kind: train_tokenizer(sentences, kind, size) for kind, size in sizes.items()}
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram", "wordpiece"])
+def tokenizer(request, tokenizers):
+    return tokenizers[request.param]
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def lossless(request, tokenizers):
+    return tokenizers[request.param]
+
+
+def texts_of(tensor):
+    return [text.decode() for text in tensor.numpy()]
+
+
+def test_sentencepiece_gives_awkward_texts_back_exactly(lossless):
+    assert texts_of(lossless.detokenize(lossless.tokenize(AWKWARD))) == AWKWARD
+
+
+def test_sentencepiece_gives_random_texts_back_exactly(lossless):
+    texts = random_texts(2000, seed=1)
+    assert texts_of(lossless.detokenize(lossless.tokenize(texts))) == texts
+
+
+def test_sentencepiece_has_no_unknown_characters(lossless):
+    token_ids = lossless.tokenize(AWKWARD + random_texts(500, seed=2)).flat_values.numpy()
+    assert token_ids.min() > lossless.end_id
+
+
+def test_ids_are_those_of_the_sentencepiece_package(lossless, tmp_path):
+    path = tmp_path / lossless.filename
+    lossless.save(path)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    texts = [text for text in AWKWARD + random_texts(2000, seed=3) if text]
+    assert lossless.tokenize(texts).to_list() == [processor.encode(prepare_line(t)) for t in texts]
+    ordinary = "Zoë  buys ein Haus, 漢字 🎉"
+    assert lossless.tokenize([ordinary]).to_list() == [processor.encode(" " + ordinary)]
+
+
+def test_the_space_symbol_is_escaped_in_training_lines():
+    assert prepare_line(" a▁b␛_") == "  a␛_b␛._"
+
+
+def test_an_empty_text_has_no_ids_and_no_ids_are_an_empty_text(tokenizer):
+    token_ids = tokenizer.tokenize(["", "Anna", ""])
+    assert token_ids.row_lengths().numpy().tolist()[::2] == [0, 0]
+    assert texts_of(tokenizer.detokenize(token_ids)) == ["", "Anna", ""]
+
+
+def test_awkward_texts_are_no_error(tokenizer):
+    texts = texts_of(tokenizer.detokenize(tokenizer.tokenize(AWKWARD)))
+    assert len(texts) == len(AWKWARD) and texts[0] == ""
+
+
+def test_invalid_utf8_leaves_its_neighbours_alone(tokenizer):
+    valid = [b"Anna sees a red boat.", "Jürgen grüßt Zoë".encode(), b""]
+    invalid = [b"\xff\xfe", b"Paul \xc3", b"\xed\xa0\x80", b"\xf0\x9f\x98 Bea", b"\0\x80"]
+    mixed = [valid[0], *invalid[:2], valid[1], *invalid[2:4], valid[2], invalid[4]]
+    alone = tokenizer.tokenize(valid).to_list()
+    together = tokenizer.tokenize(mixed).to_list()
+    assert [together[0], together[3], together[6]] == alone
+    texts = texts_of(tokenizer.detokenize(tokenizer.tokenize(mixed)))
+    assert "Paul" in texts[2] and "Bea" in texts[5]
+
+
+def test_sentencepiece_reads_an_invalid_byte_as_the_replacement_character(lossless):
+    assert texts_of(lossless.detokenize(lossless.tokenize([b"a\xffb"]))) == ["a\ufffdb"]
+
+
+def test_special_ids_and_ids_beyond_the_vocabulary_produce_nothing(tokenizer):
+    [words] = tokenizer.tokenize(["Anna sees Paul"]).to_list()
+    beyond = [tokenizer.vocab_size, tokenizer.vocab_size + 7, -1, 2**31 - 1]
+    noisy = [2, 0, words[0], 1, 1, *beyond, *words[1:], 3, 0, 0]
+    token_ids = tf.ragged.constant([noisy, [1], beyond], dtype=tf.int32)
+    assert texts_of(tokenizer.detokenize(token_ids)) == ["Anna sees Paul", "", ""]
+
+
+def test_padded_ids_detokenize_as_ragged_ones_do(tokenizer):
+    token_ids = tokenizer.tokenize(["Anna sees Paul", "", "Bea"])
+    padded = token_ids.to_tensor(tokenizer.pad_id)
+    assert texts_of(tokenizer.detokenize(padded)) == texts_of(tokenizer.detokenize(token_ids))
+
+
+def test_any_ids_detokenize_to_valid_utf8(tokenizer):
+    rng = random.Random(4)
+    rows = [[rng.randrange(tokenizer.vocab_size) for _ in range(rng.randrange(40))] for _ in range(500)]
+    texts = tokenizer.detokenize(tf.ragged.constant(rows, dtype=tf.int32)).numpy()
+    assert len(texts) == 500
+    for text in texts:
+        text.decode()
+
+
+def test_bytes_that_are_no_character_become_the_replacement_character(lossless):
+    byte = lossless.pieces(range(lossless.vocab_size)).index("<0x00>")
+    euro = [byte + value for value in "€".encode()]
+    rows = tf.ragged.constant([euro, euro[:2], [byte + 0xFF]], dtype=tf.int32)
+    whole, *broken = texts_of(lossless.detokenize(rows))
+    assert whole == "€"
+    assert all(set(text) == {"\ufffd"} for text in broken)
+
+
+def test_a_function_of_unknown_batch_size_takes_any_number_of_texts(tokenizer):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def tokenize(texts):
+        return tokenizer.tokenize(texts)
+
+    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)])
+    def detokenize(token_ids):
+        return tokenizer.detokenize(token_ids)
+
+    for texts in ([], [""], ["Anna", "Bea sees Paul"]):
+        token_ids = tokenize(tf.constant(texts, tf.string))
+        assert token_ids.dtype == tf.int32
+        assert token_ids.to_list() == tokenizer.tokenize(tf.constant(texts, tf.string)).to_list()
+        assert texts_of(detokenize(token_ids)) == texts
+
+
+class RoundTrip(tf.Module):
+    """What an exported translator does with its tokenizer, without the model between."""
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.tokenizer = tokenizer
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
+    def __call__(self, texts):
+        token_ids = self.tokenizer.tokenize(texts)
+        return {
+            "num_tokens": token_ids.row_lengths(),
+            "texts": self.tokenizer.detokenize(token_ids),
+        }
+
+
+FRESH_PROCESS = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+
+for directory in sys.argv[2:]:
+    with open(sys.argv[1], "rb") as file:
+        texts = [bytes.fromhex(line) for line in json.load(file)]
+    answer = tf.saved_model.load(directory).signatures["serving_default"](texts=tf.constant(texts))
+    answers = [{name: tensor.numpy() for name, tensor in answer.items()}]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        graph = tf.compat.v1.saved_model.load(session, ["serve"], directory)
+        signature = graph.signature_def["serving_default"]
+        outputs = {name: info.name for name, info in signature.outputs.items()}
+        answers.append(session.run(outputs, {signature.inputs["texts"].name: texts}))
+    assert "keras_transformer" not in sys.modules
+    print(json.dumps([[a["num_tokens"].tolist(), [t.hex() for t in a["texts"]]] for a in answers]))
+"""
+
+
+def test_a_saved_model_carries_its_tokenizer_into_a_fresh_process(tokenizers, tmp_path):
+    texts = [text.encode() for text in AWKWARD] + [b"\xff Anna", b"sees\xc3"]
+    (tmp_path / "texts.json").write_text(json.dumps([text.hex() for text in texts]))
+    expected, directories = [], []
+    for kind, tokenizer in tokenizers.items():
+        module = RoundTrip(tokenizer)
+        directories.append(str(tmp_path / kind))
+        signatures = {"serving_default": module.__call__.get_concrete_function()}
+        tf.saved_model.save(module, directories[-1], signatures=signatures)
+        answer = {name: tensor.numpy() for name, tensor in module(tf.constant(texts)).items()}
+        expected.append([answer["num_tokens"].tolist(), [t.hex() for t in answer["texts"]]])
+    process = subprocess.run(
+        [sys.executable, "-c", FRESH_PROCESS, "texts.json", *directories],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    for line, answer in zip(process.stdout.splitlines(), expected, strict=True):
+        assert json.loads(line) == [answer, answer]
+
+
+def test_a_loaded_tokenizer_is_the_saved_one(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / tokenizer.filename)
+    loaded = load_tokenizer(tmp_path)
+    assert type(loaded) is type(tokenizer)
+    assert loaded.vocab_size == tokenizer.vocab_size
+    texts = AWKWARD + random_texts(100, seed=5)
+    assert loaded.tokenize(texts).to_list() == tokenizer.tokenize(texts).to_list()
+    every_id = range(tokenizer.vocab_size)
+    assert loaded.pieces(every_id) == tokenizer.pieces(every_id)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [tokenizer.filename, f"{tokenizer.filename}.sha256"]
+
+
+def test_loading_needs_exactly_one_tokenizer_file(tokenizers, tmp_path):
+    rule = "must have one tokenizer file, tokenizer.model or vocab.txt or sentencepiece.model"
+    with pytest.raises(ValueError, match=f"{rule}; it has none"):
+        load_tokenizer(tmp_path)
+    for kind in ("bpe", "wordpiece"):
+        tokenizers[kind].save(tmp_path / tokenizers[kind].filename)
+    with pytest.raises(ValueError, match=f"{rule}; it has tokenizer.model and vocab.txt"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "filename, content, message",
+    [
+        ("tokenizer.model", b"not a model", "content of a SentencePiece model file; received 11 other"),
+        ("tokenizer.model", b"", "content of a SentencePiece model file; received 0 other bytes"),
+        ("vocab.txt", b"the\na\n", "vocabulary must be a list that begins with"),
+        ("vocab.txt", b"[PAD]\n\xff", "invalid start byte"),
+    ],
+)
+def test_a_damaged_file_is_named(filename, content, message, tmp_path):
+    (tmp_path / filename).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        load_tokenizer(tmp_path)
+    assert str(error.value).startswith(str(tmp_path / filename))
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_with_other_special_ids_is_refused(tmp_path):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["Anna sees Paul"]),
+        model_prefix=str(tmp_path / "other"),
+        vocab_size=20,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    with pytest.raises(ValueError, match=r"special pieces must be <pad>, <unk>, .*; received special pieces=\['<unk>'"):
+        SentencePieceTokenizer((tmp_path / "other.model").read_bytes())
+
+
+def test_wordpiece_takes_the_longest_pieces_and_keeps_case():
+    special = ["[PAD]", "[UNK]", "[START]", "[END]"]
+    tokenizer = WordPieceTokenizer([*special, "do", "dog", "##s", "##gs", "Dog", ".", "s"])
+    token_ids = tokenizer.tokenize(["dogs do Dogs.", "DOG s.", "dogx"])
+    assert token_ids.to_list() == [[5, 6, 4, 8, 6, 9], [1, 10, 9], [1]]
+    assert texts_of(tokenizer.detokenize(token_ids)) == ["dogs do Dogs .", "s .", ""]
+    assert tokenizer.pieces([4, 7, 9]) == ["do", "##gs", "."]
+
+
+def test_wordpiece_round_trips_sentences_but_for_spaces_around_punctuation(tokenizers, sentences):
+    back = texts_of(tokenizers["wordpiece"].detokenize(tokenizers["wordpiece"].tokenize(sentences)))
+    assert back == [f"{sentence[:-1]} {sentence[-1]}" for sentence in sentences]
+
+
+def test_wordpiece_pieces_with_unicode_line_separators_survive_the_file(tmp_path):
+    vocabulary = ["[PAD]", "[UNK]", "[START]", "[END]", "a\u2028b", "c\x85", "\u00a0"]
+    WordPieceTokenizer(vocabulary).save(tmp_path / "vocab.txt")
+    assert list(load_tokenizer(tmp_path).vocabulary) == vocabulary
+
+
+def test_sentencepiece_pieces_spell_the_text(lossless):
+    [token_ids] = lossless.tokenize(["Jürgen sees"]).to_list()
+    assert "".join(lossless.pieces(token_ids)) == "▁Jürgen▁sees"
+
+
+def test_tokenizers_are_saved_under_names_that_say_whose_they_are(tmp_path):
+    first, second = (WordPieceTokenizer([*WordPieceTokenizer.special_pieces, letter]) for letter in "ab")
+    assert TokenizerPair.of(first) == (first, first) and TokenizerPair.of(first).is_shared
+    pair = TokenizerPair(first, second)
+    assert TokenizerPair.of(pair) is pair and not pair.is_shared
+    for folder, tokenizers, shared, names in (
+        (tmp_path / "one", TokenizerPair.of(first), True, {"vocab.txt"}),
+        (tmp_path / "two", pair, False, {"source.vocab.txt", "target.vocab.txt"}),
+    ):
+        folder.mkdir()
+        tokenizers.save(folder)
+        assert {path.name for path in folder.iterdir()} == names | {f"{name}.sha256" for name in names}
+        loaded = load_tokenizers(folder, TokenizerConfig("wordpiece", shared=shared))
+        assert loaded.is_shared == shared
+        assert [each.vocabulary for each in loaded] == [each.vocabulary for each in tokenizers]
+
+
+def test_a_missing_or_damaged_tokenizer_of_one_language_is_named(tmp_path):
+    config = TokenizerConfig("wordpiece", shared=False)
+    first, second = (WordPieceTokenizer([*WordPieceTokenizer.special_pieces, letter]) for letter in "ab")
+    TokenizerPair(first, second).save(tmp_path)
+    path = tmp_path / "target.vocab.txt"
+    path.write_text(path.read_text().replace("b", "c"))
+    with pytest.raises(ValueError, match=f"{path}: the file is damaged"):
+        load_tokenizers(tmp_path, config)
+    path.unlink()
+    with pytest.raises(ConfigError) as error:
+        load_tokenizers(tmp_path, config)
+    assert str(error.value) == f"{path}: the tokenizer file is missing"

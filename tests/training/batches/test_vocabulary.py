@@ -1,0 +1,174 @@
+"""Vocabulary training: sizes, limits, determinism, and what a user with little text is told."""
+
+import collections
+import random
+import re
+
+import pytest
+from keras_transformer.training.batches import vocabulary
+from keras_transformer.training.batches.vocabulary import sample_lines, train_tokenizer
+from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
+
+SIZES = {"bpe": 320, "unigram": 320, "wordpiece": 100}
+STEMS = ["brücke", "garten", "walk", "sing", "Hafen", "quick", "jung", "zwölf", "river", "Vogel"]
+ENDINGS = ["", "s", "er", "en", "ing", "chen", "ly"]
+
+
+def make_lines(number, seed=0):
+    rng = random.Random(seed)
+    return [" ".join(rng.choice(STEMS) + rng.choice(ENDINGS) for _ in range(6)) for _ in range(number)]
+
+
+def limit_in(error):
+    return int(re.search(r"at (?:least|most) (\d+)", str(error.value))[1])
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_sentencepiece_vocabularies_have_the_size_asked_for(kind):
+    assert train_tokenizer(make_lines(200), kind, 320).vocab_size == 320
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_training_is_deterministic_and_takes_a_generator(kind, tmp_path):
+    files = []
+    for _ in range(2):
+        tokenizer = train_tokenizer((line for line in make_lines(200)), kind, SIZES[kind])
+        tokenizer.save(tmp_path / "model")
+        files.append((tmp_path / "model").read_bytes())
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_training_text_has_no_unknown_tokens(kind):
+    lines = make_lines(200)
+    tokenizer = train_tokenizer(lines, kind, SIZES[kind])
+    assert tokenizer.tokenize(lines).flat_values.numpy().min() > tokenizer.end_id
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_frequent_words_are_single_tokens(kind):
+    lines = make_lines(200) + ["quick river"] * 200
+    tokenizer = train_tokenizer(lines, kind, SIZES[kind])
+    assert tokenizer.tokenize(["quick river"]).row_lengths().numpy().tolist() == [2]
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_the_largest_size_named_in_the_error_is_exact(kind):
+    lines = make_lines(20)
+    rule = "tokenizer.vocab_size must be at most"
+    with pytest.raises(ValueError, match=f"^{rule} .*received tokenizer.vocab_size=8000$") as error:
+        train_tokenizer(lines, kind, 8000)
+    largest = limit_in(error)
+    assert train_tokenizer(lines, kind, largest).vocab_size == largest
+    with pytest.raises(ValueError, match=f"{rule} {largest},.*received tokenizer.vocab_size={largest + 1}$"):
+        train_tokenizer(lines, kind, largest + 1)
+
+
+@pytest.mark.parametrize("kind, size", [("bpe", 100), ("unigram", 100), ("wordpiece", 10)])
+def test_the_smallest_size_named_in_the_error_is_exact(kind, size):
+    lines = make_lines(20)
+    letters = len(set("".join(lines)) - {" "})
+    # SentencePiece: 4 special ids, 256 bytes, the space symbol. WordPiece: each letter twice.
+    expected = 4 + 2 * letters if kind == "wordpiece" else 4 + 256 + 1 + letters
+    rule = "tokenizer.vocab_size must be at least"
+    with pytest.raises(ValueError, match=f"^{rule} .*received tokenizer.vocab_size={size}$") as error:
+        train_tokenizer(lines, kind, size)
+    assert limit_in(error) == expected
+    assert train_tokenizer(lines, kind, expected).vocab_size <= expected
+    with pytest.raises(ValueError, match=f"{rule} {expected} .*received tokenizer.vocab_size={expected - 1}$"):
+        train_tokenizer(lines, kind, expected - 1)
+
+
+@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize("lines", [[], ["", "  ", "\t"]])
+def test_no_text_is_an_error(kind, lines):
+    with pytest.raises(ValueError, match="must have a line that is not empty"):
+        train_tokenizer(lines, kind, 300)
+
+
+def test_wordpiece_needs_a_word():
+    with pytest.raises(ValueError, match="must have a word"):
+        train_tokenizer(["\0", "\u200b"], "wordpiece", 300)
+
+
+@pytest.mark.parametrize("size", [0, -5])
+def test_the_size_must_be_positive(size):
+    with pytest.raises(ValueError, match=f"vocab_size must be positive; received vocab_size={size}"):
+        train_tokenizer(["text"], "bpe", size)
+
+
+def test_an_unknown_kind_is_an_error():
+    with pytest.raises(ValueError, match="kind must be one of bpe, unigram, wordpiece; received kind='words'"):
+        train_tokenizer(["text"], "words", 300)
+
+
+def test_an_error_in_the_lines_reaches_the_caller_as_it_is():
+    def lines():
+        yield "fine"
+        raise UnicodeError("corpus.en, line 2: not UTF-8")
+
+    with pytest.raises(UnicodeError, match="^corpus.en, line 2: not UTF-8$"):
+        train_tokenizer(lines(), "bpe", 300)
+
+
+@pytest.mark.parametrize("kind, size", [("bpe", 400), ("unigram", 300)])
+def test_very_long_lines_are_learned_from(kind, size):
+    line = " ".join(make_lines(1000))
+    assert 30_000 < len(line.encode()) < 65_536
+    assert {"▁walk", "▁Hafen"} < set(train_tokenizer([line], kind, size).pieces(range(size)))
+
+
+def test_text_without_a_line_short_enough_is_an_error():
+    with pytest.raises(ValueError, match="^no vocabulary can be learned from the training text: "):
+        train_tokenizer(["river " * 20_000], "bpe", 300)
+
+
+def test_sentencepiece_learns_the_escaped_space_symbol():
+    tokenizer = train_tokenizer(["a▁b ▁ ␛"] * 20, "bpe", 272)
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    assert any("␛_" in piece for piece in pieces)
+    assert tokenizer.detokenize(tokenizer.tokenize(["a▁b ▁ ␛"])).numpy()[0].decode() == "a▁b ▁ ␛"
+
+
+def test_wordpiece_pieces_keep_case():
+    pieces = train_tokenizer(["Hafen hafen"] * 10, "wordpiece", 18).vocabulary
+    assert {"H", "h"} < set(pieces)
+
+
+def test_wordpiece_size_is_as_near_as_a_threshold_comes_or_within_5_percent():
+    lines = make_lines(100)
+    counts = collections.Counter(word for line in lines for word in line.split())
+    special = ["[PAD]", "[UNK]", "[START]", "[END]"]
+    sizes = [
+        len(wordpiece_tokenizer_learner_lib.learn(counts, 100, special, lower_thresh=threshold, upper_thresh=threshold))
+        for threshold in range(1, 200)
+    ]
+    for size in (60, 75, 90, 105, 120):
+        best = max(number for number in sizes if number <= size)
+        trained = train_tokenizer(lines, "wordpiece", size).vocab_size
+        assert min(best, 0.95 * size) <= trained <= size
+
+
+def test_a_sample_is_all_lines_when_there_are_no_more():
+    lines = make_lines(10)
+    assert sample_lines(lines, 10) == lines
+    assert sample_lines(iter(lines), 11) == lines
+
+
+def test_a_sample_takes_each_line_with_the_same_probability():
+    sample = sample_lines((str(number) for number in range(100_000)), 10_000)
+    numbers = sorted(int(line) for line in sample)
+    assert len(set(numbers)) == 10_000
+    # A tenth of the lines is due 1,000 times, with a standard deviation of 28.
+    for tenth in range(10):
+        due = sum(tenth * 10_000 <= number < (tenth + 1) * 10_000 for number in numbers)
+        assert abs(due - 1000) < 5 * 28
+
+
+def test_training_learns_from_the_sample(monkeypatch):
+    monkeypatch.setattr(vocabulary, "MAX_LINES", 50)
+    lines = make_lines(500)
+    sampled = train_tokenizer(lines, "bpe", 320)
+    whole = train_tokenizer(sample_lines(lines, 50), "bpe", 320)
+    every_id = range(320)
+    assert sampled.pieces(every_id) == whole.pieces(every_id)

@@ -1,0 +1,604 @@
+"""Nothing is lost on disk: whatever disturbs a training, it ends in one clear line and resumes from the last state."""
+
+import contextlib
+import dataclasses
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+
+import keras
+import numpy as np
+import pytest
+from keras_transformer.export.versions import publish
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.run import trainer
+from keras_transformer.training.run.average import average_checkpoints
+from keras_transformer.training.run.checkpoints import SaveCheckpoints
+from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.interruption import Interruption
+from keras_transformer.training.run.progress_report import ReportProgress
+from keras_transformer.training.run.trainer import train
+from keras_transformer.training.run.validation import Validation
+from keras_transformer.training.text.corpus import read_text
+from keras_transformer.training.text.held_out import HeldOut
+from keras_transformer.training.text.parallel_text import Corpus, Shard
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from test_training import PAIRS, ROOT, TINY, load_model, logged, pairs
+
+from benchmarks.chaos import differences, leftovers
+from keras_transformer import Translator
+from keras_transformer.commands.main import main
+from keras_transformer.config import ConfigError
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.model_dir.checksums import rename_with_checksum, replacing_with_checksum, require_undamaged
+from keras_transformer.model_dir.files import locked, remove_leftovers, replacing, temporary_beside
+from keras_transformer.model_dir.weights_file import load_weights, save_weights
+from keras_transformer.models import build_transformer
+
+# Three validations.
+OVERRIDES = (
+    *(*TINY, "training.steps=9", "training.validate_every=3", "training.keep_checkpoints=3"),
+    *("training.average_last=2", "training.warmup_steps=3"),
+    # The rate does not depend on the number of steps.
+    "training.decay=inverse_sqrt",
+)
+
+
+def train_here(model_dir, *overrides, text=(0, 360), swapped=False, **options):
+    config = load_recipe("demo", [*OVERRIDES, *overrides])
+    # As the command does.
+    keras.utils.set_random_seed(config.training.seed)
+    text = pairs(*text)
+    if swapped:
+        text = dataclasses.replace(text, source=text.target, target=text.source)
+    train(config, text, pairs(360, 400), model_dir, make_strategy(), **options)
+    return ModelDir(model_dir)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return train_here(tmp_path_factory.mktemp("undisturbed") / "model")
+
+
+@pytest.fixture
+def copy(undisturbed, tmp_path):
+    return ModelDir(shutil.copytree(undisturbed.path, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A training that ended after the second of its three validations."""
+    return train_here(tmp_path_factory.mktemp("interrupted") / "model", "training.steps=6")
+
+
+@pytest.fixture
+def unfinished(interrupted, tmp_path):
+    return ModelDir(shutil.copytree(interrupted.path, tmp_path / "unfinished"))
+
+
+def assert_as_if_undisturbed(model_dir, undisturbed):
+    assert differences(model_dir.path, undisturbed.path) == []
+    assert leftovers(model_dir.path) == []
+
+
+def contents(directory):
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+# Files
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("before")
+    with pytest.raises(RuntimeError), replacing(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert contents(tmp_path) == {path: b"before"}
+
+
+def test_an_error_while_a_file_is_written_names_the_file(tmp_path, limit_file_sizes):
+    path = tmp_path / "file"
+    path.write_text("before")
+    with pytest.raises(OSError, match="File too large") as error, replacing(path) as temporary:
+        limit_file_sizes(10_000)
+        temporary.write_bytes(bytes(20_000))
+    assert error.value.filename == str(path)
+    assert contents(tmp_path) == {path: b"before"}
+
+
+@pytest.fixture
+def limit_file_sizes():
+    """As on a full disk, writing fails: files cannot grow above a size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_leftovers_are_removed_unless_a_process_holds_them(tmp_path):
+    (tmp_path / ".writing-12-file").write_text("half")
+    (tmp_path / ".token-ids-abc").mkdir()
+    (tmp_path / ".token-ids-abc" / "0.source.ids").write_text("half")
+    with (
+        temporary_beside(tmp_path / "file") as file,
+        temporary_beside(tmp_path / "folder", is_directory=True) as folder,
+    ):
+        remove_leftovers(tmp_path)
+        assert sorted(tmp_path.iterdir()) == sorted([file, folder])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_at_every_instant_a_file_has_its_checksum(tmp_path, monkeypatch):
+    path, previous = tmp_path / "file", tmp_path / "previous"
+    rename, left = os.rename, 0
+
+    def rename_or_be_killed(*arguments):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        rename(*arguments)
+
+    def write(content):
+        with replacing_with_checksum(path, previous) as temporary:
+            temporary.write_text(content)
+
+    write("first")
+    monkeypatch.setattr(os, "rename", rename_or_be_killed)
+    for number in [*range(6), 100]:
+        left = number
+        with contextlib.suppress(KeyboardInterrupt):
+            write(f"after {number} renames")
+        for each in (path, previous):
+            if each.exists():
+                require_undamaged(each)
+        assert path.exists() or previous.exists()
+    assert path.read_text() == "after 100 renames"
+    assert len(path.with_name("file.sha256").read_text().splitlines()) == 1
+
+
+def test_checksums_are_those_of_sha256sum(undisturbed):
+    names = [path.name for path in undisturbed.path.glob("*.sha256")]
+    expected = ["average.weights.h5", "best.weights.h5", "tokenizer.model", "training_state.npz"]
+    assert sorted(names) == sorted(f"{name}.sha256" for name in [*expected, "training_state.previous.npz"])
+    check = subprocess.run(["sha256sum", "--check", "--quiet", *names], cwd=undisturbed.path, capture_output=True)
+    assert check.returncode == 0, check.stdout
+
+
+# Two at once
+
+
+def test_a_second_training_names_the_first_and_touches_nothing(unfinished):
+    token_ids = unfinished.path / "token-ids"
+    with locked(unfinished.lock_path, "another training runs here"), temporary_beside(token_ids, is_directory=True):
+        before = contents(unfinished.path)
+        holder = f"process {os.getpid()} on {socket.gethostname()}, since 2"
+        with pytest.raises(ConfigError, match=f"another training runs here: {holder}"):
+            train_here(unfinished.path)
+        assert contents(unfinished.path) == before
+    assert not unfinished.lock_path.exists()
+
+
+def test_the_lock_of_a_killed_training_is_not_held(unfinished, undisturbed):
+    unfinished.lock_path.write_text("process 1 on another, since 2026-01-01")
+    train_here(unfinished.path)
+    assert_as_if_undisturbed(unfinished, undisturbed)
+
+
+def test_two_exports_at_once_get_two_versions(tmp_path):
+    def write(directory):
+        (directory / "model").write_text("first")
+        if not list(tmp_path.glob("[0-9]*")):
+            second = publish(tmp_path, None, lambda other: (other / "model").write_text("second"))
+            assert second == tmp_path / "1"
+
+    assert publish(tmp_path, None, write) == tmp_path / "2"
+    assert contents(tmp_path) == {tmp_path / "1/model": b"second", tmp_path / "2/model": b"first"}
+
+
+def test_leftovers_of_a_killed_export_are_removed(tmp_path):
+    (tmp_path / ".writing-12-1").mkdir()
+    (tmp_path / ".writing-12-1" / "saved_model.pb").write_text("half")
+    publish(tmp_path, None, lambda directory: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+# Divergence
+
+
+def test_a_training_that_diverges_stops_and_resumes_at_a_sane_rate(unfinished, undisturbed, monkeypatch):
+    before = contents(unfinished.path)
+    with pytest.raises(FloatingPointError) as error, monkeypatch.context() as patch:
+        # Far above what a recipe may name, so that so small a model diverges at once.
+        rate = keras.optimizers.schedules.ExponentialDecay(1e29, 1, 1.0)
+        patch.setattr(trainer, "learning_rate", lambda d_model, training: rate)
+        train_here(unfinished.path)
+    message = str(error.value)
+    assert "training diverged in step 8, at the learning rate 1.00e+29: the loss is nan" in message
+    assert f"The state after step 6 is kept in {unfinished}, with its checkpoint step-00000006.weights.h5" in message
+    after = contents(unfinished.path)
+    changed = {path.name for path in before if before[path] != after.get(path)}
+    assert changed == {"config.yaml"} and after.keys() == before.keys()
+    train_here(unfinished.path)
+    assert_as_if_undisturbed(unfinished, undisturbed)
+
+
+def test_a_weight_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
+    def break_weight(self, epoch, logs):
+        weight = self.model.transformer.weights[0]
+        weight.assign(weight * np.nan)
+        logs["step"] = 1
+
+    # After the losses were computed.
+    monkeypatch.setattr(Validation, "on_epoch_end", break_weight)
+    with pytest.raises(FloatingPointError, match="in step 1, at .*: a weight is NaN or infinite. Nothing was saved"):
+        train_here(tmp_path / "model", "training.steps=1")
+    assert not list((tmp_path / "model").rglob("*.h5"))
+    assert not list((tmp_path / "model").rglob("*.npz"))
+
+
+def write_nan(model_dir, path):
+    model = load_model(model_dir)
+    model.weights[0].assign(model.weights[0] * np.nan)
+    save_weights(model, path)
+
+
+def test_weights_that_are_not_finite_are_neither_used_nor_averaged(copy, capsys):
+    write_nan(copy, copy.average_path)
+    load_model(copy)
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "average.weights.h5: weights are NaN or infinite" in warning
+    assert warning.endswith("best.weights.h5 is used instead")
+    write_nan(copy, copy.checkpoint_path(9))
+    assert average_checkpoints(copy, last=2) == [copy.checkpoint_path(6)]
+    assert "step-00000009.weights.h5: weights are NaN or infinite" in capsys.readouterr().err
+
+
+# Signals
+
+
+@pytest.fixture
+def default_signals():
+    """Sets SIGINT and SIGTERM to what a shell gives to a command in the foreground."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def interrupt(monkeypatch, callback, method, step, number):
+    """Sends a signal when a callback's method is called for the step-th time."""
+    calls, original = 0, getattr(callback, method)
+
+    def send_signal(*arguments, **options):
+        nonlocal calls
+        calls += 1
+        if calls == step:
+            os.kill(os.getpid(), number)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(callback, method, send_signal)
+
+
+@pytest.mark.parametrize(
+    "callback, method, count, number, code, step",
+    [
+        pytest.param(ReportProgress, "on_train_batch_end", 5, signal.SIGTERM, 143, 5, id="within an interval"),
+        pytest.param(ReportProgress, "on_train_batch_end", 6, signal.SIGINT, 130, 6, id="last step of an interval"),
+        pytest.param(Validation, "on_epoch_end", 1, signal.SIGTERM, 143, 3, id="validation"),
+    ],
+)
+def test_a_signal_stops_after_a_step_that_is_saved(
+    default_signals, undisturbed, tmp_path, monkeypatch, capsys, callback, method, count, number, code, step
+):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        interrupt(patch, callback, method, count, number)
+        with Interruption() as interruption:
+            train_here(tmp_path / "model", interruption=interruption)
+    assert stopped.value.code == code
+    expected = f"stopped by {number.name} after step {step}, which is saved; the same command goes on from there"
+    assert capsys.readouterr().err.splitlines()[-1] == expected
+    assert signal.getsignal(number) == signal.SIG_DFL
+    assert_as_if_undisturbed(train_here(tmp_path / "model"), undisturbed)
+
+
+def test_a_signal_before_the_first_step_leaves_no_folder(default_signals, tmp_path, monkeypatch, capsys):
+    interrupt(monkeypatch, trainer, "_prepare_text", 1, signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped, Interruption() as interruption:
+        train_here(tmp_path / "model", interruption=interruption)
+    assert stopped.value.code == 143
+    assert capsys.readouterr().err.splitlines()[-1] == "stopped by SIGTERM before its first step"
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_signal_that_is_ignored_stays_ignored(default_signals):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Interruption() as interruption:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interruption.signal is None
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+
+def test_a_second_signal_ends_the_process_at_once(default_signals):
+    with Interruption() as interruption:
+        interruption.is_awaited = True
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interruption.signal is signal.SIGTERM
+        assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+
+
+def test_the_exit_codes_are_in_the_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    assert "130 after SIGINT, 143 after SIGTERM" in " ".join(capsys.readouterr().out.split())
+
+
+# Full disks
+
+
+def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(
+    unfinished, undisturbed, monkeypatch, limit_file_sizes
+):
+    average = unfinished.average_path.read_bytes()
+    save = SaveCheckpoints.on_epoch_end
+
+    def save_to_full_disk(self, *arguments):
+        limit_file_sizes(20_000)
+        save(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SaveCheckpoints, "on_epoch_end", save_to_full_disk)
+        with pytest.raises(OSError, match="File too large") as error:
+            train_here(unfinished.path)
+    limit_file_sizes(resource.RLIM_INFINITY)
+    assert error.value.filename == str(unfinished.checkpoint_path(9))
+    assert unfinished.average_path.read_bytes() == average
+    assert leftovers(unfinished.path) == []
+    assert_as_if_undisturbed(train_here(unfinished.path), undisturbed)
+
+
+def test_a_full_disk_leaves_the_average_that_there_was(copy, limit_file_sizes, capsys):
+    before = contents(copy.path)
+    limit_file_sizes(20_000)
+    with pytest.raises(SystemExit) as stopped:
+        main(["average", "--model-dir", str(copy), "--last", "3"])
+    limit_file_sizes(resource.RLIM_INFINITY)
+    assert stopped.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"keras-transformer average: error: {copy.average_path}: File too large"
+    assert contents(copy.path) == before
+
+
+# Damaged files
+
+
+@pytest.mark.parametrize("damage", [flip, truncate])
+def test_a_damaged_state_gives_way_to_the_one_before(unfinished, undisturbed, capsys, damage):
+    damage(unfinished.training_state_path)
+    train_here(unfinished.path)
+    lines = capsys.readouterr().err.splitlines()
+    (warning,) = [line for line in lines if "warning" in line]
+    assert "training_state.npz: the file is damaged" in warning
+    assert warning.endswith("training_state.previous.npz, of step 3, is used instead")
+    assert "resuming after step 3" in lines
+    assert_as_if_undisturbed(unfinished, undisturbed)
+
+
+def test_a_run_that_was_killed_between_two_states_resumes(unfinished, undisturbed, capsys):
+    rename_with_checksum(unfinished.training_state_path, unfinished.previous_state_path)
+    train_here(unfinished.path)
+    output = capsys.readouterr().err
+    assert "resuming after step 6" in output and "warning" not in output
+    assert_as_if_undisturbed(unfinished, undisturbed)
+
+
+def test_a_damaged_state_without_one_before_is_named(unfinished):
+    flip(unfinished.training_state_path)
+    unfinished.previous_state_path.unlink()
+    before = contents(unfinished.path)
+    with pytest.raises(ConfigError, match=r"training_state.npz: the file is damaged, its SHA-256 .*training_state.npz"):
+        train_here(unfinished.path)
+    assert contents(unfinished.path) == before
+
+
+@pytest.mark.parametrize("damage", [flip, truncate])
+def test_damaged_weights_give_way_to_the_next_best(copy, capsys, damage):
+    damage(copy.average_path)
+    translator = Translator.load(copy.path)
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "average.weights.h5: the file is damaged" in warning and "best.weights.h5 is used instead" in warning
+    assert isinstance(translator([pairs(0, 1).source[0]])[0], str)
+    damage(copy.best_path)
+    load_model(copy)
+    assert capsys.readouterr().err.splitlines()[0].endswith("step-00000009.weights.h5 is used instead")
+    for path in copy.checkpoints().values():
+        damage(path)
+    with pytest.raises(ConfigError, match="average.weights.h5: the file is damaged"):
+        load_model(copy)
+
+
+def test_a_damaged_file_without_a_checksum_is_noticed_too(copy, capsys):
+    for path in copy.path.rglob("*.sha256"):
+        path.unlink()
+    load_model(copy)
+    truncate(copy.average_path)
+    load_model(copy)
+    assert "average.weights.h5: the file cannot be read" in capsys.readouterr().err
+
+
+def test_average_leaves_out_a_damaged_checkpoint(copy, capsys):
+    flip(copy.checkpoint_path(6))
+    assert average_checkpoints(copy, last=3) == [copy.checkpoint_path(3), copy.checkpoint_path(9)]
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "step-00000006.weights.h5: the file is damaged" in warning and "left out of the average" in warning
+
+
+def test_a_damaged_tokenizer_is_named(copy):
+    flip(copy.path / "tokenizer.model")
+    for use in (lambda: Translator.load(copy.path), lambda: train_here(copy.path)):
+        with pytest.raises(ConfigError, match="tokenizer.model: the file is damaged"):
+            use()
+
+
+def test_weights_must_be_exactly_those_of_the_configuration(copy):
+    config = copy.read_config().model
+    for num_layers, other in ((1, 2), (2, 1)):
+        written, read = (build_transformer(dataclasses.replace(config, num_layers=n)) for n in (num_layers, other))
+        save_weights(written, copy.best_path)
+        with pytest.raises(ConfigError, match="best.weights.h5: these weights do not fit the model in config.yaml"):
+            load_weights(read, copy.best_path)
+
+
+# Another text
+
+
+def test_another_text_is_noticed_and_may_be_allowed(unfinished):
+    before = contents(unfinished.path)
+    with pytest.raises(ConfigError, match="began with another text: the training text has source and target swapped"):
+        train_here(unfinished.path, swapped=True)
+    lines = r"the training text has another source and target \(350 lines, 360 before\).*--allow-changed-text"
+    with pytest.raises(ConfigError, match=lines):
+        train_here(unfinished.path, text=(0, 350))
+    assert contents(unfinished.path) == before
+    train_here(unfinished.path, text=(0, 350), allow_changed_text=True)
+    assert list(unfinished.checkpoints())[-1] == 9
+    # From now on, this is the text.
+    train_here(unfinished.path, text=(0, 350))
+
+
+def test_a_text_with_filters_weights_and_held_out_pairs_resumes_exactly(tmp_path, capsys):
+    overrides = (*OVERRIDES, "training.subword_dropout=0.1", "training.subword_samples=2")
+
+    def train_on_corpora(name, steps, *weights):
+        config = load_recipe("demo", [*overrides, f"training.steps={steps}", f"data.weights=[{', '.join(weights)}]"])
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, remove_duplicates=True))
+        corpora = [Corpus("many", [Shard(*zip(*PAIRS), "en", "de")]), Corpus("few", [Shard(*zip(*PAIRS[:50]), "", "")])]
+        keras.utils.set_random_seed(config.training.seed)
+        train_pairs, valid_pairs = read_text(corpora, config.data, HeldOut(size=40))
+        train(config, train_pairs, valid_pairs, tmp_path / name, make_strategy())
+
+    # All of the second corpus are duplicates; some of the first are held out.
+    train_on_corpora("straight", 9, "1.5", "1")
+    assert "filters left out 50 of 450 sentence pairs: 50 by remove_duplicates" in capsys.readouterr().err
+    train_on_corpora("resumed", 3, "1.5", "1")
+    with pytest.raises(ConfigError, match="began with another text: the training text has another source and target"):
+        train_on_corpora("resumed", 9, "2", "1")
+    train_on_corpora("resumed", 9, "1.5", "1")
+    assert differences(tmp_path / "resumed", tmp_path / "straight") == []
+
+
+def test_a_directory_that_lost_its_configuration_is_left_as_it_is(unfinished):
+    unfinished.config_path.unlink()
+    before = contents(unfinished.path)
+    with pytest.raises(ConfigError, match="has training_state.npz of an earlier training, but no config.yaml"):
+        train_here(unfinished.path)
+    assert contents(unfinished.path) == before
+
+
+# The log, and files that are not ours
+
+
+def curves(directory):
+    accumulator = EventAccumulator(str(directory))
+    accumulator.Reload()
+    return {tag: [event.step for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]}
+
+
+def test_a_killed_training_loses_no_row_and_repeats_none(unfinished, undisturbed):
+    # Killed after the log, and the event files of a later step, were written; the state is the one before.
+    log = undisturbed.log_path.read_text()
+    unfinished.log_path.write_text(log + log.splitlines()[-1])
+    shutil.copytree(undisturbed.tensorboard_path, unfinished.tensorboard_path, dirs_exist_ok=True)
+    unfinished.training_state_path.unlink()
+    train_here(unfinished.path)
+    assert_whole_log(unfinished, undisturbed)
+
+
+def test_a_training_that_was_killed_before_it_wrote_its_log_writes_it_later(unfinished, undisturbed):
+    unfinished.log_path.unlink()
+    for path in unfinished.tensorboard_path.rglob("*0000000006*"):
+        path.unlink()
+    # It was writing the point when it was killed.
+    (unfinished.tensorboard_path / "train" / ".writing-12-events").write_text("half")
+    train_here(unfinished.path)
+    assert_whole_log(unfinished, undisturbed)
+    assert leftovers(unfinished.path) == []
+
+
+def assert_whole_log(model_dir, undisturbed):
+    assert model_dir.log_path.read_text() == undisturbed.log_path.read_text()
+    assert logged(model_dir, "step") == [3, 6, 9]
+    for run, tags in (("train", {"loss", "learning_rate"}), ("validation", {"loss", "perplexity", "accuracy"})):
+        steps = curves(model_dir.tensorboard_path / run)
+        assert steps == {tag: [3, 6, 9] for tag in tags}
+
+
+def test_a_state_of_the_first_version_takes_its_rows_from_the_log(unfinished, undisturbed):
+    with np.load(unfinished.training_state_path) as state:
+        arrays = {name: state[name] for name in state.files if name not in ("rows", "text", "loss_sums")}
+    with replacing_with_checksum(unfinished.training_state_path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
+    # It wrote rows twice.
+    rows = unfinished.log_path.read_text()
+    unfinished.log_path.write_text(rows + "\n".join(rows.splitlines()[1:]))
+    train_here(unfinished.path)
+    assert unfinished.log_path.read_text() == undisturbed.log_path.read_text()
+
+
+def test_files_of_the_user_are_neither_lost_nor_fatal(undisturbed, tmp_path, capsys):
+    directory = tmp_path / "model"
+    (directory / "tensorboard").mkdir(parents=True)
+    names = ["log.csv", "vocab.txt", "tokenizer.model", "best.weights.h5", "average.weights.h5", "tensorboard/mine"]
+    for name in names:
+        (directory / name).write_text(f"my {name}")
+    train_here(directory)
+    output = capsys.readouterr().err
+    for name in names:
+        # A name that training does not need stays.
+        kept = directory / (name if name in ("vocab.txt", "tensorboard/mine") else f"{name}.1")
+        assert kept.read_text() == f"my {name}"
+        if kept.name != (directory / name).name:
+            assert f"{directory / name} is not of this training: it is {name}.1 now" in output.splitlines()
+    Translator.load(directory)
+    for path in (path for path in directory.iterdir() if path.suffix == ".1"):
+        path.unlink()
+    assert_as_if_undisturbed(ModelDir(directory), undisturbed)
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError) as error:
+        train_here(tmp_path / "file" / "model")
+    assert error.value.filename == str(tmp_path / "file" / "model")
+
+
+def test_the_saved_model_that_does_not_fit_on_the_disk_is_named(copy, tmp_path, limit_file_sizes, capsys):
+    output = tmp_path / "servable"
+    limit_file_sizes(20_000)
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", "--model-dir", str(copy), "--output", str(output)])
+    limit_file_sizes(resource.RLIM_INFINITY)
+    assert stopped.value.code == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and f"{output}: the SavedModel cannot be written" in lines[0]
+    assert list(output.iterdir()) == []
+
+
+def test_the_table_in_the_docs_names_tests_that_exist():
+    named = set(re.findall(r"\btest_\w+(?!\.py)\b", (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")))
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 50 and named <= set(re.findall(r"^def (test_\w+)", tests, re.MULTILINE))

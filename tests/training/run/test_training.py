@@ -1,0 +1,576 @@
+"""Training as a user runs it: devices agree, a killed run resumes, checkpoints are what they say."""
+
+import csv
+import dataclasses
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras_transformer.export.servable import export_servable
+from keras_transformer.training.evaluate import evaluate
+from keras_transformer.training.recipe import load_recipe, recipe_names
+from keras_transformer.training.run.average import average_checkpoints
+from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.trainer import _tokenizers, intervals, train
+from keras_transformer.training.step.learning_rate import learning_rate
+from keras_transformer.training.step.model import TrainingModel
+from keras_transformer.training.text.corpus import SentencePairs
+
+from examples.corpus import generate
+from keras_transformer import Translator
+from keras_transformer.config import ConfigError
+from keras_transformer.losses import token_crossentropy
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.runtime.cores import divide_cores
+from keras_transformer.tokenizers import load_tokenizer, load_tokenizers
+from keras_transformer.translation.attention_plot import source_attention
+
+PAIRS = generate(400, seed=3)
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+TINY = [
+    "model.d_model=32",
+    "model.d_ff=64",
+    "model.num_heads=2",
+    "model.num_layers=1",
+    "tokenizer.vocab_size=500",
+    "training.tokens_per_batch=500",
+    "training.num_buckets=3",
+    "training.precision=float32",
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("text")
+    for name, pairs in (("train", PAIRS[:360]), ("valid", PAIRS[360:])):
+        for side, language in enumerate(("en", "de")):
+            lines = "".join(pair[side] + "\n" for pair in pairs)
+            (directory / f"{name}.{language}").write_text(lines, encoding="utf-8")
+    return directory
+
+
+def command(files, model_dir, *overrides, devices=None):
+    sets = [part for override in (*TINY, *overrides) for part in ("--set", override)]
+    return [
+        *(sys.executable, "-m", "keras_transformer", "train", "--config", "demo"),
+        *("--source", files / "train.en", "--target", files / "train.de"),
+        *("--valid-source", files / "valid.en", "--valid-target", files / "valid.de"),
+        *("--model-dir", model_dir, *sets),
+        *(("--devices", str(devices)) if devices else ()),
+    ]
+
+
+def pairs(begin, end):
+    return SentencePairs(*map(list, zip(*PAIRS[begin:end])), name=f"{begin} to {end}")
+
+
+def train_here(model_dir, *overrides, parallel_parts=1, init_from=None):
+    config = load_recipe("demo", [*TINY, *overrides], init_from)
+    # As the command does.
+    keras.utils.set_random_seed(config.training.seed)
+    train(config, pairs(0, 360), pairs(360, 400), model_dir, make_strategy(), parallel_parts, init_from=init_from)
+    return ModelDir(model_dir)
+
+
+def load_model(model_dir):
+    return model_dir.load_model(model_dir.read_config().model)
+
+
+def logged(model_dir, column):
+    with open(model_dir.log_path, newline="") as file:
+        return [float(row[column]) for row in csv.DictReader(file)]
+
+
+def test_two_devices_train_to_the_losses_of_one(files, tmp_path, capsys):
+    overrides = (
+        *("training.steps=8", "training.validate_every=1", "model.dropout=0.0"),
+        *("training.clip_norm=0.5", "training.average_last=0"),
+        *("training.warmup_steps=4", "training.peak_learning_rate=0.02"),
+    )
+    # TensorFlow divides the CPU into two devices before it does anything else.
+    result = subprocess.run(
+        command(files, tmp_path / "two", *overrides, devices=2),
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "2 devices" in result.stderr
+    assert result.stdout == ""
+    one = logged(train_here(tmp_path / "one", *overrides), "loss")
+    assert "1 device;" in capsys.readouterr().err
+    two = logged(ModelDir(tmp_path / "two"), "loss")
+    assert len(one) == len(two) == 8
+    np.testing.assert_allclose(two, one, rtol=1e-4)
+    assert one[-1] < one[0]
+    unclipped = train_here(tmp_path / "unclipped", *overrides, "training.clip_norm=null")
+    # The norm was low enough to matter.
+    assert abs(logged(unclipped, "loss")[-1] - one[-1]) > 1e-3 * one[-1]
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_of_the_package_loads_by_its_name(name):
+    recipe = load_recipe(name, ["training.seed=7"])
+    assert recipe.training.seed == 7
+    assert recipe.model.target_vocab_size == recipe.tokenizer.vocab_size
+
+
+def test_the_paper_recipes_have_the_sizes_of_table_3():
+    base, big = (load_recipe(f"wmt14-en-de-{name}") for name in ("base", "big"))
+    sizes = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
+    assert [getattr(base.model, size) for size in sizes] == [6, 512, 2048, 8, 0.1]
+    assert [getattr(big.model, size) for size in sizes] == [6, 1024, 4096, 16, 0.3]
+    assert (base.training.steps, big.training.steps) == (100_000, 300_000)
+    assert (base.training.average_last, big.training.average_last) == (5, 20)
+
+
+def test_intervals_worked_out_by_hand():
+    assert intervals(0, 12, 4) == [(4, 0, 3)]
+    assert intervals(8, 12, 4) == [(4, 2, 3)]
+    assert intervals(0, 3, 4) == [(3, 0, 1)]
+    # A run that ended at 5 resumes: to 8, then at 12 and 16, then to 18.
+    assert intervals(5, 18, 4) == [(3, 1, 2), (4, 2, 4), (2, 4, 5)]
+    assert intervals(5, 7, 4) == [(2, 1, 2)]
+    assert intervals(18, 18, 4) == []
+
+
+def test_a_killed_run_is_resumed_from_its_last_checkpoint(files, tmp_path):
+    overrides = (
+        *("training.steps=60", "training.validate_every=20"),
+        *("training.keep_checkpoints=2", "training.average_last=2"),
+    )
+    arguments = command(files, tmp_path / "model", *overrides)
+    model_dir = ModelDir(tmp_path / "model")
+    running = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not model_dir.training_state_path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    # The steps of the second interval have begun; nothing of them has been saved.
+    time.sleep(0.05)
+    running.send_signal(signal.SIGKILL)
+    assert running.wait() == -signal.SIGKILL
+    saved = list(model_dir.checkpoints())
+    assert saved and saved[-1] < 60
+
+    again = subprocess.run(arguments, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert "resuming after step 20" in again.stderr or "resuming after step 40" in again.stderr
+    assert "learning a vocabulary" not in again.stderr
+    assert list(model_dir.checkpoints())[-1] == 60
+    # The killed run left its token ids behind; this one took them away, and its own.
+    assert not list(model_dir.path.rglob(".*"))
+    translations = Translator.load(model_dir.path)([PAIRS[0][0], ""])
+    assert isinstance(translations[0], str) and translations[1] == ""
+
+
+def test_text_that_cannot_be_trained_on_leaves_no_folder(tmp_path):
+    with pytest.raises(ValueError, match="none of the 360 sentence pairs can be used"):
+        train_here(tmp_path / "model", "model.max_length=2")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
+    overrides = ("training.validate_every=3", "training.average_last=0")
+    straight = train_here(tmp_path / "straight", *overrides, "training.steps=5")
+    train_here(tmp_path / "resumed", *overrides, "training.steps=3")
+    resumed = train_here(tmp_path / "resumed", *overrides, "training.steps=5")
+    last = [directory.checkpoints()[5] for directory in (straight, resumed)]
+    model = load_model(straight)
+    weights = []
+    for path in last:
+        model.load_weights(path)
+        weights.append([weight.copy() for weight in model.get_weights()])
+    for one, other in zip(*weights):
+        np.testing.assert_array_equal(one, other)
+    assert logged(resumed, "loss") == logged(straight, "loss")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train_here(
+        tmp_path_factory.mktemp("trained") / "model",
+        *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3"),
+        "training.average_last=2",
+    )
+
+
+# Where every batch has its loss, few batches are enough; the rows of each are at most six.
+IN_PARTS = (
+    *("training.steps=3", "training.validate_every=1", "training.average_last=0", "training.tokens_per_batch=160"),
+    *("training.clip_norm=0.5", "model.dropout=0.0", "training.consistency=3"),
+)
+
+
+@pytest.fixture(scope="module")
+def trained_on_whole_batches(tmp_path_factory):
+    return train_here(tmp_path_factory.mktemp("whole") / "model", *IN_PARTS)
+
+
+# Seven are more than a batch has rows.
+@pytest.mark.parametrize(
+    ("accumulate_steps", "parallel_parts"),
+    [(2, 2), (1, 7), pytest.param(3, 1, marks=pytest.mark.slow), pytest.param(1, 3, marks=pytest.mark.slow)],
+)
+def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(
+    trained_on_whole_batches, tmp_path, accumulate_steps, parallel_parts
+):
+    overrides = (*IN_PARTS, f"training.accumulate_steps={accumulate_steps}")
+    trained = train_here(tmp_path / "model", *overrides, parallel_parts=parallel_parts)
+    for column in ("loss", "val_loss", "val_perplexity"):
+        np.testing.assert_allclose(logged(trained, column), logged(trained_on_whole_batches, column), rtol=1e-5)
+    accuracies = [logged(each, "val_accuracy") for each in (trained, trained_on_whole_batches)]
+    # Where two tokens are almost equally probable, rounding decides which one is predicted: one of the 1470.
+    np.testing.assert_allclose(*accuracies, rtol=0, atol=1e-3)
+
+
+def test_cores_are_divided_among_the_parts_of_a_batch():
+    code = (
+        "import os; os.sched_getaffinity = lambda process: set(range(8))\n"
+        "from keras_transformer.runtime.cores import divide_cores\n"
+        "import tensorflow as tf\n"
+        "threading = tf.config.threading\n"
+        "for most_parts in (1, 4, 100):\n"
+        "    print(divide_cores(most_parts), threading.get_inter_op_parallelism_threads(),"
+        " threading.get_intra_op_parallelism_threads())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    # The first is TensorFlow's own way: all cores for every operation.
+    assert run.stdout.splitlines() == ["1 0 0", "4 4 2", "8 8 1"]
+
+
+def test_only_the_cores_that_the_process_may_use_count():
+    # Those of this thread, which are given back.
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        assert divide_cores(4) == 1
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path):
+    code = (
+        "import sys, tensorflow as tf\n"
+        "tf.config.threading.set_inter_op_parallelism_threads(3)\n"
+        "sys.path.insert(0, 'tests')\n"
+        "import test_training\n"
+        "from keras_transformer.training import trainer\n"
+        "trainer._build_model = lambda *arguments: sys.exit(str(arguments[2]))\n"
+        "test_training.train_here(sys.argv[1])"
+    )
+    run = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], cwd=ROOT, capture_output=True, text=True)
+    # Enough is known when the model is about to be built.
+    assert run.stderr.splitlines()[-1] == "1", run.stderr
+
+
+def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, tmp_path):
+    translator = Translator.load(tiny_model_dir)
+    before = translator(["Anna sees a tree."])
+    config = load_recipe("demo", [*TINY, "training.steps=1", "training.average_last=0"])
+    train(config, pairs(0, 360), pairs(360, 400), tmp_path / "model", make_strategy())
+    assert translator(["Anna sees a tree."]) == before
+    assert translator.num_tokens(["the dog buys"]) > 1
+
+
+def test_one_program_trains_on_all_shapes_and_is_made_once(tmp_path, capsys, monkeypatch):
+    models = []
+    compile = TrainingModel.compile
+    monkeypatch.setattr(TrainingModel, "compile", lambda self, *a, **k: (models.append(self), compile(self, *a, **k)))
+    train_here(tmp_path / "model", "training.steps=40", "training.validate_every=40", "training.num_buckets=6")
+    assert "with batches of 6 shapes" in capsys.readouterr().err
+    assert [model.num_traces for model in models] == [1]
+
+
+def test_biases_and_two_depths_are_trained_saved_and_used(tmp_path):
+    model_dir = train_here(
+        tmp_path / "biases",
+        *("model.attention_bias=true", "model.logits_bias=true", "model.num_encoder_layers=2"),
+        *("training.steps=12", "training.validate_every=4", "training.average_last=0", "training.warmup_steps=4"),
+    )
+    losses = logged(model_dir, "loss")
+    assert losses[-1] < losses[0]
+    model = load_model(model_dir)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (2, 1)
+    # The tokens of the text have become more probable than those that do not occur in it.
+    bias = model.output_projection.bias.numpy()
+    tokenizer = load_tokenizer(model_dir.path)
+    assert bias[tokenizer.end_id] > bias[tokenizer.pad_id]
+    assert np.all(model.decoder.layers[0].source_attention.value_dense.bias.numpy() != 0)
+    # What was validated is what is loaded.
+    text = pairs(360, 400)
+    translator = Translator.load(model_dir)
+    num_tokens = sum(len(row) + 1 for row in tokenizer.tokenize(list(text.target)).to_list())
+    perplexity = np.exp(-translator.score(list(text.source), list(text.target)).sum() / num_tokens)
+    assert perplexity == pytest.approx(min(logged(model_dir, "val_perplexity")), rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def two_vocabularies(tmp_path_factory):
+    return train_here(
+        tmp_path_factory.mktemp("vocabularies") / "two",
+        *("tokenizer.shared=false", "tokenizer.vocab_size=330", "model.tie_embeddings=target"),
+        *("training.subword_dropout=0.1", "training.subword_samples=2"),
+        *("training.steps=6", "training.validate_every=3", "training.validate_by=bleu", "training.average_last=0"),
+    )
+
+
+def test_each_language_may_have_a_vocabulary_of_its_own(two_vocabularies, tmp_path):
+    model_dir = two_vocabularies
+    names = {f"{side}.tokenizer.model{suffix}" for side in ("source", "target") for suffix in ("", ".sha256")}
+    assert {path.name for path in model_dir.path.glob("*tokenizer*")} == names
+    config = model_dir.read_config()
+    english, german = load_tokenizers(model_dir.path, config.tokenizer)
+    assert (config.model.source_vocab_size, config.model.target_vocab_size) == (english.vocab_size, german.vocab_size)
+    # Each knows its own language best.
+    texts = {english: [source for source, _ in PAIRS], german: [target for _, target in PAIRS]}
+    for own, other in ((english, german), (german, english)):
+        own_tokens, other_tokens = (each.tokenize(texts[own]).flat_values.shape[0] for each in (own, other))
+        assert own_tokens < other_tokens
+    # Resumed, nothing is learned anew.
+    before = {name: (model_dir.path / name).read_bytes() for name in names}
+    copy = ModelDir(shutil.copytree(model_dir.path, tmp_path / "copy"))
+    train_here(
+        copy.path,
+        *("tokenizer.shared=false", "tokenizer.vocab_size=330", "model.tie_embeddings=target"),
+        *("training.subword_dropout=0.1", "training.subword_samples=2"),
+        *("training.steps=8", "training.validate_every=2", "training.validate_by=bleu", "training.average_last=0"),
+    )
+    assert len(logged(copy, "loss")) > len(logged(model_dir, "loss"))
+    assert before == {name: (copy.path / name).read_bytes() for name in names}
+
+
+def test_two_vocabularies_translate_score_and_are_exported(two_vocabularies, tmp_path):
+    translator = Translator.load(two_vocabularies)
+    english, german = translator.tokenizers
+    source, target = PAIRS[0]
+    assert translator.num_tokens([source]) == len(english.tokenize([source])[0]) + 1
+    assert translator.num_tokens([source], "target") == len(german.tokenize([source])[0]) + 1
+    source_ids = np.array([[*english.tokenize([source])[0], 3]])
+    labels = np.array([[*german.tokenize([target])[0], 3]])
+    logits = translator.model({"source": source_ids, "target": np.insert(labels, 0, 2, axis=1)[:, :-1]})
+    expected = -token_crossentropy(labels, logits).numpy().sum()
+    assert translator.score([source], [target])[0] == pytest.approx(expected, rel=1e-4)
+    found = translator.search([source])
+    ids = [[token_id for token_id in found.token_ids.numpy()[0, 0] if token_id > 3]]
+    assert translator([source]) == [german.detokenize(tf.ragged.constant(ids, tf.int32)).numpy()[0].decode()]
+    # The SavedModel translates as the translator does, or it would not be there.
+    assert export_servable(translator, tmp_path).is_dir()
+    _, source_pieces, target_pieces, _ = source_attention(translator, source)
+    assert source_pieces == [*english.pieces(source_ids[0])]
+    assert target_pieces == german.pieces([id for id in found.token_ids.numpy()[0, 0] if id != 0])
+
+
+def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
+    class Workers:
+        def __init__(self, contents=None):
+            self.is_chief = contents is None
+            self.contents = [] if self.is_chief else contents
+
+        def from_chief(self, content):
+            if self.is_chief:
+                self.contents.append(content)
+            return content if self.is_chief else self.contents.pop(0)
+
+    config = two_vocabularies.read_config().tokenizer
+    chief = Workers()
+    sent = _tokenizers(config, None, two_vocabularies, None, chief, None)
+    received = _tokenizers(config, None, None, None, Workers(chief.contents), tmp_path)
+    assert [each.file_content for each in received] == [each.file_content for each in sent]
+
+
+def test_a_trained_model_keeps_its_vocabularies(two_vocabularies):
+    with pytest.raises(ConfigError, match="tokenizer.shared must be False, as in the model that .* holds; received"):
+        train_here(two_vocabularies.path, "tokenizer.vocab_size=330", "model.tie_embeddings=target")
+
+
+def test_two_passes_differ_by_their_dropout_alone(tmp_path):
+    overrides = ("training.steps=2", "training.validate_every=1", "training.average_last=0")
+    losses = {
+        (dropout, consistency): logged(
+            train_here(
+                tmp_path / f"{dropout}-{consistency}",
+                *(*overrides, f"model.dropout={dropout}", f"training.consistency={consistency}"),
+            ),
+            "loss",
+        )
+        for dropout, consistency in ((0.0, 0.0), (0.0, 5.0), (0.3, 5.0))
+    }
+    np.testing.assert_allclose(losses[0.0, 5.0], losses[0.0, 0.0], rtol=1e-5)
+    assert losses[0.3, 5.0][0] > losses[0.0, 0.0][0] + 0.1
+
+
+@pytest.fixture(scope="module")
+def ranked_by_bleu(tmp_path_factory):
+    return train_here(
+        tmp_path_factory.mktemp("ranked") / "model",
+        *("training.steps=40", "training.validate_every=5", "training.keep_checkpoints=1"),
+        *("training.validate_by=bleu", "training.average_last=0", "training.average_best=2"),
+        *("training.patience=3", "training.warmup_steps=5", "training.peak_learning_rate=0.01"),
+    )
+
+
+def test_the_best_checkpoints_stay_and_are_averaged(ranked_by_bleu):
+    bleu = dict(zip(logged(ranked_by_bleu, "step"), logged(ranked_by_bleu, "val_bleu")))
+    best = sorted(bleu, key=bleu.get, reverse=True)[:2]
+    assert list(ranked_by_bleu.checkpoints()) == sorted({*best, max(bleu)})
+    model = load_model(ranked_by_bleu)
+    average = [weight.copy() for weight in model.get_weights()]
+    total = [np.zeros_like(weight) for weight in average]
+    for step in best:
+        model.load_weights(ranked_by_bleu.checkpoint_path(int(step)))
+        total = [sum_ + weight / 2 for sum_, weight in zip(total, model.get_weights())]
+    for mean, weight in zip(total, average):
+        np.testing.assert_allclose(weight, mean, rtol=0, atol=1e-7)
+
+
+def test_the_logged_bleu_is_that_of_the_greedy_translations(ranked_by_bleu):
+    decoding = dataclasses.replace(ranked_by_bleu.read_config().decoding, beam_size=1)
+    translator = Translator.load(ranked_by_bleu.path, decoding)
+    for step, path in ranked_by_bleu.checkpoints().items():
+        translator.model.load_weights(path)
+        row = logged(ranked_by_bleu, "step").index(step)
+        expected = evaluate(translator, pairs(360, 400)).bleu.score
+        assert logged(ranked_by_bleu, "val_bleu")[row] == pytest.approx(expected)
+
+
+def test_training_stops_after_patience_validations_without_a_new_best(tmp_path, capsys):
+    overrides = (
+        *("training.steps=40", "training.validate_every=2", "training.average_last=0"),
+        # So high a rate that nothing gets better for long.
+        *("training.patience=2", "training.warmup_steps=1", "training.peak_learning_rate=3.0"),
+    )
+    model_dir = train_here(tmp_path / "model", *overrides)
+    perplexities = logged(model_dir, "val_perplexity")
+    best = int(np.argmin(perplexities))
+    assert len(perplexities) == best + 1 + 2 < 20
+    assert "2 validations without a new best" in capsys.readouterr().err
+    before = model_dir.training_state_path.read_bytes()
+    train_here(tmp_path / "model", *overrides)
+    assert "training has already ended" in capsys.readouterr().err
+    assert model_dir.training_state_path.read_bytes() == before
+
+
+def test_the_peak_learning_rate_is_reached_when_the_warmup_ends():
+    changes = ["training.peak_learning_rate=0.004", "training.warmup_steps=20", "training.decay=inverse_sqrt"]
+    schedule = learning_rate(128, load_recipe("demo", changes).training)
+    rates = [float(schedule(step)) for step in range(100)]
+    assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 19
+    assert rates[79] == pytest.approx(0.004 * (20 / 80) ** 0.5)
+    cosine = learning_rate(128, load_recipe("demo", [*changes, "training.decay=cosine", "training.steps=100"]).training)
+    rates = [float(cosine(step)) for step in range(101)]
+    assert max(rates) == pytest.approx(0.004) and int(np.argmax(rates)) == 20
+    assert rates[10] == pytest.approx(0.002) and rates[60] == pytest.approx(0.002)
+    assert rates[100] == pytest.approx(0.0, abs=1e-9)
+    paper = learning_rate(512, load_recipe("wmt14-en-de-base").training)
+    assert float(paper(3999)) == pytest.approx(512**-0.5 * 4000**-0.5)
+
+
+def test_the_last_checkpoints_stay(trained):
+    names = {step: path.name for step, path in trained.checkpoints().items()}
+    assert names == {step: f"step-{step:08d}.weights.h5" for step in (6, 8, 10)}
+
+
+def test_the_average_is_the_mean_of_the_last_checkpoints_and_translates(trained):
+    assert trained.weights_path() == trained.average_path
+    model = load_model(trained)
+    average = [weight.copy() for weight in model.get_weights()]
+    total = [np.zeros_like(weight) for weight in average]
+    for path in list(trained.checkpoints().values())[-2:]:
+        model.load_weights(path)
+        total = [sum_ + weight / 2 for sum_, weight in zip(total, model.get_weights())]
+    for mean, weight in zip(total, average):
+        np.testing.assert_allclose(weight, mean, rtol=0, atol=1e-7)
+
+
+def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained):
+    perplexities = logged(trained, "val_perplexity")
+    best = 2 * (1 + int(np.argmin(perplexities)))
+    assert best in (6, 8, 10)  # whose checkpoints still stand
+    model = load_model(trained)
+    model.load_weights(trained.checkpoint_path(best))
+    expected = [weight.copy() for weight in model.get_weights()]
+    model.load_weights(trained.best_path)
+    for weight, other in zip(model.get_weights(), expected):
+        np.testing.assert_array_equal(weight, other)
+
+
+def test_a_finished_run_started_again_only_averages(trained, capsys):
+    before = trained.training_state_path.read_bytes()
+    train_here(
+        trained.path,
+        *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3"),
+        "training.average_last=2",
+    )
+    assert "training has already ended, after step 10" in capsys.readouterr().err
+    assert trained.training_state_path.read_bytes() == before
+
+
+def test_another_model_is_not_trained_into_the_directory(trained):
+    with pytest.raises(
+        ConfigError, match="model.d_model must be 32, as in the model that .*; received model.d_model=64"
+    ):
+        train_here(trained.path, "model.d_model=64")
+    with pytest.raises(ConfigError, match="training.validate_by must be 'perplexity', as in .*validate_by='bleu'"):
+        train_here(trained.path, "training.validate_by=bleu")
+
+
+def test_average_needs_checkpoints_and_a_positive_number(trained, tmp_path):
+    with pytest.raises(ConfigError, match="last must be positive; received last=0"):
+        average_checkpoints(trained, last=0)
+    with pytest.raises(ConfigError, match="best must be positive; received best=-1"):
+        average_checkpoints(trained, best=-1)
+    with pytest.raises(ConfigError, match="last must be None if best is given; received last=1"):
+        average_checkpoints(trained, last=1, best=1)
+    empty = ModelDir(tmp_path)
+    empty.write_config(trained.read_config())
+    with pytest.raises(ConfigError, match="no checkpoints to average"):
+        average_checkpoints(empty, last=1)
+
+
+@pytest.mark.parametrize("as_path", [str, ModelDir])
+def test_average_takes_the_number_of_the_recipe_by_default(trained, tmp_path, as_path):
+    copy = shutil.copytree(trained.path, tmp_path / "copy")
+    averaged = average_checkpoints(as_path(copy))
+    assert [path.name for path in averaged] == ["step-00000008.weights.h5", "step-00000010.weights.h5"]
+
+
+def test_the_best_checkpoints_are_known_without_the_log(trained, tmp_path):
+    scores = dict(zip(logged(trained, "step"), logged(trained, "val_perplexity")))
+    copy = ModelDir(shutil.copytree(trained.path, tmp_path / "copy"))
+    copy.log_path.unlink()
+    (best,) = average_checkpoints(copy, best=1)
+    assert best == copy.checkpoint_path(min((6, 8, 10), key=scores.get))
+
+
+def test_a_damaged_training_state_is_named(trained, tmp_path):
+    whole = trained.training_state_path.read_bytes()
+    for name, content in (("empty", b""), ("half", whole[: len(whole) // 2]), ("text", b"not an archive")):
+        broken = ModelDir(shutil.copytree(trained.path, tmp_path / name))
+        broken.training_state_path.write_bytes(content)
+        broken.previous_state_path.unlink()
+        # As version 0.1 wrote it, without a checksum.
+        broken.training_state_path.with_name("training_state.npz.sha256").unlink()
+        for use in (
+            lambda: train_here(broken.path, "training.steps=12"),
+            lambda: average_checkpoints(broken, best=1),
+        ):
+            with pytest.raises(ConfigError, match="training_state.npz: the training state is damaged") as error:
+                use()
+            assert "\n" not in str(error.value)
+
+
+def test_evaluate_gives_sacrebleu_scores_with_signatures():
+    text = pairs(0, 40)
+    perfect = evaluate(lambda sources: list(text.target), text)
+    assert perfect.bleu.score == pytest.approx(100) and perfect.chrf.score == pytest.approx(100)
+    assert "case:mixed" in perfect.bleu.signature and "tok:13a" in perfect.bleu.signature
+    lower = evaluate(lambda sources: [target.lower() for target in text.target], text)
+    assert lower.bleu.score < 90

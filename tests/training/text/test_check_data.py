@@ -1,0 +1,139 @@
+"""The command `check-data`: what a text is like, and what filters leave out of it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from keras_transformer.training.text.check_data import check_data
+from keras_transformer.training.text.parallel_text import Corpus, Shard
+
+from keras_transformer.commands.main import main
+
+PAIRS = [
+    ("a dog runs", "ein Hund rennt"),
+    ("a cat", "a cat"),
+    ("", "leer"),
+    ("a dog runs", "ein Hund rennt"),
+    ("hi", "ein Wort, und sehr viele mehr"),
+    ("a dog runs", "ein Hund rennt"),
+    ("медведь", "der Bär"),
+    ("a cat", "eine Katze"),
+]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "1.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[:5]))
+    (tmp_path / "2.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[5:]))
+    return ("--pairs", "?.tsv")
+
+
+def report(capsys, *arguments):
+    main(["check-data", *arguments, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def left_out(report):
+    return {item["filter"]: (item["pairs"], item["examples"]) for item in report["left_out"]}
+
+
+def test_without_filters_the_report_says_what_recommended_ones_would_leave_out(files, capsys):
+    training = report(capsys, *files)["training"]
+    assert (training["pairs"], training["kept"], training["filters"]) == (8, 3, "recommended")
+    assert left_out(training) == {
+        "empty": (1, ["1.tsv:3"]),
+        "max_characters": (0, []),
+        "max_length_ratio": (1, ["1.tsv:5"]),
+        "remove_copies": (1, ["1.tsv:2"]),
+        "remove_duplicates": (2, ["1.tsv:4", "2.tsv:1"]),
+    }
+    assert training["empty"] == {"source": 1, "target": 0}
+
+
+def test_filters_of_the_configuration_are_the_only_ones_where_some_are_on(files, capsys, tmp_path):
+    (tmp_path / "mine.yaml").write_text("data: {source_script: Latin, max_characters: 10}")
+    training = report(capsys, *files, "--config", "mine.yaml", "--set", "data.max_characters=20")["training"]
+    assert (training["kept"], training["filters"]) == (5, "configured")
+    assert left_out(training) == {
+        "empty": (1, ["1.tsv:3"]),
+        "max_characters": (1, ["1.tsv:5"]),
+        "source_script": (1, ["2.tsv:2"]),
+    }
+
+
+def test_the_report_for_people_has_the_same_figures(files, capsys):
+    main(["check-data", *files, "2.tsv", "--valid-pairs", "1.tsv", "--set", "data.remove_duplicates=true"])
+    assert capsys.readouterr().out.splitlines() == [
+        "training text: ?.tsv and 1 more: 11 sentence pairs",
+        "  ?.tsv: 8",
+        "  2.tsv: 3",
+        "  characters  mean  1%  50%  90%  99%  max",
+        "  source       6.5   0    7   10   10   10",
+        "  target      11.6   4   10   14   29   29",
+        "empty: 1 of source, 0 of target",
+        "left out by the filters of the configuration:",
+        "  empty                        1   9.09%  1.tsv:3",
+        "  data.remove_duplicates=true  5  45.45%  1.tsv:4  2.tsv:1",
+        "  kept                         5  45.45%",
+        "validation text: 1.tsv: 5 sentence pairs",
+        "  characters  mean  1%  50%  90%  99%  max",
+        "  source       5.4   0    5   10   10   10",
+        "  target      13.2   4   14   29   29   29",
+        "empty: 1 of source, 0 of target",
+        "no filter is on; the recommended ones would leave out:",
+        "  empty                        1  20.00%  1.tsv:3",
+        "  data.max_characters=1000     0   0.00%",
+        "  data.max_length_ratio=9.0    1  20.00%  1.tsv:5",
+        "  data.remove_copies=true      1  20.00%  1.tsv:2",
+        "  data.remove_duplicates=true  1  20.00%  1.tsv:4",
+        "  kept                         1  20.00%",
+    ]
+
+
+def test_the_report_says_how_many_pairs_are_held_out(files, capsys):
+    assert report(capsys, *files, "--valid-size", "3")["training"]["held_out"] == 3
+    main(["check-data", *files, "--valid-size", "3"])
+    assert capsys.readouterr().out.splitlines()[-1] == "held out to validate on: 3"
+
+
+def test_lengths_are_those_of_numpy():
+    lengths = np.random.default_rng(5).geometric(0.02, 2000)
+    sentences = ["x" * length for length in lengths]
+    corpus = Corpus("text", [Shard(sentences, sentences, "text", "text")])
+    described = check_data([corpus])["characters"]["source"]
+    assert described["mean"] == pytest.approx(lengths.mean(), abs=0.005) and described["max"] == lengths.max()
+    expected = np.percentile(lengths, [1, 50, 90, 99], method="inverted_cdf")
+    assert list(described["percentiles"].values()) == expected.tolist()
+
+
+def test_a_text_is_checked_without_tensorflow(files):
+    code = """
+import sys
+for name in ("tensorflow", "keras", "tensorflow_text"):
+    sys.modules[name] = None
+from keras_transformer.commands.main import main
+main(["check-data", *sys.argv[1:]])
+"""
+    result = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "") and "8 sentence pairs" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"one\teins\ntwo\t\xff\n",
+            "bad.tsv: line 2 is not valid UTF-8: invalid start byte 0xff at byte 5 of the line",
+        ),
+        (b"one\teins\ntwo\n", "bad.tsv: line 2 must have exactly one tab; received 'two'"),
+        (b"", "bad.tsv: the text is empty"),
+    ],
+)
+def test_a_text_that_cannot_be_read_ends_in_one_line(files, tmp_path, capsys, content, message):
+    (tmp_path / "bad.tsv").write_bytes(content)
+    with pytest.raises(SystemExit):
+        main(["check-data", "--pairs", "bad.tsv"])
+    assert capsys.readouterr() == ("", f"keras-transformer check-data: error: {message}\n")

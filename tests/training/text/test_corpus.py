@@ -1,0 +1,302 @@
+"""Reading sentence pairs from text files and from tensorflow-datasets."""
+
+import gzip
+import json
+import os
+import threading
+
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from keras_transformer.training.text.corpus import read_pairs, read_text
+from keras_transformer.training.text.text_files import read_lines
+from keras_transformer.training.text.tfds_corpus import tfds_corpus
+from urllib3.util.retry import Retry
+
+from keras_transformer.commands.main import main
+
+
+def write(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def contents(pairs):
+    return list(pairs.source), list(pairs.target), pairs.name
+
+
+def load_tfds(name, split, data_dir=None):
+    return read_text([tfds_corpus(name, split, data_dir)])[0]
+
+
+def message_of(function, *args, **kwargs):
+    """The message of the ValueError that a call ends in, which must be a single line."""
+    with pytest.raises(ValueError) as raised:
+        function(*args, **kwargs)
+    message = str(raised.value)
+    assert message and "\n" not in message
+    return message
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path):
+    inside = "a\u2028b\u2029c\x85d\x0ce\x0bf\x1cg\rh"
+    path = write(tmp_path / "text", f"{inside}\nzwei\r\n\n  vier \n".encode())
+    assert list(read_lines(path)) == [inside, "zwei", "", "  vier "]
+
+
+def test_the_lines_of_a_file_are_read_anew_each_time(tmp_path):
+    path = write(tmp_path / "text", b"one\ntwo\n")
+    lines = read_lines(path)
+    assert list(lines) == list(lines) == ["one", "two"]
+    # Nothing of them was held.
+    write(path, b"three\nfour\n")
+    assert list(lines) == ["three", "four"]
+
+
+def test_a_pipe_is_read_once_and_held(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=pipe.write_bytes, args=(b"one\ntwo\n",))
+    writing.start()
+    lines = read_lines(pipe)
+    writing.join()
+    assert list(lines) == list(lines) == ["one", "two"]
+
+
+def test_the_last_line_needs_no_end(tmp_path):
+    assert list(read_lines(write(tmp_path / "text", b"one\ntwo"))) == ["one", "two"]
+    assert list(read_lines(write(tmp_path / "text", b"one\ntwo\n"))) == ["one", "two"]
+    assert list(read_lines(write(tmp_path / "text", b"one\ntwo\n\n"))) == ["one", "two", ""]
+
+
+def test_a_byte_order_mark_is_dropped_at_the_start_alone(tmp_path):
+    path = write(tmp_path / "text", "\ufeffone\n\ufefftwo\n".encode())
+    assert list(read_lines(path)) == ["one", "\ufefftwo"]
+    assert list(read_lines(write(tmp_path / "mark", "\ufeff".encode()))) == []
+
+
+def test_a_gzip_file_reads_as_its_content_does(tmp_path):
+    content = "\ufeffein Bär\u2028\r\n🐻\n".encode()
+    plain = write(tmp_path / "text", content)
+    packed = write(tmp_path / "text.gz", gzip.compress(content))
+    assert list(read_lines(packed)) == list(read_lines(str(plain))) == ["ein Bär\u2028", "🐻"]
+
+
+def test_invalid_utf8_is_an_error_with_file_line_and_byte(tmp_path):
+    bad = b"\xef\xbb\xbfone\ntwo\nab\xffc\nfour\n"
+    for path in (
+        write(tmp_path / "bad", bad),
+        write(tmp_path / "bad.gz", gzip.compress(bad)),
+    ):
+        message = message_of(list, read_lines(path))
+        assert message.startswith(f"{path}: line 3 is not valid UTF-8")
+        assert message.endswith("0xff at byte 3 of the line")
+
+
+def test_an_encoded_surrogate_is_invalid_utf8(tmp_path):
+    assert "line 2 " in message_of(list, read_lines(write(tmp_path / "bad", b"one\n\xed\xa0\x80\n")))
+
+
+@pytest.mark.parametrize("name", ["absent", "absent.gz"])
+def test_a_missing_file_is_named(tmp_path, name):
+    message = message_of(read_lines, tmp_path / name)
+    assert message == f"{tmp_path / name}: No such file or directory"
+
+
+def test_a_directory_is_refused(tmp_path):
+    assert message_of(read_lines, tmp_path) == f"{tmp_path}: Is a directory"
+
+
+def test_broken_gzip_files_are_named(tmp_path):
+    whole = gzip.compress(b"".join(b"%d\n" % (i * i) for i in range(9999)))
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 0xFF
+    for content in (b"not gzip\n", whole[:-9], whole[: len(whole) // 2], bytes(damaged)):
+        path = write(tmp_path / "text.gz", content)
+        assert message_of(list, read_lines(path)).startswith(f"{path}: ")
+
+
+def test_lines_with_the_same_number_are_a_pair(tmp_path):
+    source = write(tmp_path / "text.en", b"a dog\na cat\n")
+    target = write(tmp_path / "text.de.gz", gzip.compress(b"ein Hund\neine Katze\n"))
+    pairs = read_pairs(source, target)
+    assert len(pairs) == 2
+    assert list(pairs.source) == ["a dog", "a cat"]
+    assert list(pairs.target) == ["ein Hund", "eine Katze"]
+    assert str(source) in pairs.name and str(target) in pairs.name
+
+
+def test_a_file_may_be_its_own_translation(tmp_path):
+    path = write(tmp_path / "text", b"a\nb\n")
+    pairs = read_pairs(path, path)
+    assert list(pairs.source) == list(pairs.target) == ["a", "b"]
+
+
+def test_different_numbers_of_lines_are_an_error_with_both_numbers(tmp_path):
+    source = write(tmp_path / "text.en", b"a\nb\nc\n")
+    target = write(tmp_path / "text.de", b"a\nb\n")
+    message = message_of(read_pairs, source, target)
+    assert f"{source} has 3" in message and f"{target} has 2" in message
+
+
+@pytest.mark.parametrize("empty", [0, 1])
+def test_an_empty_file_is_an_error_that_names_it(tmp_path, empty):
+    paths = [write(tmp_path / "text.en", b"a\n"), write(tmp_path / "text.de", b"a\n")]
+    write(paths[empty], b"")
+    assert message_of(read_pairs, *paths) == f"{paths[empty]}: the file is empty"
+    write(paths[1 - empty], b"")
+    assert message_of(read_pairs, *paths) == f"{paths[0]}: the text is empty"
+
+
+SENTENCES = {
+    "train": [("ein roter Ball", "a red ball"), ("zwei\u2028Bären", "two bears"), ("", "none")],
+    "test": [("Grüße 🐻", "greetings 🐻")],
+}
+
+
+class InventedTranslate(tfds.core.GeneratorBasedBuilder):
+    """A dataset as tensorflow-datasets has them, of sentences in this file."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    BUILDER_CONFIGS = [
+        tfds.core.BuilderConfig(name="de_en", description="German to English"),
+        tfds.core.BuilderConfig(name="en_de", description="English to German"),
+    ]
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=tfds.features.Translation(languages=("de", "en")),
+            supervised_keys=tuple(self.builder_config.name.split("_")),
+        )
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(split) for split in SENTENCES}
+
+    def _generate_examples(self, split):
+        for number, (german, english) in enumerate(SENTENCES[split]):
+            yield number, {"de": german, "en": english}
+
+
+class InventedLabels(tfds.core.GeneratorBasedBuilder):
+    """Sentences with a number each, which are no text pairs."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=tfds.features.FeaturesDict({"text": tfds.features.Text(), "label": tf.int64}),
+            supervised_keys=("text", "label"),
+        )
+
+    def _split_generators(self, dl_manager):
+        raise AssertionError("a dataset that is of no use must not be downloaded")
+
+    def _generate_examples(self):
+        yield
+
+
+class InventedRemote(InventedTranslate):
+    """A dataset that has to be downloaded, from a port that nobody listens on."""
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples(dl_manager.download("http://127.0.0.1:9/text"))}
+
+
+def test_a_dataset_gives_its_pairs_in_the_direction_its_info_names(tmp_path, capsys):
+    pairs = load_tfds("invented_translate/de_en", "train", data_dir=tmp_path)
+    # tensorflow-datasets shuffles when it writes to disk, the same way each time.
+    assert sorted(zip(pairs.source, pairs.target)) == sorted(SENTENCES["train"])
+    assert contents(pairs) == contents(load_tfds("invented_translate/de_en", "train", data_dir=tmp_path))
+    assert pairs.name == "invented_translate/de_en, train"
+
+    swapped = load_tfds("invented_translate/en_de", "test", data_dir=tmp_path)
+    assert contents(swapped) == (["greetings 🐻"], ["Grüße 🐻"], "invented_translate/en_de, test")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_prepared_dataset_is_read_and_not_prepared_again(tmp_path, monkeypatch):
+    prepared = load_tfds("invented_translate/de_en", "train[:2]", data_dir=tmp_path)
+    assert len(prepared) == 2
+
+    def no_network(*args):
+        raise OSError("there is no network")
+
+    monkeypatch.setattr(InventedTranslate, "_split_generators", no_network)
+    assert contents(load_tfds("invented_translate/de_en", "train[:2]", data_dir=tmp_path)) == contents(prepared)
+    # The same failure is met where the dataset is not on disk.
+    message = message_of(load_tfds, "invented_translate/en_de", "train", data_dir=tmp_path)
+    assert "could not be downloaded: there is no network" in message
+
+
+def test_a_known_dataset_is_loaded_by_its_real_name():
+    def chosen_sentences(self, split, **_):
+        pairs = {
+            "train": [("um cão", "a dog"), ("um gato", "a cat")],
+            "validation": [("sim", "yes")],
+        }
+        portuguese, english = zip(*pairs[str(split)])
+        return tf.data.Dataset.from_tensor_slices({"en": list(english), "pt": list(portuguese)})
+
+    with tfds.testing.mock_data(as_dataset_fn=chosen_sentences):
+        train = load_tfds("ted_hrlr_translate/pt_to_en", "train")
+        validation = load_tfds("ted_hrlr_translate/pt_to_en", "validation")
+    assert contents(train)[:2] == (["um cão", "um gato"], ["a dog", "a cat"])
+    assert contents(validation)[:2] == (["sim"], ["yes"])
+
+
+def test_pairs_of_a_dataset_may_be_held_out(capsys):
+    def numbers(self, split, **_):
+        assert str(split) == "train"
+        return tf.data.Dataset.from_tensor_slices({"en": list("0123456789"), "pt": list("abcdefghij")})
+
+    with tfds.testing.mock_data(as_dataset_fn=numbers):
+        main(["check-data", "--tfds", "ted_hrlr_translate/pt_to_en", "--valid-size", "3", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert list(report) == ["training"] and report["training"]["text"] == "ted_hrlr_translate/pt_to_en, train"
+    assert (report["training"]["pairs"], report["training"]["held_out"]) == (10, 3)
+
+
+def test_a_failed_download_ends_in_one_line_after_four_retries(tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(Retry, "sleep", lambda self, response=None: pauses.append(self))
+    message = message_of(load_tfds, "invented_remote/de_en", "train", data_dir=tmp_path)
+    assert message.startswith("invented_remote/de_en is not on disk in ")
+    assert str(tmp_path) in message and "Connection refused" in message
+    assert len(pauses) == 4
+
+
+def test_an_unknown_dataset_is_an_error_with_the_nearest_names(tmp_path):
+    message = message_of(load_tfds, "ted_hrl_translate/pt_to_en", "train", data_dir=tmp_path)
+    assert "no dataset 'ted_hrl_translate'" in message and "ted_hrlr_translate" in message
+    message_of(load_tfds, "", "train", data_dir=tmp_path)
+    message_of(load_tfds, "two words/x", "train", data_dir=tmp_path)
+
+
+def test_an_unknown_configuration_is_an_error_with_the_known_ones(tmp_path):
+    message = message_of(load_tfds, "invented_translate/de_fr", "train", data_dir=tmp_path)
+    assert "'invented_translate/de_fr'" in message and "are de_en, en_de" in message
+
+
+def test_an_unknown_version_is_an_error(tmp_path):
+    message = message_of(load_tfds, "invented_translate/de_en:7.0.0", "train", data_dir=tmp_path)
+    assert "7.0.0" in message and "1.0.0" in message
+
+
+@pytest.mark.parametrize("split", ["dev", "train[:x]", ""])
+def test_an_unknown_split_is_an_error_with_the_known_ones(tmp_path, split):
+    message = message_of(load_tfds, "invented_translate/de_en", split, data_dir=tmp_path)
+    assert f"no split {split!r}, it has test, train" in message
+
+
+def test_an_empty_split_is_an_error(tmp_path):
+    message = message_of(load_tfds, "invented_translate/de_en", "train[:0]", data_dir=tmp_path)
+    assert "'train[:0]'" in message
+
+
+def test_a_dataset_without_text_pairs_is_refused_before_it_is_downloaded(tmp_path):
+    message = message_of(load_tfds, "invented_labels", "train", data_dir=tmp_path)
+    assert message == (
+        "invented_labels is not a dataset of text pairs: its supervised pair is ('text', 'label'), its texts are text"
+    )

@@ -1,0 +1,141 @@
+"""Corpora as they are given: compressed, in shards, in several files, and as pairs in the lines of one file."""
+
+import gzip
+import lzma
+
+import pytest
+import zstandard
+from keras_transformer.training.text.corpus import read_text
+from keras_transformer.training.text.parallel_text import paired_corpora, text_corpora
+from keras_transformer.training.text.text_files import read_lines
+
+from keras_transformer.config import ConfigError
+
+COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}
+CONTENT = "\ufeffein Bär\u2028\r\n🐻\n".encode() + b"".join(b"%d\n" % (i * i) for i in range(50_000))
+
+
+def message_of(function, *args):
+    with pytest.raises(ConfigError) as raised:
+        function(*args)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def read(corpora):
+    pairs, _ = read_text(corpora)
+    assert len(pairs) == len(list(pairs.source)) == len(list(pairs.target))
+    return list(zip(pairs.source, pairs.target))
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_compressed_file_reads_as_its_content_does(tmp_path, suffix):
+    plain, packed, divided = (tmp_path / name for name in ("text", f"text.{suffix}", f"divided.{suffix}"))
+    plain.write_bytes(CONTENT)
+    packed.write_bytes(COMPRESS[suffix](CONTENT))
+    divided.write_bytes(COMPRESS[suffix](CONTENT[:1000]) + COMPRESS[suffix](CONTENT[1000:]))
+    lines = list(read_lines(plain))
+    assert lines[:2] == ["ein Bär\u2028", "🐻"] and len(lines) == 50_002
+    assert list(read_lines(packed)) == list(read_lines(divided)) == lines
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_compressed_file_that_is_cut_off_or_damaged_is_named(tmp_path, suffix):
+    whole = COMPRESS[suffix](CONTENT)
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2 : len(whole) // 2 + 9] = b"\xff" * 9
+    path = tmp_path / f"text.{suffix}"
+    for content in (b"a plain text\n", whole[: len(whole) // 2], whole[:-6], whole[:3], bytes(damaged)):
+        path.write_bytes(content)
+        assert message_of(list, read_lines(path)).startswith(f"{path}: ")
+
+
+def test_a_long_run_of_the_same_line_is_read_from_a_small_file(tmp_path):
+    (tmp_path / "text.zst").write_bytes(COMPRESS["zst"](b"a\n" * 3_000_000))
+    assert sum(1 for _ in read_lines(tmp_path / "text.zst")) == 3_000_000
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(**contents):
+        for name, content in contents.items():
+            (tmp_path / name.replace("_", ".")).write_text(content)
+
+    return write
+
+
+def test_the_files_of_a_pattern_are_one_corpus_in_the_order_of_their_names(write):
+    write(b1_en="three\n", a2_en="two\n", a1_en="one\n", b1_de="drei\n", a2_de="zwei\n", a1_de="eins\n")
+    corpora = text_corpora(["*.en"], ["??.de"])
+    assert [corpus.name for corpus in corpora] == ["*.en, ??.de"]
+    assert read(corpora) == [("one", "eins"), ("two", "zwei"), ("three", "drei")]
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_a_file(write, tmp_path):
+    (tmp_path / "a[1].en").write_text("itself\n")
+    write(a1_en="another\n", a1_de="selbst\n")
+    assert read(text_corpora(["a[1].en"], ["a[1].de"])) == [("itself", "selbst")]
+
+
+def test_several_files_are_several_corpora(write):
+    write(a_en="one\n", a_de="eins\n", b_en="two\nthree\n", b_de="zwei\ndrei\n")
+    corpora = text_corpora(["a.en", "b.en"], ["a.de", "b.de"])
+    assert [corpus.name for corpus in corpora] == ["a.en, a.de", "b.en, b.de"]
+    assert read(corpora) == [("one", "eins"), ("two", "zwei"), ("three", "drei")]
+
+
+def test_what_does_not_pair_up_is_named(write):
+    write(a1_en="", a2_en="", a3_en="", a1_de="", a3_de="", a4_de="", b1_de="", b2_de="")
+    message = message_of(text_corpora, ["a[123].en"], ["a[13].de"])
+    assert message == (
+        "the files of source and target must pair up: a[123].en matches 3, a[13].de matches 2; without a partner: a2.en"
+    )
+    # As many, but others.
+    assert message_of(text_corpora, ["a*.en"], ["a*.de"]).endswith("without a partner: a2.en, a4.de")
+    # The names have nothing in common.
+    assert message_of(text_corpora, ["a?.en"], ["b1.de"]).endswith("b1.de matches 1; without a partner: a2.en, a3.en")
+    assert message_of(text_corpora, ["a1.en"], ["c*.de"]) == "c*.de: no file matches this pattern"
+    assert message_of(text_corpora, ["a1.en", "a2.en"], ["a1.de"]) == (
+        "source and target must be given as many files; received 2 (a1.en, a2.en) and 1 (a1.de)"
+    )
+
+
+def test_files_pair_up_by_what_stands_for_the_wildcards(write, tmp_path):
+    # In the order of their names, 10 comes after 1 in one language and before it in the other.
+    for number in ("1", "2", "10"):
+        (tmp_path / f"a{number}.en").write_text(f"{number}\n")
+        (tmp_path / f"a{number}_de").write_text(f"{number}\n")
+    assert read(text_corpora(["a*.en"], ["a*_de"])) == [("1", "1"), ("10", "10"), ("2", "2")]
+    (tmp_path / "en").mkdir()
+    (tmp_path / "de").mkdir()
+    for name in ("x", "y"):
+        (tmp_path / "en" / f"{name}.en").write_text(name)
+        (tmp_path / "de" / f"{name}.de").write_text(name)
+    assert read(text_corpora(["en/*"], ["de/*"])) == [("x", "x"), ("y", "y")]
+
+
+def test_shards_with_different_numbers_of_lines_are_named(write):
+    write(a1_en="one\n", a2_en="two\nthree\n", a1_de="eins\n", a2_de="zwei\ndrei\nvier\nfünf\n")
+    message = message_of(read, text_corpora(["a*.en"], ["a*.de"]))
+    assert message.endswith("must have the same number of lines: a2.en has 2, a2.de has 4")
+    assert "a2.de has 4, a2.en has 2" in message_of(read, text_corpora(["a*.de"], ["a*.en"]))
+
+
+def test_a_shard_may_be_empty_but_not_a_corpus(write):
+    write(a1_en="", a2_en="two\n", a1_de="", a2_de="zwei\n")
+    assert read(text_corpora(["a*.en"], ["a*.de"])) == [("two", "zwei")]
+    assert message_of(read, text_corpora(["a2.en", "a1.en"], ["a2.de", "a1.de"])) == "a1.en: the text is empty"
+
+
+def test_a_tab_separates_the_sentences_of_a_pair(write):
+    write(a_tsv="one\teins\n\tzwei\nthree \t drei\r\n")
+    assert read(paired_corpora(["a.tsv"])) == [("one", "eins"), ("", "zwei"), ("three ", " drei")]
+
+
+@pytest.mark.parametrize("line", ["two", "two\tzwei\tzwo", ""])
+def test_a_line_without_exactly_one_tab_is_named(write, line):
+    write(a_tsv=f"one\teins\n{line}\n")
+    message = message_of(read, paired_corpora(["a.tsv"]))
+    assert message == f"a.tsv: line 2 must have exactly one tab; received {line!r}"

@@ -1,0 +1,219 @@
+"""The translator against the model called plainly, NumPy, and itself on other batches."""
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import sentence_pairs
+
+from keras_transformer.config import ConfigError, DecodingConfig
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.models import build_transformer
+from keras_transformer.tokenizers import load_tokenizer
+from keras_transformer.translation import Translator
+
+LONG = "Anna sees a tree. the dog buys two apples. " * 120
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_model_dir):
+    return Translator.load(tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def greedy(tiny_model_dir):
+    return Translator.load(tiny_model_dir, DecodingConfig(beam_size=1, max_extra_tokens=10))
+
+
+def mixed_texts():
+    """More than one search takes at a time, of all lengths, in no order."""
+    rng = random.Random(3)
+    sources = [source for source, _ in sentence_pairs()]
+    texts = [" ".join(rng.choices(sources, k=rng.choice([1, 1, 1, 2, 4]))) for _ in range(150)]
+    return texts + ["", "  ", "🙂", "\0", LONG]
+
+
+def token_ids(translator, text):
+    ids = translator.tokenizers.target.tokenize([text]).to_list()[0]
+    return [*ids[: translator.model.config.max_length - 1], translator.tokenizers.target.end_id]
+
+
+def texts_of(translator, rows):
+    texts = translator.tokenizers.target.detokenize(tf.ragged.constant(rows, tf.int32))
+    return [text.decode() for text in texts.numpy()]
+
+
+def next_log_probs(translator, source_ids, prefix):
+    """Log softmax, in NumPy, of what the model as a whole says at every position of the prefix."""
+    source, target = np.array([source_ids]), np.array([[translator.tokenizers.target.start_id, *prefix]])
+    logits = np.asarray(translator.model({"source": source, "target": target})[0], "float64")
+    logits -= logits.max(axis=-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def log_prob(translator, source, target):
+    ids = token_ids(translator, target)
+    log_probs = next_log_probs(translator, token_ids(translator, source), ids[:-1])
+    return sum(row[token_id] for row, token_id in zip(log_probs, ids))
+
+
+def greedy_ids(translator, source, most):
+    source_ids, ids = token_ids(translator, source), []
+    while len(ids) < most:
+        ids.append(int(next_log_probs(translator, source_ids, ids)[-1].argmax()))
+        if ids[-1] == translator.tokenizers.target.end_id:
+            break
+    return ids
+
+
+def test_what_was_learned_is_translated(translator):
+    sources, targets = zip(*sentence_pairs())
+    assert translator(sources) == list(targets)
+
+
+def test_batches_may_be_searched_side_by_side(translator):
+    signature = [tf.TensorSpec([None], tf.string)]
+    graph = tf.function(translator.search, input_signature=signature).get_concrete_function().graph.as_graph_def()
+    operations = {
+        node.op for part in (graph, *graph.library.function) for node in (getattr(part, "node", None) or part.node_def)
+    }
+    # A loop with a state outside of itself, a variable that it reads among others, waits for the round before.
+    assert "StatelessWhile" in operations and "While" not in operations
+
+
+def test_a_text_is_translated_in_its_place_as_it_is_alone(translator):
+    texts = mixed_texts()
+    found = translator(texts)
+    assert len(found) == len(texts)
+    sample = [0, 1, 2, 77, *range(145, len(texts))]
+    assert [found[i] for i in sample] == [translator([texts[i]])[0] for i in sample]
+    backwards = translator(texts[::-1])
+    assert backwards == found[::-1]
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
+    config = dataclasses.replace(ModelDir(wordpiece_model_dir).read_config().model, logits_bias=True)
+    tokenizer = load_tokenizer(wordpiece_model_dir)
+    model = build_transformer(config, dtype="float32")
+    # Padding before the start token, then the unknown token, then one of all others.
+    bias = np.zeros(tokenizer.vocab_size)
+    bias[[tokenizer.pad_id, tokenizer.start_id, tokenizer.unk_id, 7]] = [400, 300, 200, 100]
+    model.output_projection.bias.assign(bias)
+    for forbidden, chosen in (("none", tokenizer.pad_id), ("special", tokenizer.unk_id), ("unknown", 7)):
+        decoding = DecodingConfig(beam_size=beam_size, max_extra_tokens=3, forbidden_tokens=forbidden)
+        found = Translator(model, tokenizer, decoding).search(tf.constant(["Anna"]))
+        assert np.all(found.token_ids.numpy() == chosen) and found.token_ids.shape[-1] > 3
+
+
+def test_no_texts_have_no_translations(translator):
+    assert translator([]) == []
+    assert translator.n_best([], 4) == []
+    assert translator.score([], []).shape == (0,)
+
+
+def test_bytes_are_read_as_the_utf_8_of_a_text(translator):
+    texts = ["Zoë greets the bridge.", "Anna\0 sees\t🙂"]
+    assert translator([text.encode() for text in texts]) == translator(texts)
+    assert translator([b"Zo\xff greets"]) == translator(["Zo\ufffd greets"])
+
+
+def test_blank_texts_have_the_empty_translation(translator, greedy):
+    for each in (translator, greedy):
+        blank = each.n_best(["", " ", " \t\n", "Anna sees a tree.", "   " * 50], 1)
+        assert blank[:3] + blank[4:] == [[("", 0.0)]] * 4
+        assert blank[3][0][0] == "Anna hat einen Baum, sieht!"
+
+
+def test_a_long_source_is_truncated_after_max_length_tokens(translator):
+    kept = translator.model.config.max_length - 1
+    truncated = translator.tokenizers.target.detokenize(translator.tokenizers.target.tokenize([LONG])[:, :kept])
+    truncated = truncated.numpy()[0].decode()
+    assert len(truncated) < len(LONG) and translator.num_tokens([truncated, LONG])[0] == kept + 1
+    assert translator.n_best([LONG], 1) == translator.n_best([truncated], 1)
+    assert translator.score([LONG], ["Anna"]) == translator.score([truncated], ["Anna"])
+
+
+def test_n_best_are_ranked_by_log_probability_over_the_length_penalty(translator):
+    sources = ["Anna sees a tree.", "my sister paints two apples. Zoë buys", "🙂 the the"]
+    for n_best in translator.n_best(sources, 4):
+        texts, scores = zip(*n_best)
+        assert len(set(texts)) > 1 and sorted(scores, reverse=True) == list(scores)
+    for source, target in sentence_pairs()[::12]:
+        ((text, score),) = translator.n_best([source], 1)[0]
+        penalty = ((5 + len(token_ids(translator, text))) / 6) ** 0.6
+        assert text == target
+        assert score == pytest.approx(log_prob(translator, source, text) / penalty, rel=1e-4)
+
+
+def test_score_is_the_sum_of_numpys_log_softmax(translator):
+    pairs = [*sentence_pairs()[::10], ("the dog", "Zoë malt eine Brücke, 🙂!"), ("a", "")]
+    pairs += [(LONG, "a"), ("a", LONG)]
+    sources, targets = zip(*pairs)
+    expected = [log_prob(translator, source, target) for source, target in pairs]
+    np.testing.assert_allclose(translator.score(sources, targets), expected, rtol=1e-4)
+
+
+def test_score_of_a_translation_is_what_the_search_found(tiny_model_dir):
+    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=3, length_penalty=0.0))
+    sources = [source for source, _ in sentence_pairs()]
+    texts, scores = zip(*(n_best[0] for n_best in translator.n_best(sources, 1)))
+    np.testing.assert_allclose(scores, translator.score(sources, texts), rtol=1e-4)
+
+
+def test_a_beam_of_one_is_the_most_probable_token_at_each_step(greedy):
+    sources = ["the dog greets a tree.", "apples see my my sister", "🙂 Anna", "Anna Zoë"]
+    limits = greedy.num_tokens(sources) + 10
+    ids = [greedy_ids(greedy, source, limit) for source, limit in zip(sources, limits)]
+    found = greedy.n_best(sources, 1)
+    assert [text for ((text, _),) in found] == texts_of(greedy, ids)
+    assert greedy.n_best(sources[:1], 1)[0][0][1] == pytest.approx(
+        log_prob(greedy, sources[0], found[0][0][0]), rel=1e-4
+    )
+
+
+def test_a_translation_has_at_most_max_extra_tokens_more_than_its_source(tiny_model_dir, greedy):
+    sources = ["Anna sees a tree.", "Zoë", "the dog buys the bridge. Anna paints"]
+    longest = [greedy_ids(greedy, source, n + 3) for source, n in zip(sources, greedy.num_tokens(sources))]
+    for extra in (0, 3):
+        limited = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1, max_extra_tokens=extra))
+        ids = [row[: n + extra] for row, n in zip(longest, greedy.num_tokens(sources))]
+        expected = texts_of(greedy, ids)
+        assert limited(sources) == expected
+        assert expected != greedy(sources)
+
+
+def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_model_dir, translator):
+    other = Translator.load(tiny_model_dir, precision="bfloat16")
+    assert {weight.dtype for weight in other.model.weights} == {"bfloat16"}
+    texts = [source for source, _ in sentence_pairs()]
+    expected, found = translator.n_best(texts, 1), other.n_best(texts, 1)
+    same = [(a[0][1], b[0][1]) for a, b in zip(expected, found) if a[0][0] == b[0][0]]
+    assert len(same) >= 0.95 * len(texts)
+    differences = np.abs(np.diff(same)) / np.maximum(np.abs(same).max(axis=1, keepdims=True), 1)
+    # A bfloat16 is rounded by up to 2 ** -9; a score is at the end of a few dozen of them.
+    assert 0 < differences.max() < 2**-5
+    with pytest.raises(ConfigError, match="precision must be one of float32, bfloat16; received precision='half'"):
+        Translator.load(tiny_model_dir, precision="half")
+
+
+def test_num_tokens_counts_the_end_token_and_what_will_be_truncated(translator):
+    ids = translator.tokenizers.target.tokenize(["Anna", "", LONG]).to_list()
+    assert translator.num_tokens(["Anna", "", LONG]).tolist() == [len(row) + 1 for row in ids]
+
+
+def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wordpiece_model_dir):
+    for text in ("a", b"a"):
+        with pytest.raises(ValueError, match=f"texts must be a list of strings; received texts={text!r}"):
+            translator(text)
+    for n in (0, 5):
+        with pytest.raises(ValueError, match=f"n must be from 1 to the beam size 4; received n={n}"):
+            translator.n_best(["a"], n)
+    with pytest.raises(ValueError, match="must have the same length; received 1 sources and 2 targets"):
+        translator.score(["a"], ["a", "b"])
+    model_dir = ModelDir(tiny_model_dir)
+    model = model_dir.load_model(model_dir.read_config().model)
+    with pytest.raises(ConfigError, match="tokenizer.vocab_size must be the model's target_vocab_size=320; received"):
+        Translator(model, load_tokenizer(wordpiece_model_dir), DecodingConfig())

@@ -1,0 +1,163 @@
+"""Batches of token ids, as their plan has them, in a TensorFlow input pipeline.
+
+No Python runs in the pipeline's threads: it would take the interpreter's lock from the training loop, and a process
+that ends while a thread waits for the lock hangs.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.config.rules import Count, Size, checked
+
+from .plan import BatchPlan
+
+# Batches that are made while others are computed. A batch is made in a few milliseconds.
+_BATCHES_AHEAD = 4
+
+
+@checked
+def training_dataset(
+    plan: BatchPlan,
+    *,
+    seed: Count,
+    start_id: int,
+    first_step: Count = 0,
+    replicas: range = range(1),
+    num_replicas: Size = 1,
+) -> tf.data.Dataset:
+    """Endless batches for `fit`: every pair once in each epoch, in an order of its own.
+
+    The order depends on the seed and the number of the epoch only, so that a training that stopped after `k` steps
+    continues with the batches that it would have seen, given `first_step=k`.
+
+    Args:
+        plan: BatchPlan.
+        seed: int, at least 0.
+        start_id: int. The token that a target begins with.
+        first_step: int. How many batches to skip, at no cost. Defaults to 0.
+        replicas: range. The replicas to make batches for, one after another; each gets its share of the rows of every
+            batch. Defaults to the only one.
+        num_replicas: int. How many replicas share a batch. The plan must be for a multiple of it. Defaults to 1.
+
+    Returns:
+        Dataset of `({"source": (batch, source length), "target": (batch, target length)}, labels (batch, target
+        length))`, all int32, with 0 where there is no token. The target is the start token and the sentence, the
+        labels are the sentence and the end token. Empty rows come last.
+
+    Raises:
+        ValueError: A number is out of its range.
+    """
+    num_blocks = plan.pairs.num_blocks
+    first_epoch, steps_to_skip = divmod(first_step, plan.num_steps)
+
+    def block_order(epoch: Any) -> Any:
+        return tf.argsort(tf.random.stateless_uniform([num_blocks], [-1 - seed, epoch]))
+
+    # The block with the first step, and how many of its batches come before that step.
+    ends = np.cumsum([len(plan.batches[block]) for block in block_order(first_epoch).numpy()])
+    first_place = int(np.searchsorted(ends, steps_to_skip, side="right"))
+    batches_to_skip = steps_to_skip - (ends[first_place - 1] if first_place else 0)
+    # A turn is one block of one epoch.
+    first_turn = first_epoch * num_blocks + first_place
+
+    def batches_of_turn(turn: Any) -> tf.data.Dataset:
+        epoch = turn // num_blocks
+        block = tf.cast(block_order(epoch)[turn % num_blocks], tf.int64)
+        bucket_of_pair, batches = _bucket_of_pair(plan, block), _planned_batches(plan, block)
+        num_pairs, num_batches = tf.size(bucket_of_pair), tf.shape(batches)[0]
+        seeds = [seed, epoch * num_blocks + block]
+        random = tf.random.stateless_uniform([num_pairs + num_batches], seeds, maxval=2**32, dtype=tf.int64)
+        # In the order of this key, the pairs of a bucket are together, in random order.
+        pairs = tf.argsort(bucket_of_pair * 2**32 + random[:num_pairs])
+        order = tf.argsort(random[num_pairs:])[tf.where(turn == first_turn, batches_to_skip, 0) :]
+        shares = _shares(tf.gather(batches, order), replicas, num_replicas)
+        return _assemble(plan, block, pairs, shares, start_id)
+
+    turns = tf.data.Dataset.counter(first_turn)
+    return _finish(turns.flat_map(batches_of_turn), tf.data.INFINITE_CARDINALITY)
+
+
+@checked
+def validation_dataset(
+    plan: BatchPlan, *, start_id: int, replicas: range = range(1), num_replicas: Size = 1
+) -> tf.data.Dataset:
+    """Batches of every pair once, in the same order each time, within a block from the shortest to the longest.
+
+    Args:
+        plan: BatchPlan.
+        start_id: int. The token that a target begins with.
+        replicas: range, as in `training_dataset`.
+        num_replicas: int, as in `training_dataset`.
+
+    Returns:
+        Dataset of known cardinality, of elements as `training_dataset` has them.
+    """
+
+    def batches_of_block(block: Any) -> tf.data.Dataset:
+        pairs = tf.argsort(_bucket_of_pair(plan, block), stable=True)
+        shares = _shares(_planned_batches(plan, block), replicas, num_replicas)
+        return _assemble(plan, block, pairs, shares, start_id)
+
+    blocks = tf.data.Dataset.range(plan.pairs.num_blocks)
+    return _finish(blocks.flat_map(batches_of_block), plan.num_steps * len(replicas))
+
+
+def _bucket_of_pair(plan: BatchPlan, block: Any) -> Any:
+    """The number of each pair's bucket: int64 (number of pairs,)."""
+    longest = [max(bucket.source_length, bucket.target_length) for bucket in plan.buckets]
+    lengths = tf.maximum(plan.pairs.lengths("source", block), plan.pairs.lengths("target", block))
+    return tf.searchsorted(longest, lengths, out_type=tf.int64)
+
+
+def _planned_batches(plan: BatchPlan, block: Any) -> Any:
+    """The plan of the block whose number is a tensor: int64 (number of batches, 5)."""
+    ends = np.cumsum([0, *map(len, plan.batches)])
+    return tf.constant(np.concatenate(plan.batches))[tf.gather(ends, block) : tf.gather(ends, block + 1)]
+
+
+def _shares(batches: Any, replicas: range, num_replicas: int) -> Any:
+    """The shares of replicas in batches: int64 (number of batches * len(replicas), 5), columns as in the plan."""
+    begin, end, num_rows, *lengths = tf.unstack(tf.repeat(batches, len(replicas), axis=0), axis=1)
+    num_rows //= num_replicas
+    begin += num_rows * tf.tile(tf.range(replicas.start, replicas.stop, dtype=tf.int64), tf.shape(batches)[:1])
+    begin = tf.minimum(begin, end)
+    return tf.stack([begin, tf.minimum(begin + num_rows, end), num_rows, *lengths], axis=1)
+
+
+def _assemble(plan: BatchPlan, block: Any, pairs: Any, batches: Any, start_id: int) -> tf.data.Dataset:
+    """Makes planned batches of a block's pairs, which come in the order of their buckets."""
+    token_ids = {side: plan.pairs.token_ids(side, block) for side in ("source", "target")}
+    offsets = {side: _offsets(plan.pairs.lengths(side, block)) for side in ("source", "target")}
+
+    def assemble(batch: Any) -> Any:
+        begin, end, num_rows, source_length, target_length = tf.unstack(batch)
+        rows = pairs[begin:end]
+        source = _padded(token_ids["source"], offsets["source"], rows, [num_rows, source_length])
+        labels = _padded(token_ids["target"], offsets["target"], rows, [num_rows, target_length])
+        target = tf.concat([tf.fill([num_rows, 1], start_id), labels[:, :-1]], axis=1)
+        # Neither the end token, which now comes after the sentence, nor the start of an empty row.
+        target = tf.where(labels == 0, 0, target)
+        return {"source": source, "target": target}, labels
+
+    return tf.data.Dataset.from_tensor_slices(batches).map(assemble, num_parallel_calls=_BATCHES_AHEAD)
+
+
+def _offsets(lengths: Any) -> Any:
+    return tf.concat([[0], tf.cumsum(tf.cast(lengths, tf.int64))], axis=0)
+
+
+def _padded(token_ids: Any, offsets: Any, rows: Any, shape: Any) -> Any:
+    # Not a gather of a RaggedTensor, which goes through all offsets of the block each time.
+    positions = tf.ragged.range(tf.gather(offsets, rows), tf.gather(offsets, rows + 1))
+    return tf.cast(tf.gather(token_ids, positions).to_tensor(shape=shape), tf.int32)
+
+
+def _finish(batches: tf.data.Dataset, cardinality: int) -> tf.data.Dataset:
+    options = tf.data.Options()
+    # A thread that looks for better numbers than ours would sleep for up to a minute when training ends, and is waited
+    # for.
+    options.autotune.enabled = False
+    batches = batches.apply(tf.data.experimental.assert_cardinality(cardinality))
+    return batches.prefetch(_BATCHES_AHEAD).with_options(options)

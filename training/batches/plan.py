@@ -1,0 +1,185 @@
+"""The plan of an epoch: which shapes batches have, and which pairs of a text go into which batch.
+
+It follows from the lengths of the pairs alone, is made once, and gives the batches (`batches.py`), their number,
+their shapes and their padding.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.config.rules import Size, checked
+
+from .encoded_pairs import EncodedPairs
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """A shape of batches.
+
+    Args:
+        source_length: int. Columns of the source, in tokens.
+        target_length: int. Columns of the target, in tokens.
+        batch_size: int. Rows.
+    """
+
+    source_length: int
+    target_length: int
+    batch_size: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """The batches of one epoch.
+
+    Args:
+        pairs: EncodedPairs.
+        buckets: list of Bucket, from the shortest to the longest.
+        batches: for each block of the pairs, int64 (number of batches, 5), with the columns begin, end, rows,
+            source_length, target_length: a batch holds the pairs from begin to end, in the order of their buckets,
+            and empty rows up to its number of rows.
+    """
+
+    pairs: EncodedPairs
+    buckets: list[Bucket]
+    batches: list[np.ndarray]
+
+    @property
+    def num_steps(self) -> int:
+        """The number of batches in an epoch."""
+        return sum(map(len, self.batches))
+
+    @property
+    def padding_share(self) -> float:
+        """The share of positions, source and target together, that hold no token."""
+        _, _, rows, source_lengths, target_lengths = np.concatenate(self.batches).T
+        return 1 - self.pairs.num_tokens / float((rows * (source_lengths + target_lengths)).sum())
+
+
+@checked
+def plan_batches(
+    pairs: EncodedPairs, *, tokens_per_batch: Size, num_buckets: Size = 8, num_parts: Size = 1
+) -> BatchPlan:
+    """Plans the batches of an epoch.
+
+    Args:
+        pairs: EncodedPairs.
+        tokens_per_batch: int. The most that `batch_size * max(source_length, target_length)` may be, unless one row
+            is already more.
+        num_buckets: int. The most shapes. Defaults to 8.
+        num_parts: int. Into how many parts of as many rows a batch can be divided: it is filled with empty rows. The
+            pairs in a batch do not depend on it. Defaults to 1.
+
+    Raises:
+        ValueError: A number is not positive.
+    """
+    block, source_length, target_length, num_pairs = pairs.length_counts.T
+    buckets = choose_buckets(source_length, target_length, num_pairs, tokens_per_batch, num_buckets)
+    longest = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
+    pairs_in_buckets = np.zeros((pairs.num_blocks, len(buckets)), np.int64)
+    np.add.at(pairs_in_buckets, (block, np.searchsorted(longest, np.maximum(source_length, target_length))), num_pairs)
+    batches = [
+        np.array(list(_batches_of_block(counts, buckets, num_parts)), np.int64).reshape(-1, 5)
+        for counts in pairs_in_buckets
+    ]
+    return BatchPlan(pairs, buckets, batches)
+
+
+def _batches_of_block(
+    pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_parts: int
+) -> Iterator[tuple[int, int, int, int, int]]:
+    begin = 0
+    for bucket, num_pairs in zip(buckets, pairs_in_buckets, strict=True):
+        rows = _round_up(bucket.batch_size, num_parts)
+        end = begin + num_pairs
+        for first in range(begin, end, bucket.batch_size):
+            last = min(first + bucket.batch_size, end)
+            yield first, last, rows, bucket.source_length, bucket.target_length
+        begin = end
+
+
+def choose_buckets(
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    num_pairs: np.ndarray,
+    tokens_per_batch: int,
+    num_buckets: int,
+) -> list[Bucket]:
+    """Chooses the shapes of batches with which an epoch computes the fewest positions.
+
+    Pairs are put in order of their longer side. Dynamic programming finds the boundaries between buckets with the
+    least sum of `rows * (source_length + target_length)`, where a batch counts as full even if it is not, so that no
+    bucket is made for a few pairs. The pairs of a bucket are then spread evenly over its batches: 9 pairs with room
+    for 8 make two batches of 5.
+
+    Args:
+        source_lengths: int (n,).
+        target_lengths: int (n,).
+        num_pairs: int (n,). How many pairs have these lengths.
+        tokens_per_batch: int, see `plan_batches`.
+        num_buckets: int, see `plan_batches`.
+
+    Returns:
+        The buckets, from the shortest to the longest.
+
+    Example:
+        >>> lengths, pairs = np.array([[2, 3], [2, 2], [3, 2], [9, 8]]).T, np.ones(4, int)
+        >>> choose_buckets(*lengths, pairs, tokens_per_batch=9, num_buckets=2)
+        [Bucket(source_length=3, target_length=3, batch_size=3),
+         Bucket(source_length=9, target_length=8, batch_size=1)]
+    """
+    keys, places = np.unique(np.maximum(source_lengths, target_lengths), return_inverse=True)
+    pairs_of_key, longest_source, longest_target = np.zeros((3, len(keys)), np.int64)
+    np.add.at(pairs_of_key, places, num_pairs)
+    np.maximum.at(longest_source, places, source_lengths)
+    np.maximum.at(longest_target, places, target_lengths)
+    batch_sizes = np.maximum(tokens_per_batch // keys, 1)
+
+    # costs[i, j]: of one bucket for keys[i:j]
+    costs = np.full((len(keys) + 1, len(keys) + 1), np.inf)
+    for i in range(len(keys)):
+        rows = _round_up(np.cumsum(pairs_of_key[i:]), batch_sizes[i:])
+        columns = np.maximum.accumulate(longest_source[i:]) + np.maximum.accumulate(longest_target[i:])
+        costs[i, i + 1 :] = rows * columns
+
+    buckets = []
+    for begin, end in _cheapest_ranges(costs, num_buckets):
+        total = pairs_of_key[begin:end].sum()
+        num_batches = -(-total // batch_sizes[end - 1])
+        buckets.append(
+            Bucket(
+                source_length=int(longest_source[begin:end].max()),
+                target_length=int(longest_target[begin:end].max()),
+                batch_size=int(-(-total // num_batches)),
+            )
+        )
+    return buckets
+
+
+def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int]]:
+    """Divides 0 to n into ranges whose costs have the least sum; costs[i, j] is that of the range from i to j."""
+    size = len(costs)
+    # An empty range costs nothing, so that there may be fewer ranges.
+    np.fill_diagonal(costs, 0)
+    # least[j]: the least cost of 0 to j with as many ranges as there are entries in `begins`; begins[-1][j]: where
+    # the last of these ranges begins
+    least = np.where(np.arange(size) == 0, 0, np.inf)
+    begins = []
+    for _ in range(most_ranges):
+        totals = least[:, None] + costs
+        begins.append(totals.argmin(axis=0))
+        least = totals.min(axis=0)
+    ranges = []
+    end = size - 1
+    for begin_of in reversed(begins):
+        begin = int(begin_of[end])
+        if begin < end:
+            ranges.append((begin, end))
+        end = begin
+    return ranges[::-1]
+
+
+def _round_up(number: Any, multiple: Any) -> Any:
+    return -(-number // multiple) * multiple

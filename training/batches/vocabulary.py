@@ -1,0 +1,183 @@
+"""Learns subword vocabularies from text."""
+
+import collections
+import io
+import itertools
+import random
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import sentencepiece
+from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
+from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
+
+from keras_transformer.config.rules import ConfigError, Size, check, checked
+from keras_transformer.config.sections import LearnedTokenizerKind, TokenizerConfig
+from keras_transformer.runtime.progress import ProgressBar, say
+from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
+from keras_transformer.tokenizers.sentencepiece import prepare_line
+
+from ..text.corpus import SentencePairs
+
+# A larger sample changes a vocabulary very little, but costs memory and time.
+MAX_LINES = 2_000_000
+MAX_LINE_BYTES = 65_536
+
+
+@checked
+def train_tokenizer(lines: Iterable[str], kind: LearnedTokenizerKind, vocab_size: Size) -> Tokenizer:
+    """Learns a subword vocabulary from text.
+
+    The same lines in the same order give the same tokenizer. From more than two million lines, a random sample of
+    two million is used; SentencePiece skips lines of more than 65,536 bytes.
+
+    Args:
+        lines: sentences without line ends, of both languages for a vocabulary that they share.
+        kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
+        vocab_size: int. Number of ids, including the special ones. WordPiece chooses pieces by a threshold on their
+            frequency, and stops within 5% below `vocab_size` or as near as a threshold comes.
+
+    Raises:
+        ValueError: An argument breaks its rule, there is no text, or `vocab_size` is below what the alphabet of the
+            text takes or above what the text supports; the message gives the limit.
+
+    Example:
+        >>> train_tokenizer(["the dog runs", "the cat runs"], "bpe", vocab_size=275).vocab_size
+        275
+    """
+    sample = sample_lines((line for line in lines if line.strip()), MAX_LINES)
+    if not sample:
+        raise ConfigError("the training text must have a line that is not empty")
+    if kind == "wordpiece":
+        return _train_wordpiece(sample, vocab_size)
+    return _train_sentencepiece(sample, kind, vocab_size)
+
+
+def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> TokenizerPair:
+    """Learns the vocabulary that the languages share, or one for each, and says how large they are.
+
+    Raises:
+        ConfigError: `vocab_size` does not fit the text.
+    """
+    kind: Any = config.kind
+    check("tokenizer.kind", kind, LearnedTokenizerKind)
+    if config.shared:
+        texts: dict[str, Iterable[str]] = {"vocabulary": itertools.chain(pairs.source, pairs.target)}
+    else:
+        texts = {"vocabulary of the source": pairs.source, "vocabulary of the target": pairs.target}
+    tokenizers = []
+    for name, lines in texts.items():
+        with ProgressBar(f"learning a {name} of {config.vocab_size:,} tokens"):
+            tokenizers.append(train_tokenizer(lines, kind, config.vocab_size))
+        say(f"{name}: {tokenizers[-1].vocab_size:,} tokens")
+    return TokenizerPair(tokenizers[0], tokenizers[-1])
+
+
+def sample_lines(lines: Iterable[str], size: int) -> list[str]:
+    """Returns `size` of the lines, each with the same probability, or all if there are no more.
+
+    Reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R). The seed is fixed.
+    """
+    lines = iter(lines)
+    sample = list(itertools.islice(lines, size))
+    rng = random.Random(0)
+    for index, line in enumerate(lines, start=size):
+        slot = rng.randrange(index + 1)
+        if slot < size:
+            sample[slot] = line
+    return sample
+
+
+def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int) -> SentencePieceTokenizer:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=map(prepare_line, lines),
+            model_writer=model,
+            model_type=kind,
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            # Bytes spell what the alphabet leaves out: one character in 10,000.
+            character_coverage=0.9999,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            add_dummy_prefix=False,
+            # Longer lines are skipped: the time of unigram grows with the square of a line's length.
+            max_sentence_length=MAX_LINE_BYTES,
+            pad_id=SentencePieceTokenizer.pad_id,
+            unk_id=SentencePieceTokenizer.unk_id,
+            bos_id=SentencePieceTokenizer.start_id,
+            eos_id=SentencePieceTokenizer.end_id,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        too_small = re.search(r"smaller than required_chars\. -?\d+ vs (\d+)", str(error))
+        if too_small:
+            raise _too_small(vocab_size, int(too_small[1])) from None
+        raise ConfigError(f"no vocabulary can be learned from the training text: {str(error).strip()}") from None
+    tokenizer = SentencePieceTokenizer(model.getvalue())
+    if tokenizer.vocab_size < vocab_size:
+        raise _too_large(vocab_size, tokenizer.vocab_size)
+    return tokenizer
+
+
+def _train_wordpiece(lines: list[str], vocab_size: int) -> WordPieceTokenizer:
+    # Splits words as the FastBertTokenizer of WordPieceTokenizer does.
+    split = BasicTokenizer(lower_case=False)
+    counts: collections.Counter[str] = collections.Counter()
+    for start in range(0, len(lines), 10_000):
+        words = split.tokenize(lines[start : start + 10_000]).flat_values.numpy()
+        counts.update(word.decode() for word in words)
+    if not counts:
+        raise ConfigError("the training text must have a word")
+
+    special = list(WordPieceTokenizer.special_pieces)
+    max_characters = 1000
+    num_characters = min(len(set().union(*counts)), max_characters)
+    # Each character is a piece at the start of a word, and another one inside a word.
+    if vocab_size < len(special) + 2 * num_characters:
+        raise _too_small(vocab_size, len(special) + 2 * num_characters)
+
+    def learn(threshold: int) -> list[str]:
+        return wordpiece.learn(
+            counts,
+            vocab_size,
+            special,
+            lower_thresh=threshold,
+            upper_thresh=threshold,
+            max_unique_chars=max_characters,
+        )
+
+    # Look for the lowest threshold in (low, high] whose vocabulary fits; 5% too small is good enough, since each trial
+    # takes seconds. A word as frequent as the threshold is a piece, so that a threshold which vocab_size words reach
+    # is too low.
+    low = counts.most_common(vocab_size)[-1][1] if len(counts) >= vocab_size else 0
+    high = low + 1
+    while len(vocabulary := learn(high)) > vocab_size:
+        low, high = high, 2 * high
+    while high - low > 1 and len(vocabulary) < 0.95 * vocab_size:
+        middle = (low + high) // 2
+        candidate = learn(middle)
+        if len(candidate) > vocab_size:
+            low = middle
+        else:
+            high, vocabulary = middle, candidate
+    if high == 1 and len(vocabulary) < vocab_size:
+        raise _too_large(vocab_size, len(vocabulary))
+    return WordPieceTokenizer(vocabulary)
+
+
+def _too_small(vocab_size: int, smallest: int) -> ConfigError:
+    return ConfigError(
+        f"tokenizer.vocab_size must be at least {smallest} for the alphabet of this text; "
+        f"received tokenizer.vocab_size={vocab_size}"
+    )
+
+
+def _too_large(vocab_size: int, largest: int) -> ConfigError:
+    return ConfigError(
+        f"tokenizer.vocab_size must be at most {largest}, which is all that this text supports; "
+        f"received tokenizer.vocab_size={vocab_size}"
+    )

@@ -1,0 +1,1 @@
+"""A training run, from its first step or resumed, to its last."""

@@ -1,0 +1,112 @@
+"""The devices to train on."""
+
+import json
+import os
+
+import tensorflow as tf
+
+from keras_transformer.config.rules import ConfigError, require
+from keras_transformer.runtime.progress import say
+
+from .interruption import ended_by_signals
+
+# A core computes at least this many tokens of a batch; with fewer, dividing the batch costs more than it saves.
+TOKENS_PER_PART = 1000
+
+
+def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
+    """Makes a strategy for GPUs, or for the CPU if there are none. Call it before TensorFlow does anything else.
+
+    If `TF_CONFIG`, or else Slurm, says that this process is one of several workers, it waits until all are there.
+
+    Args:
+        devices: int or None. How many devices of this machine; a CPU is divided into as many logical devices.
+            Defaults to None: all GPUs, or one CPU.
+
+    Returns:
+        A `MultiWorkerMirroredStrategy` if there are several workers, a `MirroredStrategy` for several devices; for
+        one device TensorFlow's default strategy.
+
+    Raises:
+        ConfigError: The number is not positive, there are fewer GPUs, several workers are given a number,
+            `TF_CONFIG` does not describe workers, or they cannot be connected.
+    """
+    require(devices is None or devices > 0, "devices", "positive", devices)
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        require(devices is None or devices <= len(gpus), "devices", f"at most {len(gpus)}, the number of GPUs", devices)
+    workers, index = _workers()
+    if len(workers) > 1:
+        require(devices is None, "devices", "left out if there are several workers, which use all their GPUs", devices)
+        return _connect(workers, index, len(gpus))
+    devices = devices or len(gpus) or 1
+    if devices == 1:
+        return tf.distribute.get_strategy()
+    if not gpus:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
+    return tf.distribute.MirroredStrategy([f"{'GPU' if gpus else 'CPU'}:{i}" for i in range(devices)])
+
+
+def _connect(workers: list[str], index: int, num_gpus: int) -> tf.distribute.Strategy:
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": workers}),
+        task_type="worker",
+        task_id=index,
+        num_accelerators={"GPU": num_gpus},
+        rpc_layer="grpc",
+    )
+    with ended_by_signals():
+        # TensorFlow waits in a way that lets no other thread run, and so no bar.
+        say(f"waiting until all workers are connected: {', '.join(workers)}")
+        try:
+            return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        except tf.errors.OpError as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"{workers[index]}: this worker cannot be connected with the others: {reason}") from None
+
+
+def _workers() -> tuple[list[str], int]:
+    """The addresses of all workers, the chief's first, and the number of this one."""
+    if os.environ.get("TF_CONFIG"):
+        return _workers_of_tf_config(os.environ["TF_CONFIG"])
+    # Only in a step of a Slurm job (`srun`), not in the shell of an allocation.
+    if os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
+        return _workers_of_slurm()
+    return [], 0
+
+
+def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
+    try:
+        config = json.loads(text)
+        jobs, task = config.get("cluster", {}), config.get("task", {})
+        workers = [*jobs.get("chief", []), *jobs.get("worker", [])]
+        if len(workers) < 2:
+            return workers, 0
+        index = int(task["index"]) + (len(jobs.get("chief", [])) if task["type"] == "worker" else 0)
+        if task["type"] not in ("chief", "worker") or not 0 <= index < len(workers):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(
+            'TF_CONFIG must be like {"cluster": {"worker": ["host-a:2222", "host-b:2222"]}, '
+            f'"task": {{"type": "worker", "index": 0}}}}; received TF_CONFIG={text}'
+        ) from None
+    return workers, index
+
+
+def _workers_of_slurm() -> tuple[list[str], int]:
+    try:
+        # Slurm itself gives each task its GPUs; on machines without any the resolver needs to be told a number.
+        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+            gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
+        )
+        workers, index = resolver.cluster_spec().job_tasks("worker"), resolver.task_id
+        if index is None:
+            raise ValueError("SLURM_PROCID is not one of them")
+    except (ValueError, RuntimeError) as error:
+        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE")
+        received = ", ".join(f"{name}={os.environ.get(name)}" for name in names)
+        raise ConfigError(
+            f"the variables of Slurm must describe the tasks of a step, as srun sets them: {error}; received {received}"
+        ) from None
+    return workers, index

@@ -1,0 +1,75 @@
+"""SIGTERM and SIGINT (Ctrl-C) while a training runs."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from keras_transformer.runtime.progress import say
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """Ends a training in good order at SIGTERM or SIGINT, while a `with` block runs in the main thread.
+
+    The exit code is that of a process which the signal ended: 128 and the signal's number. A second signal ends the
+    process at once.
+
+    Attributes:
+        signal: signal.Signals or None. The signal that was received.
+        is_awaited: bool. Whether the training looks at `signal` after each step. Otherwise the signal interrupts it.
+        saved_step: int. The last step that was saved.
+        is_of_another_worker: bool. Whether the training is interrupted because another worker received a signal.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self.is_awaited = False
+        self.saved_step = 0
+        self.is_of_another_worker = False
+
+    def __enter__(self) -> Self:
+        # One that is ignored stays so: a shell starts a command in the background like this.
+        self._handlers: dict[signal.Signals, Any] = {
+            each: signal.signal(each, self._receive) for each in _SIGNALS if signal.getsignal(each) != signal.SIG_IGN
+        }
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for each, handler in self._handlers.items():
+            signal.signal(each, handler)
+        if isinstance(error, KeyboardInterrupt) and (self.signal is not None or self.is_of_another_worker):
+            when = "before its first step"
+            if self.saved_step:
+                when = f"after step {self.saved_step:,}, which is saved; the same command goes on from there"
+            received = self.signal or signal.SIGTERM
+            say(f"stopped by {'a signal to another worker' if self.signal is None else received.name} {when}")
+            raise SystemExit(128 + received) from None
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.signal = signal.Signals(number)
+        for each in self._handlers:
+            signal.signal(each, signal.SIG_DFL)
+        if not self.is_awaited:
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Lets SIGINT end the process while the block waits outside of Python, where no handler is run.
+
+    SIGTERM too, unless the block handles it itself, as TensorFlow does while it connects workers.
+    """
+    handlers = {each: signal.getsignal(each) for each in _SIGNALS}
+    try:
+        for each, handler in handlers.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(each, signal.SIG_DFL)
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)

@@ -1,0 +1,446 @@
+"""Training: `fit` on one device or several, from the first step or where an earlier run stopped."""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import tensorflow as tf
+
+from keras_transformer.config import Config, ConfigError, TokenizerConfig, TrainingConfig
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.model_dir.checksums import checksum_path
+from keras_transformer.model_dir.files import locked, naming_errors, remove_leftovers, temporary_beside
+from keras_transformer.models import Transformer, build_transformer
+from keras_transformer.runtime.precision import choose_precision
+from keras_transformer.runtime.progress import ProgressBar, counted, quiet, say
+from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
+
+from ..batches.encoded_pairs import EncodedPairs, encode
+from ..batches.pipeline import training_dataset, validation_dataset
+from ..batches.plan import BatchPlan, plan_batches
+from ..batches.subword_dropout import SubwordDropout
+from ..batches.vocabulary import learn_tokenizers
+from ..step.adam import Adam
+from ..step.learning_rate import learning_rate
+from ..step.model import TrainingModel
+from ..text.corpus import SentencePairs
+from ..text.fingerprint import Fingerprint, require_same_text
+from .average import average_checkpoints
+from .checkpoints import SaveCheckpoints, StopTogether, is_out_of_patience
+from .divergence import StopIfDiverged
+from .interruption import Interruption
+from .log import WriteLog, restore_log
+from .progress_report import ReportProgress
+from .state import Progress, restore_training_state
+from .validation import Validation
+from .workers import Workers
+
+# A vocabulary leaves out one character in 10,000 of the text that it is learned from.
+_NOTABLE_SHARE = 0.01
+
+
+class Text(NamedTuple):
+    """What the text becomes before training: tokenizers, and the plans of the batches."""
+
+    tokenizers: TokenizerPair
+    train: BatchPlan
+    valid: BatchPlan
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return {"train": self.train.pairs.fingerprint, "valid": self.valid.pairs.fingerprint}
+
+
+def train(
+    config: Config,
+    train_pairs: SentencePairs,
+    valid_pairs: SentencePairs,
+    model_dir: str | os.PathLike[str] | ModelDir,
+    strategy: tf.distribute.Strategy,
+    parallel_parts: int = 1,
+    allow_changed_text: bool = False,
+    interruption: Interruption | None = None,
+    init_from: ModelDir | None = None,
+) -> None:
+    """Trains a translator, or resumes a training that was stopped.
+
+    Initial weights and dropout follow from Keras' global seed: call `keras.utils.set_random_seed` before, and before
+    any tokenizer is loaded, because TensorFlow then loses the SentencePiece models that it holds.
+
+    Args:
+        config: Config, from `load_recipe`.
+        train_pairs: SentencePairs to train on.
+        valid_pairs: SentencePairs to validate on.
+        model_dir: str, path or ModelDir; the directory is made if it does not exist.
+        strategy: from `make_strategy`.
+        parallel_parts: int. Into how many parts all devices together divide a batch, to compute them side by side:
+            what `divide_cores` returns. Defaults to 1.
+        allow_changed_text: bool. Whether a training may be resumed with another text. Defaults to False.
+        interruption: Interruption or None. What signals do to the training. Defaults to None: what they do to any
+            Python program.
+        init_from: ModelDir or None. The model whose tokenizers and weights the training begins with; the
+            configuration must be made from it (`load_recipe`). Defaults to None: a new vocabulary and random weights.
+
+    Raises:
+        ConfigError: Another training runs in the directory, the directory holds a model with another configuration,
+            the text is not that of the training that is resumed, or a value does not fit the text.
+        FloatingPointError: The training diverged. What was saved before stays.
+        OSError: A file cannot be written. What was saved before stays.
+    """
+    model_dir = ModelDir(model_dir)
+    interruption = interruption or Interruption()
+    workers = Workers(strategy)
+    if not workers.is_chief:
+        say(f"{workers.name}: the chief shows the progress")
+    with workers.naming_the_lost(), _using(model_dir, workers), quiet(not workers.is_chief):
+        if workers.is_chief:
+            _require_state(model_dir)
+            _require_same_configuration(model_dir, config)
+        workers.require_same("the options", repr(config))
+        parts_per_device = max(parallel_parts // len(workers.replicas), 1)
+        if config.training.precision == "auto":
+            tokens_per_part = config.training.tokens_per_batch // (strategy.num_replicas_in_sync * parts_per_device)
+            config = _with_precision(config, model_dir, tokens_per_part, workers)
+        # Before the text is read: what is wrong with the model is noticed at once.
+        model = _build_model(config, strategy, parts_per_device)
+        with _directory_for_token_ids(model_dir) as directory:
+            tokenizers = _tokenizers(config.tokenizer, train_pairs, model_dir, init_from, workers, directory)
+            num_parts = strategy.num_replicas_in_sync * parts_per_device
+            text = _prepare_text(config, train_pairs, valid_pairs, tokenizers, num_parts, directory)
+            source_size, target_size = (tokenizer.vocab_size for tokenizer in tokenizers)
+            if (source_size, target_size) != (config.model.source_vocab_size, config.model.target_vocab_size):
+                config = config.with_vocab_sizes(source_size, target_size)
+                model = _build_model(config, strategy, parts_per_device)
+            with strategy.scope():
+                progress = restore_training_state(model_dir, model, workers, init_from)
+            if not allow_changed_text:
+                require_same_text(model_dir, progress.text, text.fingerprint)
+            progress.text = text.fingerprint
+            workers.require_same("the texts", repr(progress.text))
+            if workers.is_chief:
+                # Nothing is written before everything that was given has been read.
+                _write_description(model_dir, config, tokenizers)
+            _report(model, text, workers)
+            _fit(model, config, text, valid_pairs, model_dir, progress, interruption, workers)
+        if workers.is_chief:
+            _average(config, model_dir)
+
+
+@contextlib.contextmanager
+def _using(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
+    """Makes the directory if it does not exist, and keeps other trainings out of it."""
+    model_dir.path.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            locked(model_dir.lock_path, "another training runs here") if workers.is_chief else contextlib.nullcontext()
+        ):
+            yield
+    finally:
+        # A training that did not begin leaves nothing behind.
+        with contextlib.suppress(OSError):
+            model_dir.path.rmdir()
+
+
+def _require_state(model_dir: ModelDir) -> None:
+    """Checks that the directory of an earlier training has its configuration, and what resuming needs."""
+    # A training that is killed before it has saved a state leaves a checkpoint.
+    paths = [model_dir.training_state_path, model_dir.previous_state_path, *model_dir.checkpoints().values()]
+    of_training = [path for path in paths if path.is_file()]
+    if model_dir.config_path.is_file():
+        if model_dir.is_trained() and not of_training:
+            raise ConfigError(
+                f"{model_dir}: the directory has trained weights, but no training_state.npz to resume from. To go on "
+                f"from these weights, train into another --model-dir with --init-from {model_dir}"
+            )
+        return
+    if of_training:
+        raise ConfigError(
+            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an earlier training, but "
+            "no config.yaml. Put the file back, or train into another --model-dir"
+        )
+
+
+def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
+    """Checks that what a resumed training cannot change is as it was."""
+    if not model_dir.config_path.is_file():
+        return
+    old = model_dir.read_config()
+    # The vocabulary may have turned out smaller than what was asked for.
+    new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
+    for section, names in (
+        ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
+        ("model", [field.name for field in dataclasses.fields(old.model)]),
+        # Checkpoints are compared with earlier ones; the log has a column for it; the state has the average, and the
+        # moments of what is trained.
+        ("training", ["validate_by", "ema", "freeze"]),
+    ):
+        for name in names:
+            before, now = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
+            if before != now:
+                raise ConfigError(
+                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; received "
+                    f"{section}.{name}={now!r}. Resume with the old value, or train into another --model-dir"
+                )
+
+
+def _with_precision(config: Config, model_dir: ModelDir, tokens_per_part: int, workers: Workers) -> Config:
+    """The configuration with the precision that was chosen when training began, or that the chief chooses now."""
+    precision: Any = "auto"
+    if workers.is_chief:
+        precision = model_dir.read_config().training.precision if model_dir.config_path.is_file() else "auto"
+        reason = "this training began with it"
+        if precision == "auto":
+            precision, reason = choose_precision(config.model, tokens_per_part, training=True)
+        say(f"precision: {precision}, because {reason}")
+    precision = workers.from_chief(precision.encode()).decode()
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
+
+
+def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_device: int) -> TrainingModel:
+    with strategy.scope():
+        precision = config.training.precision
+        policy = "float32" if precision == "float32" else f"mixed_{precision}"
+        transformer = build_transformer(config.model, dtype=policy)
+        _freeze(transformer, config.training.freeze)
+        schedule = learning_rate(config.model.d_model, config.training)
+        # Section 5.3 of the paper.
+        optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, skip_nan=precision == "float16")
+        optimizer.build(transformer.trainable_variables)
+    model = TrainingModel(transformer, config.training, parts_per_device, strategy)
+    # The model scales its loss itself; Keras' way fails under a strategy.
+    model.compile(optimizer=optimizer, auto_scale_loss=False)
+    return model
+
+
+def _freeze(transformer: Transformer, parts: str) -> None:
+    if parts in ("embeddings", "both"):
+        transformer.source_embedding.trainable = transformer.target_embedding.trainable = False
+    if parts in ("encoder", "both"):
+        transformer.encoder.trainable = False
+
+
+@contextlib.contextmanager
+def _directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
+    """A directory in the model directory while training runs: the system's own temporary files may be in memory."""
+    for left_by_a_killed_run in (model_dir.path, model_dir.checkpoints_path):
+        remove_leftovers(left_by_a_killed_run)
+    with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
+        yield directory
+
+
+def _tokenizers(
+    config: TokenizerConfig,
+    train_pairs: SentencePairs,
+    model_dir: ModelDir,
+    init_from: ModelDir | None,
+    workers: Workers,
+    directory: pathlib.Path,
+) -> TokenizerPair:
+    """Loads the tokenizers of an earlier training, or learns them; the other workers get those of the chief."""
+    if not workers.is_chief:
+        for name in tokenizer_filenames(config):
+            path, content = directory / name, workers.from_chief(b"")
+            with naming_errors(path):
+                path.write_bytes(content)
+        return load_tokenizers(directory, config)
+    if model_dir.is_trained():
+        tokenizers = load_tokenizers(model_dir.path, config)
+    elif init_from is not None:
+        tokenizers = load_tokenizers(init_from.path, config)
+    else:
+        tokenizers = learn_tokenizers(train_pairs, config)
+    for tokenizer in tokenizers.files().values():
+        workers.from_chief(tokenizer.file_content)
+    return tokenizers
+
+
+def _prepare_text(
+    config: Config,
+    train_pairs: SentencePairs,
+    valid_pairs: SentencePairs,
+    tokenizers: TokenizerPair,
+    num_parts: int,
+    directory: pathlib.Path,
+) -> Text:
+    training, max_length = config.training, config.model.max_length
+    if training.subword_dropout:
+        samplers, times = _samplers(training, tokenizers), training.subword_samples
+    else:
+        samplers, times = tokenizers, 1
+    train_ids = encode(train_pairs, samplers[0], max_length, directory / "train", times, samplers[1])
+    valid_ids = encode(valid_pairs, tokenizers.source, max_length, directory / "valid", 1, tokenizers.target)
+    _report_pairs("training text", train_ids, tokenizers)
+    _report_pairs("validation text", valid_ids, tokenizers)
+    sizes = dict(
+        tokens_per_batch=training.tokens_per_batch,
+        num_buckets=training.num_buckets,
+        num_parts=num_parts,
+    )
+    return Text(tokenizers, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
+
+
+def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[SubwordDropout, SubwordDropout]:
+    # Both sides of a shared vocabulary take turns with one sampler.
+    samplers = [
+        SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
+        for tokenizer in tokenizers.files().values()
+    ]
+    return samplers[0], samplers[-1]
+
+
+def _write_description(model_dir: ModelDir, config: Config, tokenizers: TokenizerPair) -> None:
+    """Writes what makes the directory a model directory."""
+    if not model_dir.config_path.is_file():
+        _move_foreign_files(model_dir, tokenizers)
+    tokenizers.save(model_dir.path)
+    model_dir.write_config(config)
+
+
+def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
+    """Moves away what is not of a training, and has the name of a file that a training writes."""
+    paths = [model_dir.log_path, model_dir.best_path, model_dir.average_path]
+    for name, tokenizer in tokenizers.files().items():
+        path = model_dir.path / name
+        # A run that was killed before it wrote the configuration has written the tokenizers.
+        if path.is_file() and path.read_bytes() != tokenizer.file_content:
+            paths.append(path)
+    for path in [*paths, *map(checksum_path, paths)]:
+        if path.exists():
+            names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+            free = next(name for name in names if not name.exists())
+            path.rename(free)
+            say(f"{path} is not of this training: it is {free.name} now")
+
+
+def _fit(
+    model: TrainingModel,
+    config: Config,
+    text: Text,
+    valid_pairs: SentencePairs,
+    model_dir: ModelDir,
+    progress: Progress,
+    interruption: Interruption,
+    workers: Workers,
+) -> None:
+    training = config.training
+    interruption.saved_step = progress.step
+    if workers.is_chief:
+        restore_log(model_dir, progress)
+    if workers.any(progress.step >= training.steps or is_out_of_patience(progress, training)):
+        say(f"training has already ended, after step {progress.step:,}")
+        return
+    if progress.step:
+        say(f"resuming after step {progress.step:,}")
+    with ProgressBar("training", "steps", training.steps, done=progress.step) as bar:
+        callbacks: list[Any] = [
+            StopIfDiverged(model_dir, progress),
+            Validation(
+                valid_pairs,
+                text.tokenizers,
+                config.decoding,
+                with_bleu=training.validate_by == "bleu" and workers.is_chief,
+            ),
+        ]
+        if workers.is_chief:
+            target_tokens_per_step = text.train.pairs.num_target_tokens / text.train.num_steps
+            callbacks += [
+                SaveCheckpoints(model_dir, training, progress),
+                WriteLog(model_dir, progress),
+                ReportProgress(bar, target_tokens_per_step),
+            ]
+        callbacks.append(StopTogether(model_dir, progress, interruption, workers))
+        for steps, initial_epoch, epochs in intervals(progress.step, training.steps, training.validate_every):
+            train_batches, valid_batches = _batches(text, training.seed, progress.step, model.strategy, workers)
+            model.fit(
+                train_batches,
+                steps_per_epoch=steps,
+                initial_epoch=initial_epoch,
+                epochs=epochs,
+                validation_data=valid_batches,
+                validation_steps=text.valid.num_steps,
+                callbacks=callbacks,
+                shuffle=False,
+                verbose=0,
+            )
+            if model.stop_training:
+                say(f"stopped after step {progress.step:,}: {training.patience} validations without a new best")
+                break
+    interruption.is_awaited = False
+
+
+def _batches(
+    text: Text, seed: int, first_step: int, strategy: tf.distribute.Strategy, workers: Workers
+) -> tuple[Any, Any]:
+    """The shares of the replicas of this process in the batches to train and to validate on."""
+    shares = dict(
+        start_id=text.tokenizers.target.start_id, replicas=workers.replicas, num_replicas=strategy.num_replicas_in_sync
+    )
+    train = training_dataset(text.train, seed=seed, first_step=first_step, **shares)
+    # Endless: several workers would have to agree after each batch on whether there is another one.
+    valid = validation_dataset(text.valid, **shares).repeat()
+    train, valid = (strategy.distribute_datasets_from_function(lambda _, each=each: each) for each in (train, valid))
+    return train, valid
+
+
+def intervals(step: int, steps: int, interval: int) -> list[tuple[int, int, int]]:
+    """Plans the calls of `fit` for the updates from `step` to `steps`, with a validation every `interval` updates.
+
+    What lies between two validations is one of Keras' epochs.
+
+    Returns:
+        A list of `(steps_per_epoch, initial_epoch, epochs)`.
+
+    Example:
+        >>> intervals(step=5, steps=18, interval=4)
+        [(3, 1, 2), (4, 2, 4), (2, 4, 5)]
+    """
+    calls = []
+    while step < steps:
+        epoch, done = divmod(step, interval)
+        if done or steps - step < interval:
+            length, epochs = min(interval - done, steps - step), epoch + 1
+        else:
+            length, epochs = interval, steps // interval
+        calls.append((length, epoch, epochs))
+        step += length * (epochs - epoch)
+    return calls
+
+
+def _average(config: Config, model_dir: ModelDir) -> None:
+    for name in ("last", "best"):
+        if number := getattr(config.training, f"average_{name}"):
+            paths = average_checkpoints(model_dir, **{name: number})
+            say(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
+
+
+def _report(model: TrainingModel, text: Text, workers: Workers) -> None:
+    plan = text.train
+    devices = counted(model.strategy.num_replicas_in_sync, "device")
+    if workers.number > 1:
+        devices += f" of {workers.number} workers"
+    say(
+        f"{model.transformer.count_params():,} parameters, {devices}; "
+        f"one pass over the text takes {counted(plan.num_steps, 'step')}, with batches of "
+        f"{counted(len(plan.buckets), 'shape')} and {plan.padding_share:.0%} padding"
+    )
+
+
+def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:
+    left_out = [
+        f"{count:,} {reason}"
+        for count, reason in ((pairs.num_empty, "empty"), (pairs.num_too_long, "too long"))
+        if count
+    ]
+    remark = f" (left out: {', '.join(left_out)})" if left_out else ""
+    say(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
+    for side, tokenizer in tokenizers._asdict().items():
+        share = pairs.share_of(tokenizer.unknown_ids(), side)
+        if share >= _NOTABLE_SHARE:
+            say(
+                f"warning: {name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or spelled in bytes, "
+                "as with another script; a model learns little from them"
+            )

@@ -1,0 +1,215 @@
+"""Sentence pairs to train on, and the first pass over their text, in which filters leave out some of them."""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_transformer.config import DataConfig
+from keras_transformer.config.rules import ConfigError, require
+from keras_transformer.runtime.progress import ProgressBar, counted, say
+
+from .filters import Filter, Filters, Pair
+from .held_out import HeldOut
+from .parallel_text import Corpus, Shard, text_corpora
+
+_PAIRS_AT_A_TIME = 2**15
+
+
+@dataclasses.dataclass(frozen=True)
+class SentencePairs:
+    """A parallel text: the i-th sentence of `target` translates the i-th of `source`.
+
+    Args:
+        source: collection of str. A list, or sentences that are read again in each iteration.
+        target: collection of str, as many.
+        name: str. What messages call this text.
+        weights: tuple of (int, float). The numbers of consecutive pairs that have the same weight, which is how often
+            they pass in an epoch, and that weight. Defaults to none: all pairs pass once.
+    """
+
+    source: Collection[str]
+    target: Collection[str]
+    name: str
+    weights: tuple[tuple[int, float], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+class JudgedPairs(NamedTuple):
+    """Consecutive pairs of a shard.
+
+    Attributes:
+        pairs: list of (source, target).
+        verdicts: uint8 (n,). 0 for a pair that is kept, else the number of the filter that leaves it out, from 1.
+        corpus: int. The number of the corpus, from 0.
+        shard: Shard.
+        first_line: int. The number of the first pair in the shard, from 1.
+    """
+
+    pairs: list[Pair]
+    verdicts: np.ndarray
+    corpus: int
+    shard: Shard
+    first_line: int
+
+
+def judged_pairs(corpora: Sequence[Corpus], filters: Filters) -> Iterator[JudgedPairs]:
+    """Reads all pairs of a text once.
+
+    Raises:
+        ConfigError: A corpus cannot be read or is empty, or one side of it has more lines than the other.
+    """
+    with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
+        for number, corpus in enumerate(corpora):
+            is_empty = True
+            for shard in corpus.shards:
+                pairs = shard.pairs()
+                first_line = 1
+                while chunk := list(itertools.islice(pairs, _PAIRS_AT_A_TIME)):
+                    yield JudgedPairs(chunk, filters.judge(chunk), number, shard, first_line)
+                    first_line += len(chunk)
+                    bar.advance(len(chunk))
+                    is_empty = False
+            if is_empty:
+                name = corpus.shards[0].source_name if len(corpus.shards) == 1 else corpus.name
+                raise ConfigError(f"{name}: the text is empty")
+
+
+def name_of_text(corpora: Sequence[Corpus]) -> str:
+    """Returns what messages call all corpora together."""
+    more = f" and {len(corpora) - 1} more" if len(corpora) > 1 else ""
+    return corpora[0].name + more
+
+
+def require_weight_of_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
+    """Raises a ConfigError if there are weights, but not one for each corpus."""
+    if data.weights is not None:
+        rule = f"a list of one number for each corpus, here {len(corpora)}"
+        require(len(data.weights) == len(corpora), "data.weights", rule, data.weights)
+
+
+def read_text(
+    corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None
+) -> tuple[SentencePairs, SentencePairs | None]:
+    """Reads a text once, and gives what is trained on and what is held out.
+
+    Nothing of a file on disk is held in memory except the pairs that are held out. Which pairs are left takes a byte
+    for each while the text is read, and a bit afterwards.
+
+    Args:
+        corpora: list of Corpus.
+        data: DataConfig. Its filters and weights. Defaults to none: every pair of the text, once.
+        held_out: HeldOut or None. What to hold out of the pairs that filters leave. Defaults to None: nothing.
+
+    Returns:
+        The pairs that are left, and those that are held out or None. What was left out and held out is logged.
+
+    Raises:
+        ConfigError: The text cannot be read, no pair is left, or there is not one weight for each corpus.
+    """
+    data = data or DataConfig()
+    name = name_of_text(corpora)
+    require_weight_of_each(corpora, data)
+    filters = Filters(data)
+    sizes = [0] * len(corpora)
+    verdicts = bytearray()
+    for part in judged_pairs(corpora, filters):
+        if filters.filters or held_out:
+            verdicts += part.verdicts.tobytes()
+        if held_out:
+            kept = np.flatnonzero(part.verdicts == 0)
+            held_out.add([part.pairs[place] for place in kept], sum(sizes) + kept)
+        sizes[part.corpus] += len(part.pairs)
+    is_kept = np.frombuffer(verdicts, np.uint8) == 0 if verdicts else None
+    if filters.filters:
+        _report_left_out(filters.filters, np.bincount(np.frombuffer(verdicts, np.uint8)), name)
+    valid_pairs = _hold_out(held_out, is_kept, name) if held_out and is_kept is not None else None
+    return _kept_pairs(corpora, sizes, is_kept, data.weights, name), valid_pairs
+
+
+def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]) -> SentencePairs:
+    """Reads two text files of which lines with the same number are translations of each other.
+
+    Args:
+        source_path: str or path of the sentences, one per line, as `text_files.read_lines` reads them.
+        target_path: str or path of their translations.
+
+    Raises:
+        ConfigError: A file cannot be read or is empty, or the numbers of lines differ.
+    """
+    return read_text(text_corpora([source_path], [target_path]))[0]
+
+
+def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> None:
+    total = counts.sum()
+    reasons = [f"{count:,} by {filter_}" for filter_, count in zip(filters, counts[1:]) if count]
+    if not counts[0]:
+        raise ConfigError(f"{name}: filters leave none of the {total:,} sentence pairs: {', '.join(reasons)}")
+    by = f": {', '.join(reasons)}" if reasons else ""
+    say(f"filters left out {total - counts[0]:,} of {counted(total, 'sentence pair')}{by}")
+
+
+def _hold_out(held_out: HeldOut, is_kept: np.ndarray, name: str) -> SentencePairs:
+    """Takes what is held out away from the pairs that are kept."""
+    pairs, places = held_out.finish()
+    is_kept[places] = False
+    num_copies = len(places) - len(pairs)
+    copies = (
+        f" and {'another copy' if num_copies == 1 else f'{num_copies:,} more copies'} of them" if num_copies else ""
+    )
+    say(f"held out {counted(len(pairs), 'sentence pair')}{copies} to validate on")
+    if not is_kept.any():
+        raise ConfigError(f"{name}: all sentence pairs are held out; none are left to train on")
+    source, target = zip(*pairs)
+    return SentencePairs(list(source), list(target), f"{len(pairs):,} pairs held out of {name}")
+
+
+def _kept_pairs(
+    corpora: Sequence[Corpus],
+    sizes: list[int],
+    is_kept: np.ndarray | None,
+    weights: list[float] | None,
+    name: str,
+) -> SentencePairs:
+    numbers_kept = sizes
+    if is_kept is not None:
+        numbers_kept = [int(part.sum()) for part in np.split(is_kept, np.cumsum(sizes)[:-1])]
+    shards = [shard for corpus in corpora for shard in corpus.shards]
+    bits = None if is_kept is None else np.packbits(is_kept)
+    source, target = (_Sentences([shard[side] for shard in shards], bits, sum(numbers_kept)) for side in (0, 1))
+    return SentencePairs(source, target, name, tuple(zip(numbers_kept, weights)) if weights else ())
+
+
+class _Sentences(Collection[str]):
+    """One side of a text, read again in each iteration.
+
+    Args:
+        parts: the sentences of all shards.
+        bits: uint8, or None. A bit for each sentence: whether it is kept. None: all are.
+        number: int. How many are kept.
+    """
+
+    def __init__(self, parts: Sequence[Iterable[str]], bits: np.ndarray | None, number: int) -> None:
+        self._parts = parts
+        self._bits = bits
+        self._number = number
+
+    def __iter__(self) -> Iterator[str]:
+        sentences = itertools.chain.from_iterable(self._parts)
+        return sentences if self._bits is None else itertools.compress(sentences, _unpacked(self._bits))
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __contains__(self, sentence: object) -> bool:
+        return any(sentence == other for other in self)
+
+
+def _unpacked(bits: np.ndarray) -> Iterator[int]:
+    parts = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
+    return itertools.chain.from_iterable(np.unpackbits(part).tobytes() for part in parts)

@@ -1,0 +1,64 @@
+"""A part of the training text that is held out to validate on."""
+
+import itertools
+
+import numpy as np
+
+from keras_transformer.config import ConfigError
+
+from .filters import Pair, hash_pairs
+
+_LARGEST_HASH = 2**64 - 1
+
+
+class HeldOut:
+    """Holds out pairs by the hash of their text.
+
+    The same pairs are held out whatever the order of the text, and a pair that comes several times is held out as a
+    whole: its copies are neither trained on, nor validated on more than once. The pairs are held in memory.
+
+    Args:
+        fraction: float or None. The share of the pairs to hold out, above 0 and below 1: those with the lowest hashes.
+        size: int or None. How many different pairs to hold out, instead of a share: as many with the lowest hashes.
+    """
+
+    def __init__(self, fraction: float | None = None, size: int | None = None) -> None:
+        self._size = size
+        self._last_hash = _LARGEST_HASH if fraction is None else int(fraction * 2**64) - 1
+        # Of each hash, the pair and its places in the text.
+        self._held: dict[int, tuple[Pair, list[int]]] = {}
+
+    def add(self, pairs: list[Pair], places: np.ndarray) -> None:
+        """Adds the next pairs of a text, which are at these places in it."""
+        hashes = hash_pairs(pairs)
+        for number in np.flatnonzero(hashes <= self._last_hash):
+            source, target = pairs[number]
+            # A pair with an empty side is of no use.
+            if source.strip() and target.strip():
+                _, its_places = self._held.setdefault(int(hashes[number]), ((source, target), []))
+                its_places.append(int(places[number]))
+        if self._size is not None and len(self._held) > 2 * self._size:
+            self._keep_lowest(self._size)
+
+    def _keep_lowest(self, size: int) -> None:
+        lowest = sorted(self._held)[:size]
+        self._held = {hash_: self._held[hash_] for hash_ in lowest}
+        if len(lowest) == size:
+            self._last_hash = lowest[-1]
+
+    def finish(self) -> tuple[list[Pair], list[int]]:
+        """Returns the pairs, ordered by their hashes, and the places of all their copies in the text.
+
+        Raises:
+            ConfigError: No pair is held out, or there are not enough.
+        """
+        if self._size is not None and len(self._held) < self._size:
+            raise ConfigError(
+                f"--valid-size must be at most the number of different sentence pairs, {len(self._held):,}; received "
+                f"--valid-size={self._size}"
+            )
+        if not self._held:
+            raise ConfigError("--valid-fraction must be larger for this text: not one sentence pair is held out")
+        self._keep_lowest(len(self._held) if self._size is None else self._size)
+        pairs, places = zip(*self._held.values())
+        return list(pairs), list(itertools.chain.from_iterable(places))

@@ -1,0 +1,143 @@
+"""Where sentence pairs come from: text files in pairs, and files with pairs in each line."""
+
+import functools
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, NoReturn
+
+from keras_transformer.config.rules import ConfigError, shown
+
+from .text_files import Reread, name_of, read_lines, shards_of
+
+Path = str | os.PathLike[str]
+
+
+class Shard(NamedTuple):
+    """A part of a corpus that has not been read yet, and may be read any number of times.
+
+    Attributes:
+        source: iterable of str.
+        target: iterable of str, which must be as many.
+        source_name: str. What messages call the source.
+        target_name: str. What messages call the target.
+    """
+
+    source: Iterable[str]
+    target: Iterable[str]
+    source_name: str
+    target_name: str
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Reads the pairs.
+
+        Raises:
+            ConfigError: A side cannot be read, or has more sentences than the other; the message says how many.
+        """
+        sides = iter(self.source), iter(self.target)
+        for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
+            if source is None or target is None:
+                self._refuse(number, 1 + sum(1 for _ in sides[source is None]), is_source_shorter=source is None)
+            yield source, target
+
+    def _refuse(self, shorter: int, more: int, is_source_shorter: bool) -> NoReturn:
+        sizes = (shorter, shorter + more) if is_source_shorter else (shorter + more, shorter)
+        if not shorter:
+            raise ConfigError(f"{self.source_name if is_source_shorter else self.target_name}: the file is empty")
+        raise ConfigError(
+            "source and target must have the same number of lines: "
+            f"{self.source_name} has {sizes[0]}, {self.target_name} has {sizes[1]}"
+        )
+
+
+class Corpus(NamedTuple):
+    """A parallel text that has not been read yet, in one or several shards.
+
+    Attributes:
+        name: str. What messages call it.
+        shards: list of Shard.
+    """
+
+    name: str
+    shards: list[Shard]
+
+
+def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpus]:
+    """Opens text files of which lines with the same number are translations of each other.
+
+    Args:
+        sources: paths, each that of a file as `read_lines` reads it, or a pattern such as "news-*.en.gz", whose files
+            are the shards of one corpus.
+        targets: as many paths of the translations. A shard's translation is the file with the same text in place of the
+            wildcards; if there is no such text, the order of the names decides.
+
+    Raises:
+        ConfigError: A pattern matches no file, or a file has no partner.
+
+    Example:
+        >>> [corpus.name for corpus in text_corpora(["train.en"], ["train.de"])]
+        ['train.en, train.de']
+    """
+    if len(sources) != len(targets):
+        raise ConfigError(
+            f"source and target must be given as many files; received {len(sources)} ({_listed(sources)}) and "
+            f"{len(targets)} ({_listed(targets)})"
+        )
+    return [_text_corpus(source, target) for source, target in zip(sources, targets, strict=True)]
+
+
+def _text_corpus(source: Path, target: Path) -> Corpus:
+    files = shards_of(source), shards_of(target)
+    if without_partner := _without_partner(*files):
+        parts = [f"{name_of(path)} matches {len(found)}" for path, found in zip((source, target), files)]
+        raise ConfigError(
+            f"the files of source and target must pair up: {', '.join(parts)}; without a partner: "
+            f"{_listed(without_partner)}"
+        )
+    shards = [
+        Shard(read_lines(one), read_lines(other), name_of(one), name_of(other))
+        for one, other in zip(*(side.values() for side in files), strict=True)
+    ]
+    return Corpus(f"{name_of(source)}, {name_of(target)}", shards)
+
+
+def _without_partner(sources: dict[str, str], targets: dict[str, str]) -> list[str]:
+    """The files that have none on the other side with the same text in place of the pattern's wildcards."""
+    if sources.keys() & targets.keys():
+        return [
+            file for key in sources.keys() ^ targets.keys() for side in (sources, targets) if (file := side.get(key))
+        ]
+    # The names have nothing in common, so that their order pairs them: the last ones are too many.
+    longer, shorter = sorted((list(sources.values()), list(targets.values())), key=len, reverse=True)
+    return longer[len(shorter) :]
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    names = sorted(map(name_of, paths))
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
+    r"""Opens text files with a sentence, a tab and its translation in each line.
+
+    Args:
+        paths: paths of files or patterns, as for `text_corpora`.
+
+    Raises:
+        ConfigError: A pattern matches no file.
+    """
+    return [Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path).values()]) for path in paths]
+
+
+def _paired_shard(path: Path) -> Shard:
+    lines, name = read_lines(path), name_of(path)
+    source, target = (Reread(functools.partial(_column, lines, side, name)) for side in (0, 1))
+    return Shard(source, target, name, name)
+
+
+def _column(lines: Iterable[str], side: int, name: str) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        columns = line.split("\t")
+        if len(columns) != 2:
+            raise ConfigError(f"{name}: line {number} must have exactly one tab; received {shown(line)}")
+        yield columns[side]

@@ -1,0 +1,99 @@
+"""Sentence pairs from tensorflow-datasets."""
+
+import contextlib
+import difflib
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from keras_transformer.config import ConfigError
+
+from .parallel_text import Corpus, Shard
+from .text_files import Reread
+
+
+def tfds_corpus(name: str, split: str, data_dir: str | os.PathLike[str] | None = None) -> Corpus:
+    """Opens a dataset of sentence pairs of tensorflow-datasets, which are in the dataset's own order.
+
+    The dataset's information says which language is the source. A dataset that is already prepared on disk needs no
+    network; any other is downloaded first.
+
+    Args:
+        name: str. A dataset of text pairs, such as "ted_hrlr_translate/pt_to_en".
+        split: str. "train", "validation", "train[:10%]", ...
+        data_dir: str or path of the directory for datasets. Defaults to that of tensorflow-datasets (`TFDS_DATA_DIR`,
+            or else `~/tensorflow_datasets`).
+
+    Raises:
+        ConfigError: There is no such dataset, configuration or split; it does not hold pairs of texts; or it is not
+            on disk and could not be downloaded.
+    """
+    builder = _builder(name, data_dir)
+    texts = [key for key, feature in builder.info.features.items() if _is_text(feature)]
+    languages = builder.info.supervised_keys
+    if not (languages and len(languages) == 2 and all(key in texts for key in languages)):
+        raise ConfigError(
+            f"{name} is not a dataset of text pairs: its supervised pair is {languages}, "
+            f"its texts are {', '.join(texts) or 'none'}"
+        )
+    _prepare(builder, name)
+    try:
+        dataset = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
+    except Exception as error:  # the parser of splits raises any type
+        raise ConfigError(
+            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} ({_one_line(error)})"
+        ) from error
+
+    source, target = (Reread(functools.partial(_texts, dataset, side)) for side in (0, 1))
+    corpus_name = f"{name}, {split}"
+    return Corpus(corpus_name, [Shard(source, target, corpus_name, corpus_name)])
+
+
+def _texts(dataset: Any, side: int) -> Iterator[str]:
+    for texts in dataset.map(lambda *pair: pair[side]).batch(1024).as_numpy_iterator():
+        yield from (text.decode("utf-8") for text in texts)
+
+
+def _builder(name: str, data_dir: str | os.PathLike[str] | None) -> Any:
+    import tensorflow_datasets as tfds
+
+    try:
+        return tfds.builder(name, data_dir=data_dir)
+    except Exception as error:  # a dataset's own code may raise any type
+        dataset = name.partition("/")[0].partition(":")[0]
+        known = tfds.list_builders(with_community_datasets=False)
+        if dataset not in known:
+            nearest = difflib.get_close_matches(dataset, known, cutoff=0.5)
+            exists = f"the nearest names are {', '.join(nearest)}" if nearest else "nor one like it"
+            raise ConfigError(f"there is no dataset {dataset!r}: {exists}") from error
+        configs = ", ".join(tfds.builder_cls(dataset).builder_configs) or "none"
+        raise ConfigError(
+            f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} ({_one_line(error)})"
+        ) from error
+
+
+def _is_text(feature: Any) -> bool:
+    import tensorflow_datasets as tfds
+
+    return isinstance(feature, tfds.features.Text)
+
+
+def _prepare(builder: Any, name: str) -> None:
+    from tensorflow_datasets.core.download import downloader
+
+    # Ten retries with doubling pauses would make a machine without a network wait for 205 s.
+    downloader.MAX_RETRIES = 4
+    try:
+        # It prints progress on standard output, which is for the results of a command.
+        with contextlib.redirect_stdout(sys.stderr):
+            builder.download_and_prepare()
+    except Exception as error:  # a dataset's own code may raise any type
+        raise ConfigError(
+            f"{name} is not on disk in {builder.data_dir} and could not be downloaded: {_one_line(error)}"
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
