@@ -29,13 +29,14 @@ test-beam: $(VENV)-beam/installed
 test-marian: $(VENV)/installed-test $(VENV)/installed-benchmarks $(VENV)-marian/installed
 	PATH="$(CURDIR)/$(VENV)-marian/bin:$$PATH" $(BIN)/python -m pytest tests/pretrained/test_marian.py tests/pretrained/test_hugging_face.py
 
-# The directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
+# Types and the directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
 lint: $(VENV)/installed-lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/python .ci/any_share.py 8 keras_transformer training export
 	rm -rf build/lint && mkdir -p build/lint
 	cp -r keras_transformer build/lint && cp -r training export build/lint/keras_transformer
+	cd build/lint && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p keras_transformer
 	cd build/lint && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --no-logo --config $(CURDIR)/pyproject.toml
 
 format: $(VENV)/installed-lint

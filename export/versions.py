@@ -6,7 +6,8 @@ import pathlib
 import re
 from collections.abc import Callable
 
-from keras_transformer.config.rules import ConfigError, require
+from keras_transformer.config.rules import require
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import remove_leftovers, rename, temporary_beside
 
 # Texts that an exported model must treat as the translator does before its version appears.

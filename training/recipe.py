@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from keras_transformer.config.rules import ConfigError, check, require, shown
+from keras_transformer.config.rules import check, require, shown
 from keras_transformer.config.sections import (
     PRESETS,
     SECTIONS,
@@ -19,6 +19,7 @@ from keras_transformer.config.sections import (
     section_of,
 )
 from keras_transformer.config.yaml_file import parse_value, read_sections
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 
 # What may be another in a model whose weights are taken over.

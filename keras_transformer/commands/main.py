@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ..config import Config, DataConfig, DecodingConfig
-from ..config.rules import ConfigError, check, require
+from ..config.rules import check, require
+from ..errors import ConfigError
 from ..runtime.native_log import silenced
 from ..runtime.progress import ProgressBar, counted, say
 from ..runtime.standard_streams import (

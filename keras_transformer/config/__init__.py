@@ -1,6 +1,6 @@
 """What hyperparameters there are, and what values they may take."""
 
-from .rules import ConfigError
+from ..errors import ConfigError
 from .sections import (
     Config,
     DataConfig,

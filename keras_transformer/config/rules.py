@@ -16,12 +16,10 @@ import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
+from ..errors import ConfigError
+
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class ConfigError(ValueError):
-    """A value that breaks a rule; the message names the value, the rule and what was received."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
+from ..errors import ConfigError
 from .rules import (
-    ConfigError,
     Count,
     EvenSize,
     NonNegative,

@@ -11,12 +11,8 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from ..config import ConfigError
+from ..errors import DamagedFileError
 from .files import rename, replacing, temporary_beside
-
-
-class DamagedFileError(ConfigError):
-    """A file cannot be used, although its name and its kind are right; another one of the same kind may be."""
 
 
 def checksum_path(path: pathlib.Path) -> pathlib.Path:

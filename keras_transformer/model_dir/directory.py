@@ -20,9 +20,9 @@ import pathlib
 import re
 from typing import TYPE_CHECKING
 
-from ..config import Config, ConfigError, TransformerConfig
+from ..config import Config, TransformerConfig
+from ..errors import ConfigError, DamagedFileError
 from ..runtime.progress import say
-from .checksums import DamagedFileError
 from .config_file import read_config, write_config
 from .weights_file import load_weights
 

@@ -10,7 +10,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 
-from ..config import ConfigError
+from ..errors import ConfigError
 
 _TEMPORARY = ".writing-"
 # Version 0.1 left directories of token ids behind.

@@ -4,8 +4,8 @@ import io
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from ..config import ConfigError
-from .checksums import DamagedFileError, replacing_with_checksum, require_undamaged
+from ..errors import ConfigError, DamagedFileError
+from .checksums import replacing_with_checksum, require_undamaged
 
 if TYPE_CHECKING:
     from ..models import Transformer

@@ -7,7 +7,7 @@ arrays by the names of our weights. `import_model` writes it; nothing behind it 
 import os
 import pathlib
 
-from ..config import ConfigError
+from ..errors import ConfigError
 from .hugging_face import read_hugging_face
 from .marian import read_marian
 from .model import PretrainedModel, write_model_dir

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..config.rules import ConfigError, Count, check, require, shown
+from ..config.rules import Count, check, require, shown
 from ..config.sections import Config, DecodingConfig, TokenizerConfig, TransformerConfig, VocabSize
 from ..config.yaml_file import naming_source
+from ..errors import ConfigError
 from .model import PretrainedModel, tie_embeddings
 from .vocabulary import Vocabulary, read_bytes, tokenizers_of
 

@@ -6,7 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..config import Config, ConfigError
+from ..config import Config
+from ..errors import ConfigError
 from ..model_dir import ModelDir
 from ..model_dir.files import rename, temporary_beside
 from ..model_dir.weights_file import save_weights

@@ -4,7 +4,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..config.rules import ConfigError, require
+from ..config.rules import require
+from ..errors import ConfigError
 from ..tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair
 
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from ..config import ConfigError
+from ..errors import ConfigError
 
 _BYTES_PER_READ = 1 << 16
 # A writer that pauses for so long waits for an answer. A fast one is not taken for it, and nobody notices the delay.

@@ -3,8 +3,8 @@
 import os
 import pathlib
 
-from ..config import ConfigError
 from ..config.sections import TokenizerConfig, TokenizerKind
+from ..errors import ConfigError
 from ..model_dir.checksums import require_undamaged
 from .pretrained_sentencepiece import PretrainedSentencePieceTokenizer, pieces_of
 from .sentencepiece import SentencePieceTokenizer

@@ -10,7 +10,8 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tensorflow_text import SentencepieceTokenizer
 
-from ..config.rules import ConfigError, require
+from ..config.rules import require
+from ..errors import ConfigError
 from ..runtime.native_log import silenced
 from .tokenizer import Tokenizer
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 # Not FastSentencepieceTokenizer: it ignores byte fallback, and its ids for BPE models are wrong.
 from tensorflow_text import SentencepieceTokenizer
 
-from ..config.rules import ConfigError, require
+from ..config.rules import require
+from ..errors import ConfigError
 from ..runtime.native_log import silenced
 from .tokenizer import Tokenizer
 

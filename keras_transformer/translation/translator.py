@@ -8,9 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..config.rules import ConfigError, check, require
+from ..config.rules import check, require
 from ..config.sections import Config, DecodingConfig, Precision
 from ..decoding import Hypotheses, beam_search, greedy_search
+from ..errors import ConfigError
 from ..losses import token_crossentropy
 from ..model_dir import ModelDir
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers

@@ -31,7 +31,8 @@ from benchmarks.long_corpus import speed
 from benchmarks.model import learn_tokenizer, vocab_size_for
 from benchmarks.processes import ROOT, RunFailed, run_for_report, skipped, time_to_first_line
 from benchmarks.training_task import prepare
-from keras_transformer.config import ConfigError, TransformerConfig
+from keras_transformer.config import TransformerConfig
+from keras_transformer.errors import ConfigError
 from keras_transformer.models import build_transformer
 
 # Tests replace `sys.executable`.

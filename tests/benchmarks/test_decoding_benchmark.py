@@ -18,8 +18,9 @@ from benchmarks.contenders.ctranslate2 import load_tokenizers
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, prepare, send_requests, split_into_requests
 from benchmarks.machine import AVX2_ENVIRONMENT
 from benchmarks.processes import RunFailed, contender
-from keras_transformer.config import ConfigError, DecodingConfig
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import beam_search
+from keras_transformer.errors import ConfigError
 from keras_transformer.translation import Translator
 
 

@@ -6,7 +6,6 @@ import keras
 import pytest
 
 from keras_transformer import TransformerConfig, build_transformer
-from keras_transformer.config import ConfigError
 from keras_transformer.config.sections import (
     ACTIVATIONS,
     MAX_PARAMETERS,
@@ -18,6 +17,7 @@ from keras_transformer.config.sections import (
     check_keys,
     from_dict,
 )
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.config_file import read_config, write_config
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from keras_transformer.training.recipe import load_recipe
 
-from keras_transformer.config import ConfigError
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.yaml_file import parse_value, read_sections
+from keras_transformer.errors import ConfigError
 
 NINES = "".join(f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi"))
 MERGES = NINES.replace("[", "{<<: [").replace("]", "]}")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from keras_transformer.config.rules import (
-    ConfigError,
     Count,
     EvenSize,
     NonNegative,
@@ -26,6 +25,7 @@ from keras_transformer.config.rules import (
     checked,
     require,
 )
+from keras_transformer.errors import ConfigError
 
 NAN, INFINITY = math.nan, math.inf
 Kind = Literal["bpe", "unigram"]

@@ -15,8 +15,9 @@ from keras_transformer.export import ctranslate2 as exporter
 from keras_transformer.export.ctranslate2 import export_ctranslate2
 
 from keras_transformer.commands.main import main
-from keras_transformer.config import ConfigError, DecodingConfig, TokenizerConfig, TransformerConfig
+from keras_transformer.config import DecodingConfig, TokenizerConfig, TransformerConfig
 from keras_transformer.decoding import beam_search, greedy_search
+from keras_transformer.errors import ConfigError
 from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import TokenizerPair, WordPieceTokenizer, load_tokenizers
 from keras_transformer.tokenizers.sentencepiece import prepare_line

@@ -21,7 +21,8 @@ from tensorflow_serving.apis.model_pb2 import ModelSpec
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
-from keras_transformer.config import ConfigError, DecodingConfig
+from keras_transformer.config import DecodingConfig
+from keras_transformer.errors import ConfigError
 from keras_transformer.translation import Translator
 from keras_transformer.translation import translator as translator_module
 

@@ -28,7 +28,8 @@ from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
 from keras_transformer import Translator
-from keras_transformer.config import Config, ConfigError, TransformerConfig
+from keras_transformer.config import Config, TransformerConfig
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.config_file import read_config, write_config
 from keras_transformer.model_dir.directory import ModelDir, load_weights
 from keras_transformer.models import build_transformer

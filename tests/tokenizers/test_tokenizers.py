@@ -10,7 +10,8 @@ import sentencepiece
 import tensorflow as tf
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 
-from keras_transformer.config import ConfigError, TokenizerConfig
+from keras_transformer.config import TokenizerConfig
+from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import (
     SentencePieceTokenizer,
     TokenizerPair,

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 
-from keras_transformer.config import ConfigError, DecodingConfig
+from keras_transformer.config import DecodingConfig
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import load_tokenizer

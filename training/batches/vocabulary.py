@@ -12,8 +12,9 @@ import sentencepiece
 from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
 
-from keras_transformer.config.rules import ConfigError, Size, check, checked
+from keras_transformer.config.rules import Size, check, checked
 from keras_transformer.config.sections import LearnedTokenizerKind, TokenizerConfig
+from keras_transformer.errors import ConfigError
 from keras_transformer.runtime.progress import ProgressBar, say
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
 from keras_transformer.tokenizers.sentencepiece import prepare_line

@@ -5,9 +5,9 @@ import pathlib
 
 import numpy as np
 
-from keras_transformer.config.rules import ConfigError, require
+from keras_transformer.config.rules import require
+from keras_transformer.errors import ConfigError, DamagedFileError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.checksums import DamagedFileError
 from keras_transformer.model_dir.files import remove_leftovers
 from keras_transformer.model_dir.weights_file import load_weights, save_weights
 from keras_transformer.models import build_transformer

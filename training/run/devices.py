@@ -5,7 +5,8 @@ import os
 
 import tensorflow as tf
 
-from keras_transformer.config.rules import ConfigError, require
+from keras_transformer.config.rules import require
+from keras_transformer.errors import ConfigError
 from keras_transformer.runtime.progress import say
 
 from .interruption import ended_by_signals

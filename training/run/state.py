@@ -11,10 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError, DamagedFileError, Error
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import (
-    DamagedFileError,
     rename_with_checksum,
     replacing_with_checksum,
     require_undamaged,
@@ -170,7 +169,7 @@ def _read_state(path: pathlib.Path, variables: Sequence[tuple[str, Any]]) -> Pro
                     )
                 variable.assign(state[name])
             return _progress(state)
-    except ConfigError:
+    except Error:
         raise
     except (OSError, KeyError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise DamagedFileError(f"{path}: the training state is damaged ({error})") from None

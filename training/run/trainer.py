@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 
-from keras_transformer.config import Config, ConfigError, TokenizerConfig, TrainingConfig
+from keras_transformer.config import Config, TokenizerConfig, TrainingConfig
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import checksum_path
 from keras_transformer.model_dir.files import locked, naming_errors, remove_leftovers, temporary_beside

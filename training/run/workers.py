@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 
 # Numbers that are summed at a time; bounds memory.
 _NUMBERS_PER_SUM = 2**22

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.config import DataConfig
-from keras_transformer.config.rules import ConfigError, require
+from keras_transformer.config.rules import require
+from keras_transformer.errors import ConfigError
 from keras_transformer.runtime.progress import ProgressBar, counted, say
 
 from .filters import Filter, Filters, Pair

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 
 # For "train" and "valid": the number of lines, and the SHA-256 of the lines of "source" and of "target".

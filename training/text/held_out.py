@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 
 from .filters import Pair, hash_pairs
 

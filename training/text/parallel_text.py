@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
-from keras_transformer.config.rules import ConfigError, shown
+from keras_transformer.config.rules import shown
+from keras_transformer.errors import ConfigError
 
 from .text_files import Reread, name_of, read_lines, shards_of
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import zstandard
 
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.runtime.standard_streams import standard_input
 

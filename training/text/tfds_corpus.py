@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 
 from .parallel_text import Corpus, Shard
 from .text_files import Reread

@@ -13,7 +13,7 @@ from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 
 TEXTS = [source for source, _ in generate(300, seed=5)] + ["", " two  spaces", "an emoji 😀 and a ▁"]
 

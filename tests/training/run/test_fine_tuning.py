@@ -14,7 +14,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 from test_training import load_model, pairs, train_here
 
 from keras_transformer.commands.main import main
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.config_file import write_config
 

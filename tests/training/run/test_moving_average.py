@@ -16,7 +16,7 @@ from test_training import ROOT, load_model, logged, pairs, train_here
 
 from benchmarks.chaos import differences
 from keras_transformer import Translator
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 
 EMA = "training.ema=0.6"
 OVERRIDES = (

@@ -32,7 +32,7 @@ from test_training import PAIRS, ROOT, TINY, load_model, logged, pairs
 from benchmarks.chaos import differences, leftovers
 from keras_transformer import Translator
 from keras_transformer.commands.main import main
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import rename_with_checksum, replacing_with_checksum, require_undamaged
 from keras_transformer.model_dir.files import locked, remove_leftovers, replacing, temporary_beside

@@ -26,7 +26,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
 from keras_transformer import Translator
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 from keras_transformer.losses import token_crossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.runtime.cores import divide_cores

@@ -12,7 +12,8 @@ from keras_transformer.training.text.held_out import HeldOut
 from keras_transformer.training.text.parallel_text import Corpus, Shard
 from keras_transformer.training.text.sampling import pairs_of_epoch, pairs_per_epoch
 
-from keras_transformer.config import ConfigError, DataConfig
+from keras_transformer.config import DataConfig
+from keras_transformer.errors import ConfigError
 
 
 def corpus(*pairs, name="text"):

@@ -9,7 +9,7 @@ from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.parallel_text import paired_corpora, text_corpora
 from keras_transformer.training.text.text_files import read_lines
 
-from keras_transformer.config import ConfigError
+from keras_transformer.errors import ConfigError
 
 COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}
 CONTENT = "\ufeffein Bär\u2028\r\n🐻\n".encode() + b"".join(b"%d\n" % (i * i) for i in range(50_000))
