@@ -1,102 +1,153 @@
 """What long work shows: lines in a log, a bar on a terminal."""
 
+import io
 import os
 import pty
+import queue
 import re
 import subprocess
 import sys
 import termios
-import time
+import threading
+import types
 
 import pytest
 
 from keras_transformer.runtime import progress
 from keras_transformer.runtime.progress import ProgressBar, say
 
+# For what takes moments, however busy the machine is: a test that waits so long has failed.
+SECONDS_TO_FAIL = 60
 
-class Log:
+
+class Clock:
+    """What `progress` takes for the module `time`; only `advance` lets time pass."""
+
+    def __init__(self):
+        self._now = 1000.0
+        self._reads = queue.SimpleQueue()
+
+    def monotonic(self):
+        now = self._now
+        self._reads.put(now)
+        return now
+
+    def advance(self, seconds):
+        self._now += seconds
+
+    def wait_for_reads(self, number):
+        """Returns when the present time has been read so many times."""
+        while number:
+            number -= self._reads.get(timeout=SECONDS_TO_FAIL) == self._now
+
+
+class Log(io.TextIOBase):
     """Standard error as a log."""
 
-    def __init__(self, capsys):
-        self._capsys = capsys
-        self._text = ""
+    def __init__(self):
+        self._written = queue.SimpleQueue()
 
-    def lines(self, number=0):
-        """All lines so far, as soon as there are so many."""
-        deadline = time.monotonic() + 30
-        self._text += self._capsys.readouterr().err
-        while self._text.count("\n") < number and time.monotonic() < deadline:
-            time.sleep(0.001)
-            self._text += self._capsys.readouterr().err
-        return self._text.splitlines()
+    def write(self, text):
+        self._written.put(text)
+        return len(text)
+
+    def line(self):
+        """The next line, as soon as it is written."""
+        text = ""
+        while not text.endswith("\n"):
+            text += self._written.get(timeout=SECONDS_TO_FAIL)
+        return text[:-1]
+
+    def is_read(self):
+        return self._written.empty()
 
 
 @pytest.fixture
-def log(monkeypatch, capsys):
-    """A log that gets a line as soon as one may be written."""
-    monkeypatch.setattr(progress, "_SECONDS_PER_LINE", 0.0)
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(progress, "_last_line", clock.monotonic())
     monkeypatch.setattr(progress, "_SECONDS_PER_REFRESH", 0.001)
-    return Log(capsys)
+    return clock
 
 
-def test_a_log_says_how_much_is_done_and_how_long_the_rest_takes(log):
+@pytest.fixture
+def log(clock, monkeypatch):
+    log = Log()
+    # pytest puts its own standard error in place of one that a fixture sets.
+    monkeypatch.setattr(progress, "sys", types.SimpleNamespace(stderr=log))
+    return log
+
+
+def test_a_log_says_how_much_is_done_and_how_long_the_rest_takes(clock, log):
     with ProgressBar("tokenizing", "lines", total=2000) as bar:
         bar.advance(1500)
-        line = log.lines(3)[-1]
-    assert re.fullmatch(r"tokenizing: 1,500 of 2,000 lines \(75%\), \d:\d\d:\d\d left", line), line
+        clock.advance(30)
+        assert log.line() == "tokenizing: 1,500 of 2,000 lines (75%), 0:00:10 left"
+        bar.advance(300)
+        clock.advance(3600)
+        assert log.line() == "tokenizing: 1,800 of 2,000 lines (90%), 0:06:43 left"
 
 
-def test_what_was_done_before_says_nothing_about_the_speed(log, monkeypatch):
-    # In ten seconds 20 of the 100 steps that were left.
+def test_what_was_done_before_says_nothing_about_the_speed(clock, log):
+    # In twenty seconds 20 of the 100 steps that were left.
     with ProgressBar("training", "steps", total=1000, done=900) as bar:
         bar.details = "loss 3.21"
         bar.advance(20)
-        monkeypatch.setattr(bar, "_begin", time.monotonic() - 10)
-        line = log.lines(3)[-1]
-    assert line == "training: 920 of 1,000 steps (92%), loss 3.21, 0:00:40 left"
+        clock.advance(20)
+        assert log.line() == "training: 920 of 1,000 steps (92%), loss 3.21, 0:01:20 left"
 
 
-def test_a_log_counts_work_of_unknown_length_and_names_work_that_is_not_counted(log):
+def test_a_log_counts_work_of_unknown_length_and_names_work_that_is_not_counted(clock, log):
     with ProgressBar("reading train.en", "lines") as bar:
         assert list(bar.count("abc")) == ["a", "b", "c"]
-        line = log.lines(3)[-1]
-    assert re.fullmatch(r"reading train\.en: 3 lines, for \d:\d\d:\d\d", line), line
+        clock.advance(25)
+        assert log.line() == "reading train.en: 3 lines, for 0:00:25"
     with ProgressBar("learning a vocabulary"):
-        line = log.lines(len(log.lines()) + 3)[-1]
-    assert re.fullmatch(r"learning a vocabulary: for \d:\d\d:\d\d", line), line
+        clock.advance(65)
+        assert log.line() == "learning a vocabulary: for 0:01:05"
 
 
-def test_short_work_and_work_that_speaks_itself_add_nothing_to_a_log(log, monkeypatch):
-    monkeypatch.setattr(progress, "_SECONDS_PER_LINE", 3600.0)
+def test_short_work_and_work_that_speaks_itself_add_nothing_to_a_log(clock, log):
+    clock.advance(15)
     say("begin")
     with ProgressBar("tokenizing", "lines", total=2) as bar:
         bar.advance(2)
-        time.sleep(0.02)
-    assert log.lines() == ["begin"]
+        clock.advance(19)
+        # At the second read, it is settled whether the first led to a line.
+        clock.wait_for_reads(2)
+        say("middle")
+        clock.advance(19)
+        clock.wait_for_reads(2)
+    assert [log.line(), log.line()] == ["begin", "middle"]
+    assert log.is_read()
 
 
-def test_nothing_is_written_after_the_end_nor_is_an_error_swallowed(log):
+def test_nothing_is_written_after_the_end_nor_is_an_error_swallowed(clock, log):
+    threads = set(threading.enumerate())
     with pytest.raises(KeyError), ProgressBar("tokenizing", "lines"):
-        log.lines(1)
+        clock.advance(20)
+        log.line()
+        assert set(threading.enumerate()) > threads
         raise KeyError
-    written = log.lines()
-    time.sleep(0.02)
-    assert log.lines() == written
+    # The thread that writes has ended.
+    assert set(threading.enumerate()) <= threads
+    assert log.is_read()
 
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
 from keras_transformer.runtime import progress
 from keras_transformer.runtime.progress import ProgressBar, say
+signal.alarm(60)
 progress._SECONDS_PER_REFRESH = 0.01
 with ProgressBar("training", "steps", total=4000) as bar:
     bar.advance(1000)
     bar.details = "loss 3.21"
     while "loss" not in str(progress._bar):
         time.sleep(0.01)
-    time.sleep(0.1)
+    # The bar is shown again below what is said.
     say("step 1,000: perplexity 9")
-    time.sleep(0.1)
 say("done")
 """
 
@@ -115,7 +166,7 @@ def test_a_terminal_gets_a_bar_that_disappears():
         pass
     finally:
         os.close(reading_end)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=SECONDS_TO_FAIL) == 0
     states = [state.strip() for state in re.split(r"[\r\n]+", written.decode())]
     bars = [
         state for state in states if re.match(r"training: +25% \|.*\| 1,000 of 4,000 steps, loss 3\.21, .* left", state)
