@@ -1,5 +1,6 @@
 """The log: a Python program decides what it sees; the command shows all of it."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -28,8 +29,9 @@ def damaged_model_dir(tiny_model_dir, tmp_path):
 
 
 def said_by(*arguments, **options):
-    """The lines that a separate process writes to standard error."""
-    result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **options)
+    """The lines that a separate process writes to standard error, without TensorFlow's own log."""
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, **options)
     assert result.returncode == 0, result.stderr
     assert "Anna hat einen Baum, sieht!" in result.stdout
     return result.stderr.splitlines()
