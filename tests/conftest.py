@@ -15,6 +15,7 @@ from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
+from keras_transformer.runtime.log import show_log
 
 # `make test-beam` and `make test-marian` run these files, with programs that the other tests do without.
 collect_ignore = [
@@ -22,6 +23,9 @@ collect_ignore = [
     *([] if importlib.util.find_spec("transformers") else ["pretrained/test_hugging_face.py"]),
     *([] if shutil.which("pymarian") else ["pretrained/test_marian.py"]),
 ]
+
+# As in the command: tests read on standard error what is logged.
+show_log()
 
 SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}
 VERBS = {"sees": "sieht", "buys": "kauft", "paints": "malt", "greets": "grüßt"}

@@ -9,6 +9,7 @@ import dataclasses
 import importlib.util
 import itertools
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from ..config import Config, DataConfig, DecodingConfig
 from ..config.rules import check, require
 from ..errors import ConfigError
+from ..runtime.log import show_log
 from ..runtime.native_log import silenced
 from ..runtime.progress import ProgressBar, counted, say
 from ..runtime.standard_streams import (
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from ..model_dir import ModelDir
     from ..translation import Translator
 
+_log = logging.getLogger(__name__)
+
 Item = TypeVar("Item")
 
 # Which of --source, --target, --pairs and --tfds are given.
@@ -52,6 +56,7 @@ _LINES_PER_BLOCK = 1024
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command; exits with 1 and one line on standard error for a user's mistake."""
     occupy_closed_streams()
+    show_log()
     options = parse_options(arguments)
     # TensorFlow logs its CPU kernels and missing GPUs otherwise.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -231,7 +236,7 @@ def _translate(options: argparse.Namespace) -> None:
             write_lines(answers)
             num_lines += len(lines)
             bar.advance(len(lines))
-    say(f"translated {counted(num_lines, 'line')}")
+    _log.info(f"translated {counted(num_lines, 'line')}")
 
 
 def _warn_of_truncation(
@@ -254,7 +259,7 @@ def _warn_of_truncation(
     for number, num_tokens in enumerate(translator.num_tokens(texts, side), start=first):
         if num_tokens > max_length:
             place = f"{file}, line {number}" if file else f"line {number}"
-            say(f"{place}: {num_tokens:,} tokens, truncated to model.max_length={max_length}")
+            _log.info(f"{place}: {num_tokens:,} tokens, truncated to model.max_length={max_length}")
 
 
 def _blocks(items: Iterable[Item]) -> Iterator[tuple[int, list[Item]]]:
@@ -392,10 +397,9 @@ def _load_translator(options: argparse.Namespace, trained: _Trained) -> "Transla
         divide_cores(PARALLEL_SEARCHES)
         if precision == "auto":
             precision, reason = choose_precision(config.model, TOKENS_PER_STEP)
-        translator = Translator.from_config(model_dir, config, decoding, precision)
     if reason:
-        say(f"precision: {precision}, because {reason}")
-    return translator
+        _log.info(f"precision: {precision}, because {reason}")
+    return Translator.from_config(model_dir, config, decoding, precision)
 
 
 def _with_options(decoding: DecodingConfig, options: argparse.Namespace) -> DecodingConfig:

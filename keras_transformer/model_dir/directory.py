@@ -15,6 +15,7 @@ Every file appears whole, by rename. Loading runs no code from the directory.
 """
 
 import dataclasses
+import logging
 import os
 import pathlib
 import re
@@ -22,12 +23,13 @@ from typing import TYPE_CHECKING
 
 from ..config import Config, TransformerConfig
 from ..errors import ConfigError, DamagedFileError
-from ..runtime.progress import say
 from .config_file import read_config, write_config
 from .weights_file import load_weights
 
 if TYPE_CHECKING:
     from ..models import Transformer
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -163,6 +165,6 @@ class ModelDir:
                 damaged.append(error)
                 continue
             if damaged:
-                say(f"warning: {'; '.join(map(str, damaged))}; {path.name} is used instead")
+                _log.warning(f"{'; '.join(map(str, damaged))}; {path.name} is used instead")
             return path
         raise damaged[0]

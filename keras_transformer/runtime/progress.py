@@ -1,7 +1,8 @@
-"""What long work shows on standard error: a bar on a terminal, lines in a log."""
+"""What long work shows: a bar on a terminal, otherwise lines in the log."""
 
 import contextlib
 import datetime
+import logging
 import os
 import sys
 import threading
@@ -12,6 +13,8 @@ from typing import Any, Self, TypeVar
 
 Item = TypeVar("Item")
 
+_log = logging.getLogger(__name__)
+
 # A log gets a line at least every half minute, although a few seconds may pass between two pieces of work.
 _SECONDS_PER_LINE = 20.0
 _SECONDS_PER_REFRESH = 0.5
@@ -19,31 +22,17 @@ _SECONDS_PER_REFRESH = 0.5
 _last_line = time.monotonic()
 # The bar on the terminal.
 _bar: Any = None
-_is_quiet = False
 
 
 def say(message: str) -> None:
     """Writes a line to standard error, above the bar if there is one; work goes on if nobody reads it any more."""
     global _last_line
-    if _is_quiet:
-        return
     _last_line = time.monotonic()
     try:
         with contextlib.nullcontext() if _bar is None else _bar.external_write_mode(sys.stderr):
             print(message, file=sys.stderr, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-
-
-@contextlib.contextmanager
-def quiet(is_quiet: bool = True) -> Iterator[None]:
-    """Says nothing, and shows no bar, while a `with` block runs."""
-    global _is_quiet
-    before, _is_quiet = _is_quiet, is_quiet
-    try:
-        yield
-    finally:
-        _is_quiet = before
 
 
 def counted(number: int, noun: str) -> str:
@@ -59,8 +48,9 @@ def counted(number: int, noun: str) -> str:
 class ProgressBar:
     """Shows how far a piece of work is, while a `with` block runs.
 
-    On a terminal it is a bar, which disappears at the end. Elsewhere, work that takes longer writes a line whenever
-    nothing was said for 20 seconds. A thread of its own does both, so that neither waits for the work.
+    On a terminal it is a bar, which disappears at the end; there is none if the log's level is above warnings.
+    Elsewhere, work that takes longer logs a line whenever none was written for 20 seconds. A separate thread does both,
+    so that neither waits for the work.
 
     Args:
         task: str. What is done, such as "tokenizing".
@@ -97,9 +87,9 @@ class ProgressBar:
     def __enter__(self) -> Self:
         self._begin = time.monotonic()
         self._finished = threading.Event()
-        on_terminal = sys.stderr.isatty() and not _is_quiet
-        self._thread = threading.Thread(target=self._show_on_terminal if on_terminal else self._write_lines)
-        self._thread.daemon = True
+        shows_bar = sys.stderr.isatty() and _log.isEnabledFor(logging.WARNING)
+        work = self._show_on_terminal if shows_bar else self._log_lines
+        self._thread = threading.Thread(target=work, daemon=True)
         self._thread.start()
         return self
 
@@ -132,10 +122,13 @@ class ProgressBar:
                 _bar.set_postfix_str(self.details)
         _bar = None
 
-    def _write_lines(self) -> None:
+    def _log_lines(self) -> None:
+        global _last_line
         while not self._finished.wait(_SECONDS_PER_REFRESH):
             if time.monotonic() - _last_line >= _SECONDS_PER_LINE:
-                say(self._line())
+                _log.info(self._line())
+                # Whoever shows the log: it need not be `say`.
+                _last_line = time.monotonic()
 
     def _line(self) -> str:
         seconds = time.monotonic() - self._begin

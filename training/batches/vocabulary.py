@@ -3,6 +3,7 @@
 import collections
 import io
 import itertools
+import logging
 import random
 import re
 from collections.abc import Iterable
@@ -15,11 +16,13 @@ from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_li
 from keras_transformer.config.rules import Size, check, checked
 from keras_transformer.config.sections import LearnedTokenizerKind, TokenizerConfig
 from keras_transformer.errors import ConfigError
-from keras_transformer.runtime.progress import ProgressBar, say
+from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 
 from ..text.corpus import SentencePairs
+
+_log = logging.getLogger(__name__)
 
 # A larger sample changes a vocabulary very little, but costs memory and time.
 MAX_LINES = 2_000_000
@@ -71,7 +74,7 @@ def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> Tokenizer
     for name, lines in texts.items():
         with ProgressBar(f"learning a {name} of {config.vocab_size:,} tokens"):
             tokenizers.append(train_tokenizer(lines, kind, config.vocab_size))
-        say(f"{name}: {tokenizers[-1].vocab_size:,} tokens")
+        _log.info(f"{name}: {tokenizers[-1].vocab_size:,} tokens")
     return TokenizerPair(tokenizers[0], tokenizers[-1])
 
 

@@ -1,5 +1,6 @@
 """The mean of several checkpoints (section 6.1 of the paper)."""
 
+import logging
 import os
 import pathlib
 
@@ -11,10 +12,11 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import remove_leftovers
 from keras_transformer.model_dir.weights_file import load_weights, save_weights
 from keras_transformer.models import build_transformer
-from keras_transformer.runtime.progress import say
 
 from .checkpoints import best_steps
 from .state import read_progress
+
+_log = logging.getLogger(__name__)
 
 
 def average_checkpoints(
@@ -62,7 +64,7 @@ def average_checkpoints(
     if not averaged:
         raise damaged[0]
     for reason in damaged:
-        say(f"warning: {reason}; it is left out of the average")
+        _log.warning(f"{reason}; it is left out of the average")
     model.set_weights([sum_ / len(averaged) for sum_ in sums])
     save_weights(model, model_dir.average_path)
     return averaged

@@ -1,15 +1,17 @@
 """The devices to train on."""
 
 import json
+import logging
 import os
 
 import tensorflow as tf
 
 from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError
-from keras_transformer.runtime.progress import say
 
 from .interruption import ended_by_signals
+
+_log = logging.getLogger(__name__)
 
 # A core computes at least this many tokens of a batch; with fewer, dividing the batch costs more than it saves.
 TOKENS_PER_PART = 1000
@@ -59,7 +61,7 @@ def _connect(workers: list[str], index: int, num_gpus: int) -> tf.distribute.Str
     )
     with ended_by_signals():
         # TensorFlow waits in a way that lets no other thread run, and so no bar.
-        say(f"waiting until all workers are connected: {', '.join(workers)}")
+        _log.info(f"waiting until all workers are connected: {', '.join(workers)}")
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
         except tf.errors.OpError as error:

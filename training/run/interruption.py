@@ -1,12 +1,14 @@
 """SIGTERM and SIGINT (Ctrl-C) while a training runs."""
 
 import contextlib
+import logging
 import signal
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from keras_transformer.runtime.progress import say
+_log = logging.getLogger(__name__)
+
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -47,7 +49,7 @@ class Interruption:
             if self.saved_step:
                 when = f"after step {self.saved_step:,}, which is saved; the same command goes on from there"
             received = self.signal or signal.SIGTERM
-            say(f"stopped by {'a signal to another worker' if self.signal is None else received.name} {when}")
+            _log.info(f"stopped by {'a signal to another worker' if self.signal is None else received.name} {when}")
             raise SystemExit(128 + received) from None
 
     def _receive(self, number: int, frame: FrameType | None) -> None:

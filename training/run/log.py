@@ -2,6 +2,7 @@
 
 import csv
 import io
+import logging
 import pathlib
 import re
 import time
@@ -14,9 +15,10 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import remove_leftovers, replacing
-from keras_transformer.runtime.progress import say
 
 from .state import Progress
+
+_log = logging.getLogger(__name__)
 
 
 class WriteLog(keras.callbacks.Callback):
@@ -80,7 +82,7 @@ def _rows_of_first_version(path: pathlib.Path, last_step: int) -> list[dict[str,
         # A run that was resumed may have written a row again.
         by_step = {row["step"]: row for row in rows if row["step"] <= last_step}
     except (ValueError, KeyError, TypeError, csv.Error):
-        say(f"warning: {path}: the log cannot be read; a new one begins")
+        _log.warning(f"{path}: the log cannot be read; a new one begins")
         return []
     return [by_step[step] for step in sorted(by_step)]
 

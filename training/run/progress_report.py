@@ -1,12 +1,15 @@
 """What people see of a training that runs."""
 
 import collections
+import logging
 import time
 from typing import Any
 
 import keras
 
-from keras_transformer.runtime.progress import ProgressBar, counted, say
+from keras_transformer.runtime.progress import ProgressBar, counted
+
+_log = logging.getLogger(__name__)
 
 # The bar's speed is that of so many steps.
 _LAST_STEPS = 50
@@ -55,7 +58,7 @@ class ReportProgress(keras.callbacks.Callback):
             *([f"{counted(logs['skipped_steps'], 'step')} skipped"] if "skipped_steps" in logs else []),
             self._speed(self._num_steps, self._last_ends[-1] - self._begin),
         ]
-        say(f"step {logs['step']:,}: {', '.join(items)}")
+        _log.info(f"step {logs['step']:,}: {', '.join(items)}")
 
     def _speed(self, num_steps: int, seconds: float) -> str:
         return f"{num_steps * self.target_tokens_per_step / seconds:,.0f} target tokens/s"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import math
 import pathlib
 import zipfile
@@ -18,11 +19,12 @@ from keras_transformer.model_dir.checksums import (
     replacing_with_checksum,
     require_undamaged,
 )
-from keras_transformer.runtime.progress import say
 
 from ..text.fingerprint import Fingerprint
 from .divergence import diverged
 from .workers import Workers
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
@@ -116,7 +118,7 @@ def restore_training_state(
         if path == model_dir.previous_state_path:
             rename_with_checksum(path, model_dir.training_state_path)
         if init_from is not None and not progress.step:
-            say(f"the training begins with the weights of {init_from.load_weights(model.transformer)}")
+            _log.info(f"the training begins with the weights of {init_from.load_weights(model.transformer)}")
     if workers.number > 1:
         _share(progress, [variable for _, variable in _named_variables(model)], workers)
     return progress
@@ -148,7 +150,7 @@ def _read_last_state(model_dir: ModelDir, variables: Sequence[tuple[str, Any]]) 
                 damaged.append(error)
                 continue
             if damaged:
-                say(f"warning: {damaged[0]}; {path.name}, of step {progress.step:,}, is used instead")
+                _log.warning(f"{damaged[0]}; {path.name}, of step {progress.step:,}, is used instead")
             return path, progress
     if damaged:
         raise ConfigError(f"{damaged[0]}. No state before it is left; remove it to begin the training anew")

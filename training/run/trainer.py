@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import logging
 import os
 import pathlib
 from collections.abc import Iterator
@@ -16,8 +17,9 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import checksum_path
 from keras_transformer.model_dir.files import locked, naming_errors, remove_leftovers, temporary_beside
 from keras_transformer.models import Transformer, build_transformer
+from keras_transformer.runtime.log import quiet
 from keras_transformer.runtime.precision import choose_precision
-from keras_transformer.runtime.progress import ProgressBar, counted, quiet, say
+from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
 
 from ..batches.encoded_pairs import EncodedPairs, encode
@@ -39,6 +41,8 @@ from .progress_report import ReportProgress
 from .state import Progress, restore_training_state
 from .validation import Validation
 from .workers import Workers
+
+_log = logging.getLogger(__name__)
 
 # A vocabulary leaves out one character in 10,000 of the text that it is learned from.
 _NOTABLE_SHARE = 0.01
@@ -96,7 +100,7 @@ def train(
     interruption = interruption or Interruption()
     workers = Workers(strategy)
     if not workers.is_chief:
-        say(f"{workers.name}: the chief shows the progress")
+        _log.info(f"{workers.name}: the chief shows the progress")
     with workers.naming_the_lost(), _using(model_dir, workers), quiet(not workers.is_chief):
         if workers.is_chief:
             _require_state(model_dir)
@@ -196,7 +200,7 @@ def _with_precision(config: Config, model_dir: ModelDir, tokens_per_part: int, w
         reason = "this training began with it"
         if precision == "auto":
             precision, reason = choose_precision(config.model, tokens_per_part, training=True)
-        say(f"precision: {precision}, because {reason}")
+        _log.info(f"precision: {precision}, because {reason}")
     precision = workers.from_chief(precision.encode()).decode()
     return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
 
@@ -314,7 +318,7 @@ def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
             names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
             free = next(name for name in names if not name.exists())
             path.rename(free)
-            say(f"{path} is not of this training: it is {free.name} now")
+            _log.info(f"{path} is not of this training: it is {free.name} now")
 
 
 def _fit(
@@ -332,10 +336,10 @@ def _fit(
     if workers.is_chief:
         restore_log(model_dir, progress)
     if workers.any(progress.step >= training.steps or is_out_of_patience(progress, training)):
-        say(f"training has already ended, after step {progress.step:,}")
+        _log.info(f"training has already ended, after step {progress.step:,}")
         return
     if progress.step:
-        say(f"resuming after step {progress.step:,}")
+        _log.info(f"resuming after step {progress.step:,}")
     with ProgressBar("training", "steps", training.steps, done=progress.step) as bar:
         callbacks: list[Any] = [
             StopIfDiverged(model_dir, progress),
@@ -368,7 +372,7 @@ def _fit(
                 verbose=0,
             )
             if model.stop_training:
-                say(f"stopped after step {progress.step:,}: {training.patience} validations without a new best")
+                _log.info(f"stopped after step {progress.step:,}: {training.patience} validations without a new best")
                 break
     interruption.is_awaited = False
 
@@ -415,7 +419,7 @@ def _average(config: Config, model_dir: ModelDir) -> None:
     for name in ("last", "best"):
         if number := getattr(config.training, f"average_{name}"):
             paths = average_checkpoints(model_dir, **{name: number})
-            say(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
+            _log.info(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
 
 
 def _report(model: TrainingModel, text: Text, workers: Workers) -> None:
@@ -423,7 +427,7 @@ def _report(model: TrainingModel, text: Text, workers: Workers) -> None:
     devices = counted(model.strategy.num_replicas_in_sync, "device")
     if workers.number > 1:
         devices += f" of {workers.number} workers"
-    say(
+    _log.info(
         f"{model.transformer.count_params():,} parameters, {devices}; "
         f"one pass over the text takes {counted(plan.num_steps, 'step')}, with batches of "
         f"{counted(len(plan.buckets), 'shape')} and {plan.padding_share:.0%} padding"
@@ -437,11 +441,11 @@ def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> 
         if count
     ]
     remark = f" (left out: {', '.join(left_out)})" if left_out else ""
-    say(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
+    _log.info(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
     for side, tokenizer in tokenizers._asdict().items():
         share = pairs.share_of(tokenizer.unknown_ids(), side)
         if share >= _NOTABLE_SHARE:
-            say(
-                f"warning: {name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or spelled in bytes, "
+            _log.warning(
+                f"{name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or spelled in bytes, "
                 "as with another script; a model learns little from them"
             )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -11,11 +12,13 @@ import numpy as np
 from keras_transformer.config import DataConfig
 from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError
-from keras_transformer.runtime.progress import ProgressBar, counted, say
+from keras_transformer.runtime.progress import ProgressBar, counted
 
 from .filters import Filter, Filters, Pair
 from .held_out import HeldOut
 from .parallel_text import Corpus, Shard, text_corpora
+
+_log = logging.getLogger(__name__)
 
 _PAIRS_AT_A_TIME = 2**15
 
@@ -152,7 +155,7 @@ def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> No
     if not counts[0]:
         raise ConfigError(f"{name}: filters leave none of the {total:,} sentence pairs: {', '.join(reasons)}")
     by = f": {', '.join(reasons)}" if reasons else ""
-    say(f"filters left out {total - counts[0]:,} of {counted(total, 'sentence pair')}{by}")
+    _log.info(f"filters left out {total - counts[0]:,} of {counted(total, 'sentence pair')}{by}")
 
 
 def _hold_out(held_out: HeldOut, is_kept: np.ndarray, name: str) -> SentencePairs:
@@ -163,7 +166,7 @@ def _hold_out(held_out: HeldOut, is_kept: np.ndarray, name: str) -> SentencePair
     copies = (
         f" and {'another copy' if num_copies == 1 else f'{num_copies:,} more copies'} of them" if num_copies else ""
     )
-    say(f"held out {counted(len(pairs), 'sentence pair')}{copies} to validate on")
+    _log.info(f"held out {counted(len(pairs), 'sentence pair')}{copies} to validate on")
     if not is_kept.any():
         raise ConfigError(f"{name}: all sentence pairs are held out; none are left to train on")
     source, target = zip(*pairs)
