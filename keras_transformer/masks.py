@@ -24,7 +24,7 @@ def implicit_mask(tensor: Tensor) -> Tensor | None:
 
     Keras hands it to a layer's `mask` argument only if the layer is called with a single tensor.
     """
-    # Keras reads it by a function that is not public.
+    # Keras has no public function for it; a layer of ours must find it by itself wherever it has several inputs.
     return getattr(tensor, "_keras_mask", None)
 
 

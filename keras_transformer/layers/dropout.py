@@ -20,7 +20,7 @@ class Dropout(keras.layers.Layer):
 
     Args:
         rate: float from 0 to 1. The share of elements that become 0 in training.
-        seed: int or `keras.random.SeedGenerator`. Defaults to None.
+        seed: int or None. Calls with a seed draw the same numbers in every run. Defaults to None.
 
     Call arguments:
         inputs: Tensor of any shape.
@@ -30,7 +30,7 @@ class Dropout(keras.layers.Layer):
         Tensor of the shape of the inputs.
 
     Raises:
-        ValueError: `rate` is not from 0 to 1.
+        ValueError: An argument breaks its rule.
 
     Example:
         >>> Dropout(0.5)(np.ones(1000), training=True).shape
@@ -41,7 +41,7 @@ class Dropout(keras.layers.Layer):
     def __init__(
         self,
         rate: Annotated[float, Rule("from 0 to 1", lambda value: 0 <= value <= 1)],
-        seed: int | keras.random.SeedGenerator | None = None,
+        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

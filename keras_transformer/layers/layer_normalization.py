@@ -27,7 +27,7 @@ class LayerNormalization(keras.layers.Layer):
         (..., features).
 
     Raises:
-        ValueError: `epsilon` breaks its rule.
+        ValueError: An argument breaks its rule.
 
     Example:
         >>> np.array(LayerNormalization()(np.array([[1.0, 3.0]]))).round(3)

@@ -29,7 +29,9 @@ class TransformerStack(keras.layers.Layer):
     epsilon: float
     attention_bias: bool
 
-    def _build_layers(self, layer_class: Callable[..., TransformerLayer], *shapes: Shape | None) -> None:
+    def _build_layers(
+        self, layer_class: Callable[..., TransformerLayer], input_shape: Shape, *other_shapes: Shape | None
+    ) -> None:
         self.layers = [
             layer_class(
                 num_heads=self.num_heads,
@@ -50,12 +52,12 @@ class TransformerStack(keras.layers.Layer):
             for i in range(self.num_layers)
         ]
         for layer in self.layers:
-            layer.build(*shapes)
+            layer.build(input_shape, *other_shapes)
         # Pre-norm layers do not normalize their sums; the stack does so once, at its end.
         self.final_norm = None
         if self.norm_first:
             self.final_norm = LayerNormalization(self.epsilon, dtype=self.dtype_policy, name="final_norm")
-            self.final_norm.build(shapes[0])
+            self.final_norm.build(input_shape)
 
     def _normalize(self, hidden: Tensor) -> Tensor:
         return hidden if self.final_norm is None else self.final_norm(hidden)
