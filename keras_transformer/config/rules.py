@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import inspect
 import numbers
-import operator
 import reprlib
 import sys
 import types
@@ -32,7 +31,7 @@ class Rule:
     """
 
     text: str
-    holds: Callable[[Any], bool]
+    holds: Callable[[Any], bool] = dataclasses.field(repr=False)  # `help` shows rules in signatures.
 
 
 Size = Annotated[int, Rule("positive", lambda value: value > 0)]
@@ -159,12 +158,6 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 check(name, value, hints[name])
         return function(*args, **kwargs)
 
-    # What `help` shows, and Keras reads: the types, not the rules.
-    plain = [p.replace(annotation=_plain(hints.get(p.name, p.annotation))) for p in signature.parameters.values()]
-    checked_function.__signature__ = signature.replace(parameters=plain)  # type: ignore[attr-defined]
+    # Keras constructs layers by `inspect.getfullargspec`, which does not follow `__wrapped__`.
+    checked_function.__signature__ = signature  # type: ignore[attr-defined]
     return checked_function
-
-
-def _plain(annotation: Any) -> Any:
-    plain = [_base_type(option) for option in _options(annotation)]
-    return functools.reduce(operator.or_, plain) if len(plain) > 1 else plain[0]

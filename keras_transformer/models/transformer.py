@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from ..config import TransformerConfig
-from ..layers import Decoder, Encoder, EncoderLayer, PositionalEmbedding, TiedProjection
+from ..layers import Decoder, Encoder, PositionalEmbedding, TiedProjection
 from ..masks import padding_mask
 from .incremental_decoding import DecoderState, Step, start_decoding
 
@@ -82,11 +82,11 @@ class Transformer(keras.Model):
         self.encoder = self.get_layer("encoder")
         self.decoder = self.get_layer("decoder")
         self.output_projection = self.get_layer("logits")
-        embedding = getattr(self.output_projection, "embedding", self.target_embedding)
-        if embedding is not self.target_embedding:
+        projection = self.output_projection
+        if isinstance(projection, TiedProjection) and projection.embedding is not self.target_embedding:
             raise ValueError(
                 f"the output projection must share the table of layer {target_name!r}; "
-                f"received a projection with an embedding of its own, {embedding.name!r}"
+                f"received a projection with an embedding of its own, {projection.embedding.name!r}"
             )
 
     def hidden_states(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
@@ -178,8 +178,20 @@ def build_transformer(config: TransformerConfig, dtype: Any = None) -> Transform
 
 
 def _layer_arguments(config: TransformerConfig) -> dict[str, Any]:
-    fields = {field.name for field in dataclasses.fields(config)}
-    return {name: getattr(config, name) for name in EncoderLayer.hyperparameters if name in fields}
+    return dict(
+        num_heads=config.num_heads,
+        d_ff=config.d_ff,
+        key_dim=config.key_dim,
+        value_dim=config.value_dim,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout,
+        activation=config.activation,
+        norm_first=config.norm_first,
+        neighborhood=config.neighborhood,
+        epsilon=config.epsilon,
+        attention_bias=config.attention_bias,
+    )
 
 
 def _embedding_names(config: TransformerConfig) -> tuple[str, str]:
