@@ -153,12 +153,15 @@ def test_the_command_answers_without_the_extra(options, folder):
         ["score", "--model-dir", "m", "--source", "a", "--target", "b"],
         ["average", "--model-dir", "m"],
         ["export", "--model-dir", "m", "--output", "o"],
-        ["import", "--from", "a", "--model-dir", "m"],
+        ["import", "--from", ".", "--model-dir", "m"],
         ["plot-attention", "--model-dir", "m", "--text", "a", "--output", "a.png"],
     ],
     ids=lambda options: options[0],
 )
 def test_a_command_names_the_extra_in_one_line(options, folder):
+    # What an option names is looked for first.
+    for name in "ab":
+        (folder / name).touch()
     finished = run(folder, COMMAND, *options)
     assert (finished.returncode, finished.stdout) == (1, "")
     assert re.fullmatch(
