@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ..config import Config, DataConfig, DecodingConfig
 from ..config.rules import check, require
-from ..errors import ConfigError
+from ..errors import ConfigError, Error
 from ..runtime.log import show_log
 from ..runtime.native_log import silenced
+from ..runtime.packages import missing_packages_named
 from ..runtime.progress import ProgressBar, counted, say
 from ..runtime.standard_streams import (
     arriving_lines,
@@ -62,12 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         check_options(options)
-        _COMMANDS[options.command](options)
+        with missing_packages_named():
+            _COMMANDS[options.command](options)
     except BrokenPipeError:
         # The reader has closed the pipe.
         discard_unwritten()
         sys.exit(1)
-    except (ValueError, OSError, FloatingPointError) as error:
+    except (Error, ValueError, OSError, FloatingPointError) as error:
         say(f"keras-transformer {options.command}: error: {_on_one_line(error)}")
         discard_unwritten()
         sys.exit(1)

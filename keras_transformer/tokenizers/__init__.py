@@ -6,11 +6,14 @@ import pathlib
 from ..config.sections import TokenizerConfig, TokenizerKind
 from ..errors import ConfigError
 from ..model_dir.checksums import require_undamaged
-from .pretrained_sentencepiece import PretrainedSentencePieceTokenizer, pieces_of
-from .sentencepiece import SentencePieceTokenizer
-from .tokenizer import Tokenizer
-from .tokenizer_pair import TokenizerPair, filenames
-from .wordpiece import WordPieceTokenizer
+from ..runtime.packages import missing_packages_named
+
+with missing_packages_named():
+    from .pretrained_sentencepiece import PretrainedSentencePieceTokenizer, pieces_of
+    from .sentencepiece import SentencePieceTokenizer
+    from .tokenizer import Tokenizer
+    from .tokenizer_pair import TokenizerPair, filenames
+    from .wordpiece import WordPieceTokenizer
 
 __all__ = [
     "PretrainedSentencePieceTokenizer",
