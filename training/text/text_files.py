@@ -28,7 +28,7 @@ _COMPRESSED_BYTES_PER_READ = 2048
 
 
 class Reread(Iterable[str]):
-    """Lines that are not held in memory, but read again in each iteration.
+    """Lines that are not held in memory, but read anew in each iteration.
 
     Args:
         read: Callable. Returns an iterator over the lines.
@@ -70,7 +70,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
 
 
 def name_of(path: str | os.PathLike[str]) -> str:
-    """Returns what messages call a text file."""
+    """Returns the name of a text file in messages."""
     return "standard input" if path == "-" else os.fspath(path)
 
 
@@ -78,12 +78,12 @@ def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
     """Returns the files that a path or a pattern stands for.
 
     Args:
-        path: str or path of a file, or a pattern with `*`, `?` or `[`, such as "news-*.en.gz". A file whose name is
-            the pattern itself goes before.
+        path: str or path of a file, or a pattern with `*`, `?` or `[`, such as "news-*.en.gz". If there is a file whose
+            name is the pattern itself, it stands for that file.
 
     Returns:
-        The files by what stands in place of the pattern's wildcards, from the first to the last of them, and in this
-        order: "01" of "news-01.en.gz".
+        The files by the text in place of the pattern's wildcards, from the first to the last wildcard, such as "01" of
+        "news-01.en.gz"; sorted by it.
 
     Raises:
         ConfigError: No file matches the pattern.
