@@ -272,8 +272,8 @@ def _prepare_text(
         samplers, times = _samplers(training, tokenizers), training.subword_samples
     else:
         samplers, times = tokenizers, 1
-    train_ids = encode(train_pairs, samplers[0], max_length, directory / "train", times, samplers[1])
-    valid_ids = encode(valid_pairs, tokenizers.source, max_length, directory / "valid", 1, tokenizers.target)
+    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times)
+    valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid")
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
     sizes = dict(

@@ -129,9 +129,10 @@ def test_a_line_that_never_ends_is_refused_with_little_memory(tmp_path):
         ("train", "--source", "/dev/zero", "--target", text, "--valid-size", "1", "--model-dir", tmp_path / "model"),
     ):
         result = run_with_little_memory(*arguments)
+        message = "error: /dev/zero: line 1 must have at most 1,048,576 bytes; it has more"
         assert (result.returncode, result.stderr.splitlines()[-1]) == (
             1,
-            f"keras-transformer {arguments[0]}: error: /dev/zero: line 1 must have at most 1,048,576 bytes; it has more",
+            f"keras-transformer {arguments[0]}: {message}",
         )
     assert not (tmp_path / "model").exists()
 
