@@ -35,6 +35,7 @@ from .checkpoints import SaveCheckpoints, StopTogether, is_out_of_patience
 from .divergence import StopIfDiverged
 from .interruption import Interruption
 from .log import WriteLog, restore_log
+from .memory import require_memory_to_train
 from .progress_report import ReportProgress
 from .state import Progress, restore_training_state
 from .validation import Validation
@@ -90,6 +91,7 @@ def train(
         ConfigError: Another training runs in the directory, the directory holds a model with another configuration,
             the text is not that of the training that is resumed, or a value does not fit the text.
         FloatingPointError: The training diverged. What was saved before stays.
+        MemoryLimitError: The model takes more memory than the machine has.
         OSError: A file cannot be written. What was saved before stays.
     """
     model_dir = ModelDir(model_dir)
@@ -103,6 +105,7 @@ def train(
             _require_same_configuration(model_dir, config)
         workers.require_same("the options", repr(config))
         parts_per_device = max(parallel_parts // len(workers.replicas), 1)
+        require_memory_to_train(config)
         if config.training.precision == "auto":
             tokens_per_part = config.training.tokens_per_batch // (strategy.num_replicas_in_sync * parts_per_device)
             config = _with_precision(config, model_dir, tokens_per_part, workers)
