@@ -115,7 +115,7 @@ def speed_contenders(patterns: dict[str, list[str]], directory: pathlib.Path, st
     model.make_train_function()
 
     def contender(name: str, text: SentencePairs) -> Contender:
-        ids = encode(text, tokenizer, config.model.max_length, directory / name)
+        ids = encode(text, (tokenizer, tokenizer), config.model.max_length, directory / name)
         plan = plan_batches(
             ids, tokens_per_batch=TOKENS_PER_BATCH, num_buckets=config.training.num_buckets, num_parts=parts
         )

@@ -134,7 +134,7 @@ def prepare(
     config = _write_recipe(task.path / "recipe.yaml", vocab_size, sizes, tokens_per_batch)
     tokenizer = learn_tokenizer(train_pairs, vocab_size)
     write_token_ids(task.path, train_pairs, tokenizer)
-    encoded = encode(train_pairs, tokenizer, config.model.max_length, task.path / "token_ids")
+    encoded = encode(train_pairs, (tokenizer, tokenizer), config.model.max_length, task.path / "token_ids")
     plan = plan_batches(encoded, tokens_per_batch=tokens_per_batch, num_buckets=config.training.num_buckets)
     batches = _second_epoch(plan, config.training.seed, tokenizer.start_id)
     arrays = {

@@ -37,6 +37,7 @@ from .checkpoints import SaveCheckpoints, StopTogether, is_out_of_patience
 from .divergence import StopIfDiverged
 from .interruption import Interruption
 from .log import WriteLog, restore_log
+from .memory import require_memory_to_train
 from .progress_report import ReportProgress
 from .state import Progress, restore_training_state
 from .validation import Validation
@@ -94,6 +95,7 @@ def train(
         ConfigError: Another training runs in the directory, the directory holds a model with another configuration,
             the text is not that of the training that is resumed, or a value does not fit the text.
         FloatingPointError: The training diverged. What was saved before stays.
+        MemoryLimitError: The model takes more memory than the machine has.
         OSError: A file cannot be written. What was saved before stays.
     """
     model_dir = ModelDir(model_dir)
@@ -107,6 +109,7 @@ def train(
             _require_same_configuration(model_dir, config)
         workers.require_same("the options", repr(config))
         parts_per_device = max(parallel_parts // len(workers.replicas), 1)
+        require_memory_to_train(config)
         if config.training.precision == "auto":
             tokens_per_part = config.training.tokens_per_batch // (strategy.num_replicas_in_sync * parts_per_device)
             config = _with_precision(config, model_dir, tokens_per_part, workers)
@@ -276,8 +279,8 @@ def _prepare_text(
         samplers, times = _samplers(training, tokenizers), training.subword_samples
     else:
         samplers, times = tokenizers, 1
-    train_ids = encode(train_pairs, samplers[0], max_length, directory / "train", times, samplers[1])
-    valid_ids = encode(valid_pairs, tokenizers.source, max_length, directory / "valid", 1, tokenizers.target)
+    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times)
+    valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid")
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
     sizes = dict(
