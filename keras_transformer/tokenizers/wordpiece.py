@@ -3,12 +3,12 @@
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import tensorflow as tf
 from tensorflow_text import FastBertTokenizer
 
 from ..config.rules import require
+from ..tensors import Tensor
 from .tokenizer import Tokenizer
 
 
@@ -43,10 +43,10 @@ class WordPieceTokenizer(Tokenizer):
         self.vocabulary = tuple(vocabulary)
         self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)
 
-    def _tokenize(self, texts: Any) -> tf.RaggedTensor:
+    def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
         return self._subwords.tokenize(texts)
 
-    def _detokenize(self, token_ids: Any) -> tf.Tensor:
+    def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
         return self._subwords.detokenize(token_ids)
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
