@@ -127,7 +127,7 @@ def comparisons(
 
 
 def _marian(task_path: str, python: str, folder: str) -> Engine:
-    model, vocabularies, _ = find_files(pathlib.Path(folder))
+    model, vocabularies, *_ = find_files(pathlib.Path(folder))
     for path in vocabularies:
         require(path.suffix == ".spm", "--marian", "a folder with vocabularies in .spm files", path.name)
     paths = [path.resolve() for path in (model, *vocabularies)]

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.config import TokenizerConfig
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import InvalidFileError
 from keras_transformer.tokenizers import (
     SentencePieceTokenizer,
     TokenizerPair,
@@ -355,6 +355,6 @@ def test_a_missing_or_damaged_tokenizer_of_one_language_is_named(tmp_path):
     with pytest.raises(ValueError, match=f"{path}: the file is damaged"):
         load_tokenizers(tmp_path, config)
     path.unlink()
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(InvalidFileError) as error:
         load_tokenizers(tmp_path, config)
     assert str(error.value) == f"{path}: the tokenizer file is missing"

@@ -164,7 +164,7 @@ def test_weights_without_a_training_are_not_written_over(trained, tmp_path):
         ("no weights", "no trained weights (neither average.weights.h5 nor best.weights.h5)"),
         ("no configuration", "not a model directory (it has no config.yaml)"),
         ("other sizes", "best.weights.h5: these weights do not fit the model in config.yaml"),
-        ("no tokenizer", "must have one tokenizer file, tokenizer.model; it has none"),
+        ("no tokenizer", "tokenizer.model: the tokenizer file is missing"),
         ("damaged", "best.weights.h5: the file is damaged"),
     ],
 )
