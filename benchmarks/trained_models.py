@@ -52,16 +52,13 @@ def main() -> None:
             pairs = sentence_pairs(options.data, "test", options.sentences)
             task_paths = {name: pathlib.Path(directory, str(i)) for i, name in enumerate(options.model_dirs)}
             for model_dir, path in task_paths.items():
-                prepare(path, model_dir, pairs, ("float32",), length_penalty=None)
+                prepare(path, model_dir, pairs)
         except ValueError as error:
             parser.error(str(error))
         tables = comparisons(task_paths)
         measure(tables, options.repeats)
     publish(options.json, tables, data=options.data or GENERATED, sentences=len(pairs))
-    print()
-    for table in tables:
-        for line in bleu_lines(table, len(pairs)):
-            print(line)
+    print("", *bleu_lines(tables, len(pairs)), sep="\n")
 
 
 if __name__ == "__main__":
