@@ -34,6 +34,7 @@ from benchmarks.processes import Contender, Report, contender, skipped
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
 from keras_transformer.config.rules import require
 from keras_transformer.config.sections import Precision
+from keras_transformer.errors import Error
 from keras_transformer.pretrained.marian import find_files
 
 # Takes options of an engine's module, and returns the contender.
@@ -202,7 +203,7 @@ def main() -> None:
                 path, options.model_dir, pairs, usable_precisions(), beam_sizes=(BEAM_SIZE, 1), length_penalty=0.0
             )
             export_ctranslate2(translator, task.path / "ctranslate2")
-        except ValueError as error:
+        except Error as error:
             parser.error(str(error))
         measure(tables, options.repeats)
         answers = {name: found for name in (SAVED_MODEL, CTRANSLATE2, MARIAN) if (found := task.read_answers(name))}

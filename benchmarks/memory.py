@@ -17,6 +17,7 @@ from benchmarks.command import COMMAND, SIZES, settings_of, train_command
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.processes import Contender, Report, run_for_report, versions
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs, vocab_size_for, write_pairs, write_text
+from keras_transformer.errors import Error
 
 
 def peak_memory(command: Sequence[object], input_path: str | os.PathLike[str] = os.devnull) -> Report:
@@ -69,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         try:
             comparison = compare_processes(pathlib.Path(directory), options.data, options.steps)
-        except ValueError as error:
+        except Error as error:
             parser.error(str(error))
         measure([comparison], options.repeats)
     publish(options.json, [comparison], data=options.data or GENERATED, steps=options.steps)

@@ -20,6 +20,7 @@ from benchmarks.command import COMMAND, SIZES, settings_of, train_command
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.processes import ROOT, Contender, Report, RunFailed, last_line, versions
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs, vocab_size_for, write_text
+from keras_transformer.errors import Error
 
 HELP, IMPORT_TENSORFLOW, FIRST_TRANSLATION = "keras-transformer --help", "import tensorflow", "first translation"
 
@@ -81,7 +82,7 @@ def main() -> None:
         try:
             (sentence,) = sentence_pairs(options.data, "test", 1).source
             text = write_text(options.data, directory)
-        except ValueError as error:
+        except Error as error:
             parser.error(str(error))
         model_dir, settings = directory / "model", settings_of(SIZES, vocab_size_for(options.data), steps=1)
         if subprocess.run(list(map(str, train_command(model_dir, text, settings)))).returncode:

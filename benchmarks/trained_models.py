@@ -17,6 +17,7 @@ from benchmarks.decoding import bleu_lines
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare
 from benchmarks.processes import contender
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
+from keras_transformer.errors import Error
 
 
 def comparisons(task_paths: Mapping[str, str | os.PathLike[str]]) -> list[Comparison]:
@@ -53,7 +54,7 @@ def main() -> None:
             task_paths = {name: pathlib.Path(directory, str(i)) for i, name in enumerate(options.model_dirs)}
             for model_dir, path in task_paths.items():
                 prepare(path, model_dir, pairs)
-        except ValueError as error:
+        except Error as error:
             parser.error(str(error))
         tables = comparisons(task_paths)
         measure(tables, options.repeats)
