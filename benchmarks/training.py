@@ -17,7 +17,7 @@ is left out.
 import os
 import tempfile
 
-from benchmarks.command import SIZES, TOKENS_PER_BATCH
+from benchmarks.command import SIZES, settings_of
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.machine import NO_BFLOAT16, is_limited_to_avx2
 from benchmarks.processes import Contender, contender, skipped
@@ -71,9 +71,7 @@ def main() -> None:
                 path,
                 sentence_pairs(options.data, "train", options.pairs),
                 sentence_pairs(options.data, "valid", NUM_VALID_PAIRS),
-                vocab_size=vocab_size_for(options.data),
-                sizes=SIZES,
-                tokens_per_batch=TOKENS_PER_BATCH,
+                settings_of(SIZES, vocab_size_for(options.data), steps=1),
             )
         except Error as error:
             parser.error(str(error))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.command import SIZES
 from benchmarks.processes import Report
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ class TrainingTask:
     """A directory with the text, and with an epoch of batches as `keras-transformer train` makes them.
 
         train.en, train.de, valid.en, valid.de   the text
-        recipe.yaml                              the recipe of `keras-transformer train`, without its steps
         batches.npz                              the batches, as token ids
         task.json                                sizes and counts
 
@@ -40,7 +40,7 @@ class TrainingTask:
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
-        """The model's `sizes`, `vocab_size` and `max_length`; counts of an epoch."""
+        """`text` and `settings` for `train_command`; the model's `sizes`, `vocab_size`, `max_length`; counts of an epoch."""
         return json.loads((self.path / "task.json").read_text())
 
     @functools.cached_property
@@ -63,9 +63,9 @@ class TrainingTask:
         """Returns one batch of each pair of lengths, to train on before time is measured."""
         return [batches[0] for batches in self.batches_by_lengths().values()]
 
-    def make_report(self, seconds: float, versions: Mapping[str, str], **more: Any) -> Report:
+    def make_report(self, seconds: float, versions: Mapping[str, str]) -> Report:
         """Makes the report of a contender: `value` is its speed in target tokens per second of the epoch."""
-        return {"value": self.facts["target_tokens"] / seconds, "seconds": seconds, "versions": versions, **more}
+        return {"value": self.facts["target_tokens"] / seconds, "seconds": seconds, "versions": versions}
 
 
 def make_parser(documentation: str | None) -> argparse.ArgumentParser:
@@ -85,25 +85,19 @@ def prepare(
     path: str | os.PathLike[str],
     train_pairs: "SentencePairs",
     valid_pairs: "SentencePairs",
-    *,
-    vocab_size: int,
-    sizes: Mapping[str, Any],
-    tokens_per_batch: int,
+    settings: Mapping[str, object],
 ) -> TrainingTask:
     """Writes a task.
 
     Args:
         path: str or path of the directory, which is made if it does not exist.
-        train_pairs: SentencePairs to train on.
+        train_pairs: SentencePairs to train on and to learn the vocabulary from.
         valid_pairs: SentencePairs to validate on.
-        vocab_size: int. Size of the vocabulary that is learned from `train_pairs`.
-        sizes: Mapping. The model's sizes, fields of TransformerConfig.
-        tokens_per_batch: int, see TrainingConfig.
+        settings: Mapping from fields of the recipe to their values.
 
     Raises:
         ConfigError: The text is too small for the vocabulary.
     """
-    import yaml
     from keras_transformer.training.batches.encoded_pairs import encode
     from keras_transformer.training.batches.pipeline import training_dataset
     from keras_transformer.training.batches.plan import plan_batches
@@ -114,20 +108,15 @@ def prepare(
 
     task = TrainingTask(path)
     task.path.mkdir(parents=True, exist_ok=True)
-    write_pairs(train_pairs, task.path / "train")
-    write_pairs(valid_pairs, task.path / "valid")
-    sections = {
-        "model": dict(sizes),
-        "tokenizer": {"kind": "bpe", "vocab_size": vocab_size},
-        "training": {"tokens_per_batch": tokens_per_batch, "keep_checkpoints": 1, "average_last": 0},
-    }
-    recipe = task.path / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(sections))
-    config = load_recipe(recipe)
+    paths = (*write_pairs(train_pairs, task.path / "train"), *write_pairs(valid_pairs, task.path / "valid"))
+    config = load_recipe(None, [f"{name}={value}" for name, value in settings.items()])
 
-    tokenizer = train_tokenizer(itertools.chain(train_pairs.source, train_pairs.target), "bpe", vocab_size)
+    all_lines = itertools.chain(train_pairs.source, train_pairs.target)
+    tokenizer = train_tokenizer(all_lines, "bpe", config.tokenizer.vocab_size)
     encoded = encode(train_pairs, tokenizer, config.model.max_length, task.path / "token_ids")
-    plan = plan_batches(encoded, tokens_per_batch=tokens_per_batch, num_buckets=config.training.num_buckets)
+    plan = plan_batches(
+        encoded, tokens_per_batch=config.training.tokens_per_batch, num_buckets=config.training.num_buckets
+    )
     # The second epoch, because `keras-transformer train` is timed in its second; in the first it compiles.
     dataset = training_dataset(
         plan, seed=config.training.seed, start_id=tokenizer.start_id, first_step=plan.num_steps
@@ -141,7 +130,9 @@ def prepare(
         target_tokens += count_tokens(labels)
     np.savez(task.path / "batches.npz", **arrays)
     facts = {
-        "sizes": dict(sizes),
+        "text": dict(zip(("--source", "--target", "--valid-source", "--valid-target"), map(str, paths), strict=True)),
+        "settings": dict(settings),
+        "sizes": {name: getattr(config.model, name) for name in SIZES},
         "vocab_size": tokenizer.vocab_size,
         "max_length": config.model.max_length,
         "pairs": len(encoded),
