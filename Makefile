@@ -63,7 +63,7 @@ bench: $(VENV)/installed-benchmarks
 
 # Trainings with random faults, resumed; about 10 minutes on two cores. docs/reliability.md has its figures.
 chaos: $(VENV)/installed
-	$(BIN)/python -m benchmarks.chaos --runs 50
+	$(BIN)/python tests/training/run/chaos.py --runs 50
 
 $(VENV)/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -16,9 +16,8 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.chaos import free_addresses
 from benchmarks.machine import add_machine_options, machine, restrict
-from benchmarks.processes import ROOT
+from benchmarks.processes import ROOT, free_addresses
 
 _SIZES = {"num_layers": 3, "d_model": 256, "d_ff": 1024, "num_heads": 4}
 _VOCAB_SIZE = 8000

@@ -16,8 +16,8 @@ from keras_transformer.training.step.adam import Adam
 from keras_transformer.training.step.crossentropy import projected_crossentropy
 from keras_transformer.training.step.loss_scale import LossScale
 from test_training import ROOT, TINY, logged, train_here
+from training_runs import differences
 
-from benchmarks.chaos import differences
 from keras_transformer.model_dir import ModelDir
 
 FLOAT16 = "training.precision=float16"

@@ -13,8 +13,8 @@ from keras_transformer.training.run.interruption import Interruption
 from keras_transformer.training.run.progress_report import ReportProgress
 from keras_transformer.training.step.moving_average import update_average
 from test_training import ROOT, load_model, logged, pairs, train_here
+from training_runs import differences
 
-from benchmarks.chaos import differences
 from keras_transformer import Translator
 from keras_transformer.errors import ConfigError
 

@@ -28,8 +28,8 @@ from keras_transformer.training.text.held_out import HeldOut
 from keras_transformer.training.text.parallel_text import Corpus, Shard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_training import PAIRS, ROOT, TINY, load_model, logged, pairs
+from training_runs import differences, leftovers
 
-from benchmarks.chaos import differences, leftovers
 from keras_transformer import Translator
 from keras_transformer.commands.main import main
 from keras_transformer.errors import ConfigError
