@@ -3,7 +3,7 @@
     python -m examples.corpus DIRECTORY [--seed N]
 
 A small grammar builds every sentence in both languages at the same time, and the German depends only on the English.
-The vocabulary is small, but the sentences contain much of what makes this language pair hard to translate: three genders
+The vocabulary is small, but the sentences have much of what makes this language pair hard to translate: three genders
 and three cases with their adjective endings, verbs at the end of the clause, separable verbs, and pronouns that agree
 with a noun in another clause.
 
