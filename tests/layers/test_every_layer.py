@@ -1,4 +1,4 @@
-"""What every public layer owes to Keras and to its users."""
+"""What Keras and users expect of every public layer."""
 
 import ast
 import inspect
@@ -124,7 +124,7 @@ def may_be_null(name, argument):
 
 
 def constructor_arguments(layer_class):
-    """The parameters as `help` shows them, without those of every Keras layer."""
+    """The parameters that `help` shows, without those of every Keras layer."""
     parameters = inspect.signature(layer_class).parameters
     assert list(parameters)[-1] == "kwargs"
     return {argument: parameter for argument, parameter in parameters.items() if argument != "kwargs"}
@@ -203,7 +203,7 @@ def test_a_stack_has_the_arguments_of_its_layers_after_the_number_of_layers(stac
 
 
 def entries(docstring, section):
-    """What a section of a docstring says about each name."""
+    """Returns what a section of a docstring says about each name."""
     docstring = inspect.cleandoc(docstring)
     _, _, rest = docstring.partition(f"\n{section}:\n")
     lines = rest.partition("\n\n")[0].splitlines()
@@ -268,7 +268,7 @@ def test_a_value_that_breaks_its_rule_is_refused_in_one_line(name, argument, val
 
 
 def classifier(name, dtype=None):
-    """Somebody's model: the layer between stock ones."""
+    """A user's model: the layer between stock layers."""
     _, num_inputs = LAYERS[name]
     token_ids = keras.Input((None,), dtype="int32")
     layer = make(name, dtype)
