@@ -94,7 +94,7 @@ def padded(sentences):
 
 
 def log_probs(forward, sources, targets):
-    """Log probabilities of all target tokens, including the end token, one array per sentence; `forward` returns logits."""
+    """Log probabilities of all target tokens and the end token, one array per sentence; `forward` returns logits."""
     labels = padded(targets)
     target = np.concatenate([np.full((len(labels), 1), START), labels[:, :-1]], axis=1)
     logits = reference.array(forward(padded(sources), target))
