@@ -239,7 +239,7 @@ def test_speed_of_the_command_is_that_of_the_step():
 
 
 def run_train_command(task, tmp_path, monkeypatch, code):
-    """Runs the contender with a Python interpreter that runs the code whatever its arguments are."""
+    """Runs the contender with a Python interpreter that runs the code regardless of its arguments."""
     interpreter = tmp_path / "python"
     interpreter.write_text(f"#!{PYTHON}\nimport sys\n{code}\n")
     interpreter.chmod(0o755)

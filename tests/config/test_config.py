@@ -1,4 +1,4 @@
-"""Configurations: the paper's sizes, and one clear line for every value that makes no sense."""
+"""Configurations: the paper's sizes, and a clear one-line error for every invalid value."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Random configurations, of files and of `--set`: each is valid or refused in one line, before TensorFlow is loaded."""
+"""Random configurations from files and `--set`: each is valid or rejected in one line before TensorFlow is loaded."""
 
 import contextlib
 import dataclasses

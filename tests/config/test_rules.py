@@ -1,4 +1,4 @@
-"""Rules as annotations: what each lets through, and the words in which it refuses the rest."""
+"""Rules as annotations: what each accepts, and its message for everything else."""
 
 import dataclasses
 import fractions

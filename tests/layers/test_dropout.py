@@ -1,4 +1,4 @@
-"""Dropout from 16 random bits an element: how much is dropped, what is kept, when nothing happens."""
+"""Dropout from 16 random bits per element: how much is dropped, what is kept, and when it does nothing."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""What every public layer owes to Keras and to its users, and losses, metrics and schedules too."""
+"""What Keras and users expect of every public layer, loss, metric and schedule."""
 
 import ast
 import inspect
@@ -228,7 +228,7 @@ def test_a_stack_gives_its_arguments_to_every_layer(stack, layer):
 
 
 def entries(docstring, section):
-    """What a section of a docstring says about each name."""
+    """Returns what a section of a docstring says about each name."""
     docstring = inspect.cleandoc(docstring)
     _, _, rest = docstring.partition(f"\n{section}:\n")
     lines = rest.partition("\n\n")[0].splitlines()
@@ -305,7 +305,7 @@ def test_a_value_that_breaks_its_rule_is_refused_in_one_line(name, argument, val
 
 
 def classifier(name, dtype=None):
-    """Somebody's model: the layer between stock ones."""
+    """A user's model: the layer between stock layers."""
     _, num_inputs = LAYERS[name]
     token_ids = keras.Input((None,), dtype="int32")
     layer = make(name, dtype)

@@ -1,4 +1,4 @@
-"""The normalization and the gradient that is written out, against Keras' and against NumPy."""
+"""Layer normalization and its custom gradient, against Keras and NumPy."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The whole model against NumPy, cached steps against the full pass, what must change nothing."""
+"""The whole model against NumPy, cached steps against the full pass, and changes that must have no effect."""
 
 import dataclasses
 

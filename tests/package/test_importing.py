@@ -29,7 +29,7 @@ TOKEN_IDS = np.array([[5, 3, 8, 0], [1, 4, 2, 9]])
 
 
 def run(*arguments, **environment):
-    """What a fresh Python prints."""
+    """Returns the output of a fresh Python process."""
     finished = subprocess.run(
         [sys.executable, *map(str, arguments)], env={**os.environ, **environment}, capture_output=True, text=True
     )

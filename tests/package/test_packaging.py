@@ -1,4 +1,4 @@
-"""What pip installs: the wheel against the disk, in an environment that has never seen the checkout."""
+"""What pip installs: the wheel compared with the source tree, in an environment without the checkout."""
 
 import configparser
 import pathlib

@@ -1,4 +1,4 @@
-"""Marian's files: what is read from them, and each mistake in them. `test_marian.py` compares with Marian itself."""
+"""Marian's files: what is read from them, and errors in them. `test_marian.py` compares with Marian itself."""
 
 import csv
 import json
@@ -82,7 +82,7 @@ def save_vocab_yml(path, pieces):
 
 @pytest.fixture
 def marian_folder(spm_files, tmp_path):
-    """As OPUS-MT publishes models: one vocabulary, two SentencePiece models."""
+    """The format of OPUS-MT models: one vocabulary, two SentencePiece models."""
     folder = tmp_path / "marian"
     shutil.copytree(spm_files, folder)
     processors = [

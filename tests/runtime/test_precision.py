@@ -1,4 +1,4 @@
-"""Which precision a device is given."""
+"""Which precision is chosen for a device."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The tokenizers: exact round trips, the sentencepiece package's own ids, life in a SavedModel."""
+"""The tokenizers: exact round trips, the same ids as the sentencepiece package, use in a SavedModel."""
 
 import json
 import random
@@ -56,7 +56,7 @@ AWKWARD = [
 
 
 def random_texts(number, seed):
-    """Texts in which the characters that tokenizers treat specially are frequent."""
+    """Texts with many characters that tokenizers treat specially."""
     rng = random.Random(seed)
     special = list(" \t\n\0▁␛_.<>aenßé\u0301\u200d\ufeff😀")
     anything = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
@@ -195,7 +195,7 @@ def test_a_function_of_unknown_batch_size_takes_any_number_of_texts(tokenizer):
 
 
 class RoundTrip(tf.Module):
-    """What an exported translator does with its tokenizer, without the model between."""
+    """The tokenizer's part of an exported translator, without the model."""
 
     def __init__(self, tokenizer):
         super().__init__()

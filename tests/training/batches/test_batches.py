@@ -222,7 +222,7 @@ def least_cost_by_trying_all_cuts(source, target, tokens_per_batch, num_buckets)
 
 
 def full_cost(buckets, source, target, tokens_per_batch):
-    """What the buckets cost if every batch is full: the least rows that hold all pairs of a bucket."""
+    """The cost of the buckets if every batch is full: the fewest rows that hold all pairs of a bucket."""
     longer, cost = np.maximum(source, target), 0
     for previous, bucket in itertools.pairwise([Bucket(0, 0, 0), *buckets]):
         longest, shorter = (max(b.source_length, b.target_length) for b in (bucket, previous))

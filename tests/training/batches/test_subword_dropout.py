@@ -1,4 +1,4 @@
-"""BPE-dropout: other subwords, the same text, the same again from the same seed."""
+"""BPE-dropout: different subwords for the same text, reproducible from the seed."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""`train --init-from`: training goes on from the weights of a model, on another text."""
+"""`train --init-from`: training starts from the weights of a model, on a different text."""
 
 import csv
 import shutil
@@ -24,7 +24,7 @@ BRIEF = ("training.steps=6", "training.validate_every=3", "training.warmup_steps
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model with some training, a decoder of its own depth, and its own way of decoding."""
+    """A briefly trained model with its own depths and decoding settings."""
     model_dir = tmp_path_factory.mktemp("trained") / "model"
     overrides = ("training.steps=30", "training.validate_every=30", "training.warmup_steps=10")
     return train_here(model_dir, *overrides, "model.num_encoder_layers=2", "decoding.beam_size=3")

@@ -1,4 +1,4 @@
-"""The moving average of weights: its formula, what is made of it, and that no interruption changes it."""
+"""The moving average of weights: its formula, its use, and that interruptions do not change it."""
 
 import functools
 import subprocess

@@ -1,4 +1,4 @@
-"""Nothing is lost on disk: whatever disturbs a training, it ends in one clear line and resumes from the last state."""
+"""Nothing on disk is lost: a disturbed training run ends with one clear line and resumes from the last state."""
 
 import contextlib
 import dataclasses
@@ -123,7 +123,7 @@ def test_an_error_while_a_file_is_written_names_the_file(tmp_path, limit_file_si
 
 @pytest.fixture
 def limit_file_sizes():
-    """As on a full disk, writing fails: files cannot grow above a size."""
+    """Makes writing fail as on a full disk: files cannot grow above a size."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)

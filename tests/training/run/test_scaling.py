@@ -1,4 +1,4 @@
-"""The commands of docs/scaling.md, as they stand there, in two processes on this machine."""
+"""The commands of docs/scaling.md, unchanged, in two processes on this machine."""
 
 import csv
 import os

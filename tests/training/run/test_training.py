@@ -1,4 +1,4 @@
-"""Training as a user runs it: devices agree, a killed run resumes, checkpoints are what they say."""
+"""Training from end to end: devices agree, a killed run resumes, checkpoints contain what they should."""
 
 import csv
 import dataclasses

@@ -1,4 +1,4 @@
-"""Several workers: the same training as on one device, and nothing is lost when one of them fails."""
+"""Several workers: the same training as on one device, and nothing is lost if one of them fails."""
 
 import contextlib
 import csv
@@ -34,7 +34,7 @@ OVERRIDES = (
 
 @dataclasses.dataclass
 class Worker:
-    """A process of a cluster, and what it has said."""
+    """A process of a cluster, and its output."""
 
     arguments: list
     addresses: list
@@ -83,7 +83,7 @@ class Worker:
 
 @pytest.fixture
 def start(files, tmp_path):  # noqa: F811
-    """Starts two workers, each with a model directory of its own; what still runs at the end is killed."""
+    """Starts two workers, each with its own model directory; kills those that still run at the end."""
     workers = []
 
     def start(*overrides, addresses=None, **options_of_workers):
@@ -108,7 +108,7 @@ def undisturbed(tmp_path_factory):
 
 
 def finish(start, tmp_path):
-    """Runs both workers to their end, and returns the chief's model directory."""
+    """Runs both workers until they end, and returns the chief's model directory."""
     for worker in start():
         code, line = worker.end()
         assert code == 0, line
@@ -175,7 +175,7 @@ def test_workers_begin_with_the_weights_of_a_model(start, files, undisturbed, tm
 
 
 class Link:
-    """A network between two workers: what is sent to its address arrives at the other, until it is cut."""
+    """A network between two workers: forwards what is sent to its address to the other worker, until it is cut."""
 
     def __init__(self, address):
         self.target = address.rpartition(":")[::2]

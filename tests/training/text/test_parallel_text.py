@@ -1,4 +1,4 @@
-"""Corpora as they are given: compressed, in shards, in several files, and as pairs in the lines of one file."""
+"""Corpora in all input formats: compressed, in shards, in several files, and as pairs on the lines of one file."""
 
 import gzip
 import itertools
