@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from benchmarks.model import learn_tokenizer, vocab_size_for
 from conftest import sentence_pairs as invented_pairs
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.text.corpus import SentencePairs
@@ -28,7 +29,6 @@ from benchmarks.comparison import (
 from benchmarks.contenders import matrix_products, stock_keras, train_command
 from benchmarks.generated_lines import write_lines, write_shards
 from benchmarks.long_corpus import speed
-from benchmarks.model import learn_tokenizer, vocab_size_for
 from benchmarks.processes import ROOT, RunFailed, run_for_report, skipped, time_to_first_line
 from benchmarks.training_task import prepare
 from keras_transformer.config import TransformerConfig
