@@ -52,16 +52,16 @@ if TYPE_CHECKING:
     from .models import build_transformer as build_transformer
     from .schedules import WarmupInverseSqrt as WarmupInverseSqrt
     from .translation import Translator as Translator
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
-    globals()[name] = value
-    if _MODULES[name] in _SAVED_MODULES:
-        _register_classes()
-    return value
+else:
+    # Type checkers do not see it, so that they report names that do not exist.
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+        globals()[name] = value
+        if _MODULES[name] in _SAVED_MODULES:
+            _register_classes()
+        return value
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,8 @@
 """How the package is imported, each time in a fresh process: lazily, in any order, from scripts and from packages."""
 
+import ast
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -87,6 +89,13 @@ assert {PUBLIC!r} | {{"Translator", "__version__", "__doc__"}} <= set(names)
 assert not {PUBLIC!r} & set(vars(keras_transformer))
 """
     run_code(code)
+
+
+def test_type_checkers_see_every_public_name():
+    tree = ast.parse(pathlib.Path(keras_transformer.__file__).read_text(encoding="utf-8"))
+    imports = next(node for node in tree.body if isinstance(node, ast.If)).body
+    seen = {alias.asname: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    assert seen == {name: f"{module}.{name}" for name, module in keras_transformer._MODULES.items()}
 
 
 @pytest.mark.parametrize("name", ["Encode", "encoder_layer", "_Encoder", ""])
