@@ -18,6 +18,7 @@ from benchmarks.processes import Contender, Report, RunFailed
 from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import replacing
+from keras_transformer.runtime.native_log import silenced
 
 
 @dataclasses.dataclass
@@ -147,11 +148,16 @@ def make_parser(module: str, documentation: str | None, repeats: int = 3) -> arg
 
 
 def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parses the command line, and applies `--isa` and `--cores` to this process and all that it starts."""
+    """Parses the command line, and applies `--isa` and `--cores` to this process and all that it starts.
+
+    It then imports TensorFlow, without the remarks that it makes before it knows what to log.
+    """
     options = parser.parse_args()
     try:
         require(options.repeats > 0, "--repeats", "positive", options.repeats)
         restrict(options.isa, options.cores)
     except ConfigError as error:
         parser.error(str(error))
+    with silenced():
+        import tensorflow  # noqa: F401
     return options

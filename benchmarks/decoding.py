@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ctranslate2
-from keras_transformer.export.ctranslate2 import export_ctranslate2
 
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare
@@ -35,7 +34,6 @@ from benchmarks.text import GENERATED, add_data_option, sentence_pairs
 from keras_transformer.config.rules import require
 from keras_transformer.config.sections import Precision
 from keras_transformer.errors import Error
-from keras_transformer.pretrained.marian import find_files
 
 # Takes options of an engine's module, and returns the contender.
 Engine = Callable[..., Contender]
@@ -104,6 +102,8 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None) -> list[Com
 
 
 def _marian(task_path: str, python: str, folder: str) -> Engine:
+    from keras_transformer.pretrained.marian import find_files
+
     model, vocabularies, _ = find_files(pathlib.Path(folder))
     for path in vocabularies:
         require(path.suffix == ".spm", "--marian", "a folder with vocabularies in .spm files", path.name)
@@ -195,6 +195,8 @@ def main() -> None:
     )
     parser.add_argument("--sentences", type=int, metavar="N", help="translate the first N sentences only")
     options = parse_options(parser)
+    from keras_transformer.export.ctranslate2 import export_ctranslate2
+
     with tempfile.TemporaryDirectory() as path:
         try:
             tables = comparisons(path, options.marian)
