@@ -106,13 +106,7 @@ def print_table(comparison: Comparison) -> None:
 
 
 def publish(path: str | os.PathLike[str], comparisons: Sequence[Comparison], **settings: Any) -> None:
-    """Prints the tables of all comparisons, and writes all reports to a JSON file.
-
-    Args:
-        path: str or path of the JSON file.
-        comparisons: list of Comparison.
-        settings: what else belongs in the file, such as the options of the benchmark.
-    """
+    """Prints the tables of all comparisons, and writes all reports and the settings to a JSON file."""
     for comparison in comparisons:
         print_table(comparison)
     tables = [
@@ -130,13 +124,7 @@ def publish(path: str | os.PathLike[str], comparisons: Sequence[Comparison], **s
 
 
 def make_parser(module: str, documentation: str | None, repeats: int = 3) -> argparse.ArgumentParser:
-    """Makes a parser with the options that every comparison has: `--json`, `--repeats`, `--isa` and `--cores`.
-
-    Args:
-        module: str. Name of the module that is run.
-        documentation: str. Docstring of the module, whose first line is the description.
-        repeats: int. Default of `--repeats`. Defaults to 3.
-    """
+    """Makes the parser of a module with a docstring, with `--json`, `--repeats`, `--isa` and `--cores`."""
     description = (documentation or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--json", metavar="FILE", required=True, help="file to write the measurements to")

@@ -51,12 +51,7 @@ def usable_precisions() -> tuple[Precision, ...]:
 
 
 def comparisons(task_path: str, marian: Sequence[str] | None = None) -> list[Comparison]:
-    """Returns all comparisons, before they are measured.
-
-    Args:
-        task_path: str. Directory of a `DecodingTask`.
-        marian: Python interpreter of an environment with pymarian, and the folder of the Marian model that the model
-            was imported from. Defaults to None.
+    """Returns all comparisons, given the directory of a `DecodingTask` and the two values of `--marian`.
 
     Raises:
         ConfigError: There is no Marian model in the folder, or not one that segments text itself.
@@ -139,21 +134,11 @@ def _latency(engine: Engine, threads: int) -> Contender:
 
 
 def agreement(first: Sequence[Any], second: Sequence[Any]) -> dict[str, Any]:
-    """Compares the translations of two engines that search the same model.
-
-    Args:
-        first: list of `[translation, log probability]`, one for each sentence.
-        second: list of the same length.
+    """Compares the translations of two engines: lists of `[translation, log probability]`, one for each sentence.
 
     Returns:
-        dict of
-            "sentences": int, the number of sentences.
-            "equal": int, how many translations are equal.
-            "score_difference": float or None, the largest difference between the scores of equal translations.
-            "others": for each pair of different translations, the two scores.
-
-    Raises:
-        ValueError: The lists differ in length.
+        How many "sentences" there are and how many translations are "equal", the largest "score_difference" of these,
+        None without any, and in "others" the two scores of each pair of different translations.
     """
     pairs = list(zip(first, second, strict=True))
     differences = [abs(a[1] - b[1]) for a, b in pairs if a[0] == b[0]]

@@ -323,17 +323,19 @@ def test_long_corpus_runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_scaling_runs(monkeypatch, capsys):
-    run_command(scaling, monkeypatch, "--workers", 1, "--rows", 2, "--steps", 1, "--repeats", 1)
-    assert capsys.readouterr().out.splitlines()[-1].startswith("| 1 |")
+def test_scaling_runs(tmp_path, monkeypatch):
+    sizes = ("--workers", 1, 2, "--rows", 2, "--steps", 1, "--repeats", 1)
+    run_command(scaling, monkeypatch, *sizes, "--json", tmp_path / "scaling.json")
+    assert list(reports_of(tmp_path / "scaling.json")["training step"]) == ["workers: 1", "workers: 2"]
 
 
-def test_speeds_of_workers_are_relative_to_the_first():
-    runs = {1: [{"step": 900, "sum": 0}], 2: [{"step": 500, "sum": 40}, {"step": 700, "sum": 60}]}
-    assert scaling.table(runs, rows=64).splitlines()[2:] == [
-        "| 1 | 900 |  | 2,133 | 1.00 |",
-        "| 2 | 600 | 50 | 3,200 | 1.50 |",
-    ]
+def test_scaling_gives_the_tokens_of_a_batch_by_the_seconds_of_a_step(tmp_path, monkeypatch, capsys):
+    reports = {1: {"value": 900, "sum": 0, "versions": {}}, 2: {"value": 600, "sum": 50, "versions": {}}}
+    monkeypatch.setattr(scaling, "measure_workers", lambda number, rows, steps: reports[number])
+    run_command(scaling, monkeypatch, "--workers", 1, 2, "--rows", 64, "--json", tmp_path / "scaling.json")
+    *_, last = capsys.readouterr().out.splitlines()
+    # 64 rows of 30 tokens.
+    assert last == "workers: 2: 3,200 target tokens/s; adding up gradients takes 50 ms"
 
 
 def test_shards_hold_random_lines_whose_words_follow_zipf_s_law(tmp_path):
