@@ -28,8 +28,7 @@ class Comparison:
     Args:
         title: str. What is measured.
         unit: str. Unit of the values.
-        contenders: Mapping from names to functions that run a contender once and return its report, or raise
-            RunFailed.
+        contenders: Mapping from names to functions that run a contender once.
         reference: str or None. The contender whose median is divided by the median of each. Defaults to None: no
             ratios.
 

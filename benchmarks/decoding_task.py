@@ -66,7 +66,7 @@ class DecodingTask:
     ) -> Report:
         """Translates all requests after a warm-up, and reports the speed.
 
-        `translate` takes a request, and returns its translations and their scores; `options` are those of `make_parser`.
+        `translate` takes a request and returns its translations and scores; `options` are those of `make_parser`.
         """
         import sacrebleu
 
