@@ -58,10 +58,10 @@ bench: $(VENV)/installed-benchmarks
 	$(BIN)/python -m benchmarks.training $(DATA:%=--data %) --pairs 3000 --repeats 1 --json bench/training.json
 	$(if $(MODEL),$(BIN)/python -m benchmarks.decoding --model-dir $(MODEL) $(DATA:%=--data %) --sentences 64 --repeats 1 --json bench/decoding.json)
 	$(BIN)/python -m benchmarks.startup $(DATA:%=--data %) --json bench/startup.json
-	$(BIN)/python -m benchmarks.memory $(DATA:%=--data %) --steps 20 --lines 100000 --json bench/memory.json
-	$(BIN)/python -m benchmarks.long_corpus --pairs 50000 --short-pairs 5000 --steps 10 --turns 3 --turn 5 --json bench/long_corpus.json
+	$(BIN)/python -m benchmarks.memory $(DATA:%=--data %) --steps 20 --json bench/memory.json
+	$(BIN)/python -m benchmarks.long_corpus --pairs 5000 50000 --steps 10 --json bench/long_corpus.json
 
-# Trainings with random faults, resumed; about 10 minutes on two cores. docs/reliability.md has its figures.
+# Training runs with random faults, resumed; about 10 minutes on two cores. docs/reliability.md has its figures.
 chaos: $(VENV)/installed
 	$(BIN)/python tests/training/run/chaos.py --runs 50
 

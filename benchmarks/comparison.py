@@ -18,6 +18,7 @@ from benchmarks.processes import Contender, Report, RunFailed
 from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import replacing
+from keras_transformer.runtime.native_log import silenced
 
 
 @dataclasses.dataclass
@@ -27,8 +28,7 @@ class Comparison:
     Args:
         title: str. What is measured.
         unit: str. Unit of the values.
-        contenders: Mapping from names to functions that run a contender once and return its report, or raise
-            RunFailed.
+        contenders: Mapping from names to functions that run a contender once.
         reference: str or None. The contender whose median is divided by the median of each. Defaults to None: no
             ratios.
 
@@ -105,13 +105,7 @@ def print_table(comparison: Comparison) -> None:
 
 
 def publish(path: str | os.PathLike[str], comparisons: Sequence[Comparison], **settings: Any) -> None:
-    """Prints the tables of all comparisons, and writes all reports to a JSON file.
-
-    Args:
-        path: str or path of the JSON file.
-        comparisons: list of Comparison.
-        settings: what else belongs in the file, such as the options of the benchmark.
-    """
+    """Prints the tables of all comparisons, and writes all reports and the settings to a JSON file."""
     for comparison in comparisons:
         print_table(comparison)
     tables = [
@@ -129,15 +123,8 @@ def publish(path: str | os.PathLike[str], comparisons: Sequence[Comparison], **s
 
 
 def make_parser(module: str, documentation: str | None, repeats: int = 3) -> argparse.ArgumentParser:
-    """Makes a parser with the options that every comparison has: `--json`, `--repeats`, `--isa` and `--cores`.
-
-    Args:
-        module: str. Name of the module that is run.
-        documentation: str. Docstring of the module, whose first line is the description.
-        repeats: int. Default of `--repeats`. Defaults to 3.
-    """
-    description = (documentation or "").partition("\n")[0]
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    """Makes the parser of a module with a docstring, with `--json`, `--repeats`, `--isa` and `--cores`."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(documentation or "").partition("\n")[0])
     parser.add_argument("--json", metavar="FILE", required=True, help="file to write the measurements to")
     parser.add_argument(
         "--repeats", type=int, default=repeats, metavar="N", help="number of runs, whose median is shown (%(default)s)"
@@ -147,11 +134,16 @@ def make_parser(module: str, documentation: str | None, repeats: int = 3) -> arg
 
 
 def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parses the command line, and applies `--isa` and `--cores` to this process and all that it starts."""
+    """Parses the command line, and applies `--isa` and `--cores` to this process and all that it starts.
+
+    It then imports TensorFlow, without the remarks that it makes before it knows what to log.
+    """
     options = parser.parse_args()
     try:
         require(options.repeats > 0, "--repeats", "positive", options.repeats)
         restrict(options.isa, options.cores)
     except ConfigError as error:
         parser.error(str(error))
+    with silenced():
+        import tensorflow  # noqa: F401
     return options

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ctranslate2
-from keras_transformer.export.ctranslate2 import export_ctranslate2
 
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare
@@ -35,7 +34,6 @@ from benchmarks.text import GENERATED, add_data_option, sentence_pairs
 from keras_transformer.config.rules import require
 from keras_transformer.config.sections import Precision
 from keras_transformer.errors import Error
-from keras_transformer.pretrained.marian import find_files
 
 # Takes options of an engine's module, and returns the contender.
 Engine = Callable[..., Contender]
@@ -53,12 +51,7 @@ def usable_precisions() -> tuple[Precision, ...]:
 
 
 def comparisons(task_path: str, marian: Sequence[str] | None = None) -> list[Comparison]:
-    """Returns all comparisons, before they are measured.
-
-    Args:
-        task_path: str. Directory of a `DecodingTask`.
-        marian: Python interpreter of an environment with pymarian, and the folder of the Marian model that the model
-            was imported from. Defaults to None.
+    """Returns all comparisons, given the directory of a `DecodingTask` and the two values of `--marian`.
 
     Raises:
         ConfigError: There is no Marian model in the folder, or not one that segments text itself.
@@ -104,6 +97,8 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None) -> list[Com
 
 
 def _marian(task_path: str, python: str, folder: str) -> Engine:
+    from keras_transformer.pretrained.marian import find_files
+
     model, vocabularies, *_ = find_files(pathlib.Path(folder))
     for path in vocabularies:
         require(path.suffix == ".spm", "--marian", "a folder with vocabularies in .spm files", path.name)
@@ -139,21 +134,11 @@ def _latency(engine: Engine, threads: int) -> Contender:
 
 
 def agreement(first: Sequence[Any], second: Sequence[Any]) -> dict[str, Any]:
-    """Compares the translations of two engines that search the same model.
-
-    Args:
-        first: list of `[translation, log probability]`, one for each sentence.
-        second: list of the same length.
+    """Compares the translations of two engines: lists of `[translation, log probability]`, one for each sentence.
 
     Returns:
-        dict of
-            "sentences": int, the number of sentences.
-            "equal": int, how many translations are equal.
-            "score_difference": float or None, the largest difference between the scores of equal translations.
-            "others": for each pair of different translations, the two scores.
-
-    Raises:
-        ValueError: The lists differ in length.
+        How many "sentences" there are and how many translations are "equal", the largest "score_difference" of these,
+        None without any, and in "others" the two scores of each pair of different translations.
     """
     pairs = list(zip(first, second, strict=True))
     differences = [abs(a[1] - b[1]) for a, b in pairs if a[0] == b[0]]
@@ -195,6 +180,8 @@ def main() -> None:
     )
     parser.add_argument("--sentences", type=int, metavar="N", help="translate the first N sentences only")
     options = parse_options(parser)
+    from keras_transformer.export.ctranslate2 import export_ctranslate2
+
     with tempfile.TemporaryDirectory() as path:
         try:
             tables = comparisons(path, options.marian)

@@ -66,10 +66,7 @@ class DecodingTask:
     ) -> Report:
         """Translates all requests after a warm-up, and reports the speed.
 
-        Args:
-            translate: Callable. Takes a request, and returns its translations and their scores.
-            versions: Mapping from packages to versions.
-            options: the options of `make_parser`.
+        `translate` takes a request and returns its translations and scores; `options` are those of `make_parser`.
         """
         import sacrebleu
 
@@ -100,12 +97,7 @@ class DecodingTask:
 def send_requests(
     answer: Callable[[Item], Answer], requests: Iterable[Item], at_once: int = 1
 ) -> tuple[list[Answer], float]:
-    """Has requests answered, and measures the time.
-
-    Args:
-        answer: Callable. Answers a request.
-        requests: the requests.
-        at_once: int. Number of requests that are answered at the same time, by threads. Defaults to 1.
+    """Has requests answered, several at a time by threads if `at_once` is more than 1.
 
     Returns:
         The answers in the order of the requests, and the seconds that all of them took together.

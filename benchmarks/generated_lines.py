@@ -17,12 +17,7 @@ _LINES_PER_CHUNK = 100_000
 def write_shards(directory: pathlib.Path, name: str, num_lines: int, lines_per_shard: int, seed: int) -> str:
     """Writes random lines into compressed files, `.gz` and `.zst` in turns, and returns the pattern of the files.
 
-    Args:
-        directory: path.
-        name: str. What the names of the files end with before the suffix, such as "en".
-        num_lines: int.
-        lines_per_shard: int.
-        seed: int. Determines the words as well as the lines.
+    Their names end with `name`, such as "en", and the suffix. The seed determines the words as well as the lines.
     """
     rest = lines(num_lines, seed)
     for number in range(-(-num_lines // lines_per_shard)):

@@ -21,13 +21,7 @@ _SHARDS = 10
 
 
 def contenders_of_text(directory: pathlib.Path, num_pairs: int, steps: int) -> tuple[Contender, Contender]:
-    """Writes a text, and returns what reads it: `check-data` and `train`.
-
-    Args:
-        directory: path of a new directory for the text and the model.
-        num_pairs: int.
-        steps: int. Steps to train for.
-    """
+    """Writes a text to a new directory, and returns what reads it: `check-data` and `train` for some steps."""
     directory.mkdir()
     source, target = (
         write_shards(directory, language, num_pairs, -(-num_pairs // _SHARDS), seed)

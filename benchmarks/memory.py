@@ -41,13 +41,7 @@ def training_contender(model_dir: pathlib.Path, text: dict[str, object], setting
 
 
 def compare_processes(directory: pathlib.Path, data: str | None, steps: int) -> Comparison:
-    """Compares training, translating with the trained model, and a process that only imports TensorFlow.
-
-    Args:
-        directory: path of a directory for text and the model.
-        data: str or None. Directory of the text. None: generated text.
-        steps: int. Steps to train for.
-    """
+    """Compares training, translating with the trained model, and a process that only imports TensorFlow."""
     model_dir = directory / "model"
     settings = settings_of(SIZES, vocab_size_for(data), steps)
     test_path, _ = write_pairs(sentence_pairs(data, "test"), directory / "test")

@@ -26,11 +26,7 @@ HELP, IMPORT_TENSORFLOW, FIRST_TRANSLATION = "keras-transformer --help", "import
 
 
 def time_to_first_line(command: Sequence[object], input: str = "") -> Report:
-    """Measures the seconds from the start of a process to its first line of output.
-
-    Args:
-        command: list of arguments; converted to str.
-        input: str. The standard input. Defaults to "".
+    """Measures the seconds from the start of a process with some standard input to its first line of output.
 
     Raises:
         RunFailed: The process exited with an error, or printed nothing.
@@ -58,12 +54,7 @@ def time_to_first_line(command: Sequence[object], input: str = "") -> Report:
 
 
 def contenders(model_dir: str | os.PathLike[str], sentence: str) -> dict[str, Contender]:
-    """Returns the contenders by name.
-
-    Args:
-        model_dir: str or path of the model directory to translate with.
-        sentence: str. The sentence to translate.
-    """
+    """Returns the contenders by name; the model in the directory translates the sentence."""
     translate = [*COMMAND, "translate", "--model-dir", model_dir]
     return {
         HELP: lambda: time_to_first_line([*COMMAND, "--help"]),

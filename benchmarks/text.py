@@ -35,12 +35,7 @@ def vocab_size_for(data: str | None) -> int:
 
 
 def sentence_pairs(data: str | os.PathLike[str] | None, split: Split, limit: int | None = None) -> SentencePairs:
-    """Returns English sentences and their German translations.
-
-    Args:
-        data: str, path or None. Directory of the text. None: generated text.
-        split: "train", "valid" or "test".
-        limit: int or None. Number of pairs to take from the beginning. Defaults to None: all.
+    """Returns the first `limit`, or all, English sentences of a split and their German translations.
 
     Raises:
         ConfigError: `limit` is not positive.

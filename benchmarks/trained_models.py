@@ -21,12 +21,7 @@ from keras_transformer.errors import Error
 
 
 def comparisons(task_paths: Mapping[str, str | os.PathLike[str]]) -> list[Comparison]:
-    """Returns all comparisons, before they are measured.
-
-    Args:
-        task_paths: Mapping from the names of the models, the first of which is the reference, to the directories of
-            their `DecodingTask`s.
-    """
+    """Returns all comparisons of models, given the directories of their `DecodingTask`s by name."""
     reference = next(iter(task_paths))
     search = f"float32, beam {BEAM_SIZE}, batch {REQUEST_SIZE}"
     cores = len(os.sched_getaffinity(0))

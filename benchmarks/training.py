@@ -33,12 +33,7 @@ NUM_VALID_PAIRS = 16
 
 
 def contenders(task_path: str, precision: Precision) -> dict[str, Contender]:
-    """Returns the contenders by name.
-
-    Args:
-        task_path: str. Directory of a `TrainingTask`.
-        precision: "float32" or "bfloat16".
-    """
+    """Returns the contenders by name; `task_path` is the directory of a `TrainingTask`."""
 
     def run(module: str, *arguments: object, **environment: str) -> Contender:
         if precision == "bfloat16" and is_limited_to_avx2():

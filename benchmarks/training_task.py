@@ -40,7 +40,7 @@ class TrainingTask:
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
-        """`text` and `settings` for `train_command`; `sizes`, `vocab_size` and `max_length` of the model; counts."""
+        """`text` and `settings` of `train_command`; the model's `sizes`, `vocab_size`, `max_length`; counts."""
         return json.loads((self.path / "task.json").read_text())
 
     @functools.cached_property

@@ -26,13 +26,7 @@ Operation = Callable[[], Any]
 
 
 class Product(NamedTuple):
-    """A product of matrices, or of two equally large stacks of matrices.
-
-    Attributes:
-        repeats: int. How often it is computed.
-        stack: the shape of the stacks, () for single matrices.
-        m, k, n: int. An (m, k) matrix times a (k, n) matrix.
-    """
+    """A product of an (m, k) and a (k, n) matrix, or of two stacks of them, which is computed `repeats` times."""
 
     repeats: int
     stack: tuple[int, ...]

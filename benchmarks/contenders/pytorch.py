@@ -16,11 +16,7 @@ from benchmarks.training_task import Batch, TrainingTask, make_parser
 
 
 class TorchTransformer(nn.Module):
-    """The model and its loss, with one embedding for the source, the target and the output projection.
-
-    Args:
-        vocab_size, max_length, num_layers, d_model, d_ff, num_heads, dropout: see TransformerConfig.
-    """
+    """The model and its loss, with one embedding for the source, the target and the output projection."""
 
     def __init__(
         self, vocab_size: int, max_length: int, num_layers: int, d_model: int, d_ff: int, num_heads: int, dropout: float
