@@ -43,8 +43,8 @@ from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, prepare
 from benchmarks.machine import NO_BFLOAT16, is_limited_to_avx2
 from benchmarks.processes import Contender, Report, contender, opennmt_contender, skipped
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
+from keras_transformer.config.precision import Precision
 from keras_transformer.config.rules import require
-from keras_transformer.config.sections import Precision
 from keras_transformer.pretrained.marian import find_files
 
 # Takes options of an engine's module, and returns the contender.

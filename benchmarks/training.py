@@ -37,7 +37,7 @@ from benchmarks.model import SIZES, vocab_size_for
 from benchmarks.processes import Contender, contender, opennmt_contender, skipped
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
 from benchmarks.training_task import prepare
-from keras_transformer.config.sections import Precision
+from keras_transformer.config.precision import Precision
 
 TRAIN_COMMAND = "keras-transformer train"
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from keras_transformer.training.batches.plan import BatchPlan
     from keras_transformer.training.text.corpus import SentencePairs
 
-    from keras_transformer.config.sections import Config
+    from keras_transformer.config import Config
     from keras_transformer.tokenizers import Tokenizer
 
 # Source, target and labels: int32 (rows, length), 0 where there is no token.

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
+from ..config.model import VocabSize
 from ..config.rules import Count, check, require, shown
-from ..config.sections import Config, DecodingConfig, TokenizerConfig, TransformerConfig, VocabSize
-from ..config.yaml_file import naming_source
-from ..errors import ConfigError
+from ..errors import ConfigError, naming_source
 from .model import PretrainedModel, tie_embeddings
 from .vocabulary import Vocabulary, read_bytes, tokenizers_of
 

@@ -11,8 +11,8 @@ import yaml
 
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..config.rules import require, shown
-from ..config.yaml_file import naming_source, parse_value, read_sections
-from ..errors import ConfigError
+from ..config.yaml_file import parse_value, read_sections
+from ..errors import ConfigError, naming_source
 from ..tokenizers import pieces_of
 from .model import PretrainedModel, tie_embeddings
 from .vocabulary import Vocabulary, read_bytes, tokenizers_of

@@ -3,7 +3,8 @@
 import os
 import pathlib
 
-from ..config.sections import TokenizerConfig, TokenizerKind
+from ..config import TokenizerConfig
+from ..config.tokenizer import TokenizerKind
 from ..errors import ConfigError
 from ..model_dir.checksums import require_undamaged
 from .pretrained_sentencepiece import PretrainedSentencePieceTokenizer, pieces_of
