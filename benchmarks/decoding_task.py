@@ -19,7 +19,7 @@ from benchmarks.processes import Report
 if TYPE_CHECKING:
     from keras_transformer.training.text.corpus import SentencePairs
 
-    from keras_transformer.config.sections import Precision
+    from keras_transformer.config.precision import Precision
     from keras_transformer.translation import Translator
 
 BEAM_SIZE = 4

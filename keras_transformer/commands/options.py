@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
 from .. import __version__
+from ..config.decoding import BeamSize, LengthPenalty
+from ..config.precision import Precision, PrecisionOrAuto
 from ..config.rules import PicturePath, Rule, Sentence, Size, at_most, check
-from ..config.sections import BeamSize, LengthPenalty, Precision, PrecisionOrAuto
 from ..errors import ConfigError
 
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]

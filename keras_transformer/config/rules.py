@@ -13,9 +13,12 @@ import sys
 import types
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
 from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,14 +82,14 @@ _SHORT = _Short()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
 
 
-def check(name: str, value: object, annotation: Any) -> None:
+def check(name: str, value: object, annotation: object) -> None:
     """Checks a value against an annotation.
 
     Args:
-        name: str. What the error message calls the value.
+        name: str. The name of the value in the error message.
         value: object. The value.
-        annotation: a type of this module, `int`, `float`, `bool`, `str` or a `Literal`, or one of these or `None`.
-            Other annotations are not checked.
+        annotation: a type of this module, `int`, `float`, `bool`, `str` or a `Literal`, or the union of one of them
+            and `None`. Other annotations are not checked.
 
     Raises:
         ConfigError: The value is not of the type, or breaks the rule.
@@ -119,15 +122,15 @@ _IS_TYPE: dict[Any, Callable[[object], bool]] = {
 }
 
 
-def _options(annotation: Any) -> tuple[Any, ...]:
+def _options(annotation: object) -> tuple[Any, ...]:
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return (annotation,)
     options = typing.get_args(annotation)
-    # A choice of several types beside None is nothing that one rule could describe.
+    # No rule describes a choice of several types other than None.
     return options if sum(option is not types.NoneType for option in options) == 1 else (object,)
 
 
-def check_fields(instance: Any, section: str) -> None:
+def check_fields(instance: "DataclassInstance", section: str) -> None:
     """Checks every field of a dataclass instance and turns integers into floats where the field is a float.
 
     Args:
@@ -142,7 +145,7 @@ def check_fields(instance: Any, section: str) -> None:
             object.__setattr__(instance, field.name, float(value))
 
 
-def _base_type(annotation: Any) -> Any:
+def _base_type(annotation: object) -> object:
     return typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation
 
 

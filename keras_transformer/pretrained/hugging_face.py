@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..config.rules import require
-from ..config.sections import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..errors import ConfigError
 from .foreign_files import option, read_json, read_json_vocabulary, read_safetensors, reading, require_supported
 from .model import PretrainedModel, TieEmbeddings, as_weight, tie_embeddings

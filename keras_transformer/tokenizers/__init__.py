@@ -3,7 +3,8 @@
 import os
 import pathlib
 
-from ..config.sections import TokenizerConfig, TokenizerKind
+from ..config import TokenizerConfig
+from ..config.tokenizer import TokenizerKind
 from ..errors import InvalidFileError
 from ..model_dir.checksums import require_undamaged
 from ..runtime.packages import missing_packages_named

@@ -8,8 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ..config import Config, DecodingConfig
+from ..config.precision import Precision
 from ..config.rules import check, require
-from ..config.sections import Config, DecodingConfig, Precision
 from ..decoding import Hypotheses, beam_search, greedy_search
 from ..errors import ConfigError
 from ..losses import token_crossentropy

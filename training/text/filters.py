@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
-from keras_transformer.config.sections import DataConfig, scripts_of
+from keras_transformer.config import DataConfig
+from keras_transformer.config.data import scripts_of
 
 Pair = tuple[str, str]
 
