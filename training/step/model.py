@@ -96,6 +96,15 @@ class TrainingModel(keras.Model):
         """The Transformer that is validated and saved."""
         return self.averaged or self.transformer
 
+    @property
+    def num_updates(self) -> int:
+        """How many updates there were, including those that float16 skipped."""
+        return int(keras.ops.convert_to_numpy(self.optimizer.iterations))
+
+    @property
+    def learning_rate(self) -> float:
+        return float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
+
     def call(
         self, inputs: Annotated[dict[str, Tensor], "int (batch, length)"], training: bool | None = None
     ) -> Annotated[Tensor, "(batch, target length, vocab_size)"]:

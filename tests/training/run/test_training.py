@@ -72,11 +72,11 @@ def pairs(begin, end):
     return SentencePairs(*map(list, zip(*PAIRS[begin:end])), name=f"{begin} to {end}")
 
 
-def train_here(model_dir, *overrides, parallel_parts=1, init_from=None):
+def train_here(model_dir, *overrides, init_from=None, **options):
     config = load_recipe("demo", [*TINY, *overrides], init_from)
     # As the command does.
     keras.utils.set_random_seed(config.training.seed)
-    train(config, pairs(0, 360), pairs(360, 400), model_dir, make_strategy(), parallel_parts, init_from=init_from)
+    train(config, pairs(0, 360), pairs(360, 400), model_dir, make_strategy(), init_from=init_from, **options)
     return ModelDir(model_dir)
 
 

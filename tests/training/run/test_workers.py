@@ -275,14 +275,14 @@ from tensorflow.python.distribute.collective_all_reduce_strategy import Collecti
 
 CollectiveAllReduceExtended._check_health_interval = 0.01
 
-sum_in_turn = training_model.TrainingModel._sum_in_turn
+accumulate_gradients = training_model.TrainingModel._accumulate_gradients
 
 def nan_from_step_21(self, *arguments):
-    total, gradients = sum_in_turn(self, *arguments)
+    total, gradients = accumulate_gradients(self, *arguments)
     steps = training_model.tf.cast(self.optimizer.iterations, "float32")
     return training_model.tf.where(steps >= 20, float("nan"), total), gradients
 
-training_model.TrainingModel._sum_in_turn = nan_from_step_21
+training_model.TrainingModel._accumulate_gradients = nan_from_step_21
 try:
     main(sys.argv[1:])
 finally:
@@ -433,7 +433,7 @@ assert strategy.num_replicas_in_sync == workers * devices
 for name, overrides in json.loads(sys.argv[4]).items():
     config = load_recipe("demo", overrides)
     keras.utils.set_random_seed(config.training.seed)
-    train(config, pairs(0, 353), pairs(353, 400), os.path.join(directory, name), strategy, 4 // workers)
+    train(config, pairs(0, 353), pairs(353, 400), os.path.join(directory, name), strategy, parallel_parts=4 // workers)
 """
 SETTINGS = {
     "plain": [
