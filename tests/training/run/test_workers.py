@@ -299,6 +299,40 @@ def test_a_loss_that_is_not_finite_on_one_worker_stops_both(start, files, undist
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
 
+WITH_CALLBACK = """
+import functools, json, sys
+import keras
+from keras_transformer.commands.main import main
+from keras_transformer.training.run import trainer
+
+class Stop(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs):
+        assert set(logs) == {"loss"}
+        self.model.stop_training = int(self.model.optimizer.iterations.numpy()) == 25
+
+    def on_epoch_end(self, epoch, logs):
+        print(json.dumps(logs), file=sys.stderr)
+
+trainer.train = functools.partial(trainer.train, callbacks=[Stop()])
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_callback_of_one_worker_stops_both_after_the_same_validation(start, files, undisturbed, tmp_path):  # noqa: F811
+    arguments = [sys.executable, "-c", WITH_CALLBACK, *command(files, tmp_path / "other", *OVERRIDES)[3:]]
+    chief, other = start(other={"arguments": arguments})
+    for worker in (chief, other):
+        code, line = worker.end()
+        assert code == 0, line
+    assert "stopped after step 40 by a callback; the same command goes on from there" in chief.said
+    # Its logs are those of the chief.
+    logs = [json.loads(line) for line in other.said.splitlines() if line.startswith("{")]
+    log = [{name: float(row[name]) for name in row if name != "epoch"} for row in rows(ModelDir(tmp_path / "chief"))]
+    assert [each["step"] for each in logs] == [20, 40] and logs == log
+    assert_as_on_one_device(finish(start, tmp_path), undisturbed)
+
+
 def test_a_worker_that_waits_for_the_others_can_be_interrupted(files, tmp_path):  # noqa: F811
     worker = Worker(command(files, tmp_path / "chief"), free_addresses(2), 0)
     worker.wait_for("waiting until all workers are connected: ")
