@@ -2,8 +2,8 @@
 
 python damage_trials.py FOLDER FILE FIRST_SEED NUMBER
 
-Prints one line of JSON for each trial: the seed when it begins, and what came of it. A process that ends before its last
-line was ended by the trial that it announced. What is written here is up to the seed only.
+Prints one line of JSON when a trial starts, with its seed, and one with its result. A process that ends before its last
+line was ended by the trial that it announced. The output depends only on the seeds.
 """
 
 import contextlib
