@@ -5,11 +5,11 @@
     checkpoints/step-00001000.weights.h5   weights after so many updates, the last few and the best
     best.weights.h5                        the best on the validation text, by perplexity or by BLEU
     average.weights.h5                     the mean of the last or best checkpoints, if they were averaged
-    training_state.npz                     what resuming a training needs: weights, optimizer, step, scores, log
+    training_state.npz                     what resuming a training run needs: weights, optimizer, step, scores, log
     training_state.previous.npz            the one before
-    log.csv, tensorboard/                  the training's log, for people
+    log.csv, tensorboard/                  the training run's log, for people
     NAME.sha256                            the checksum of a binary file or of the tokenizer's
-    .train.lock                            while a training runs: which process it is
+    .train.lock                            while a training run uses the directory: its process
 
 Every file appears whole, by rename. Loading runs no code from the directory.
 """
@@ -103,12 +103,20 @@ class ModelDir:
         return self.config_path.is_file() and (any(path.is_file() for path in paths) or bool(self.checkpoints()))
 
     def weights_path(self) -> pathlib.Path:
-        """Returns the path of the weights to translate with: the average if there is one, else the best.
+        """Returns the path of the weights to translate with: the average if there is one, otherwise the best.
 
         Raises:
             ConfigError: There are none.
         """
         return self._weights_paths()[0]
+
+    def require_weights(self) -> None:
+        """Checks that there are weights to translate with.
+
+        Raises:
+            ConfigError: There are none.
+        """
+        self._weights_paths()
 
     def _weights_paths(self) -> list[pathlib.Path]:
         """All weights that can translate, the ones to prefer first."""
@@ -145,8 +153,8 @@ class ModelDir:
         """
         from ..models import build_transformer
 
-        # What is missing, or too large, is noticed before the model is made.
-        self.weights_path()
+        # Before the model is built, which takes a while.
+        self.require_weights()
         require_memory(config.num_parameters, 2 if dtype in ("bfloat16", "float16") else 4, "to translate")
         model = build_transformer(config, dtype=dtype)
         self.load_weights(model)
@@ -155,7 +163,7 @@ class ModelDir:
     def load_weights(self, model: "Transformer") -> pathlib.Path:
         """Sets a model to the weights to translate with, and returns their path.
 
-        If they are damaged, the best or else the newest checkpoint takes their place, and a warning says so.
+        If they are damaged, the best or otherwise the newest checkpoint takes their place, and a warning is logged.
 
         Raises:
             ConfigError: There are no weights, all are damaged, or they do not fit the model.

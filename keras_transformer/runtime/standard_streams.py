@@ -1,4 +1,4 @@
-"""Standard input, output and error of a command, which may be closed, full, slow, or spoken to line by line."""
+"""Standard input, output and error of a command, which may be closed, full, slow, endless, or used interactively."""
 
 import os
 import select
@@ -6,17 +6,22 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from ..errors import ConfigError
+from ..errors import StreamError
 
-_BYTES_PER_READ = 1 << 16
-# A writer that pauses for so long waits for an answer. A fast one is not taken for it, and nobody notices the delay.
+# Of one line of text, without its end. Far more than any sentence has; an endless line must not fill the memory.
+MAX_LINE_BYTES = 2**20
+_BYTES_PER_READ = 2**16
+# A writer that pauses for so long waits for an answer. A fast writer does not pause for so long, and nobody notices the
+# delay.
 _SECONDS_OF_PAUSE = 0.02
 
 
 def occupy_closed_streams() -> None:
-    """Opens what is closed, so that no other file gets the number of a standard stream, and what is written to it.
+    """Opens the null device in place of closed streams.
 
-    To read from closed standard input or to write to closed standard output stays an error.
+    Otherwise the next file that is opened, such as a checkpoint, would get the number of a closed stream, and with it
+    what C++ libraries write to standard error. Reading from closed standard input, or writing to closed standard
+    output, remains an error.
     """
     for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -32,45 +37,61 @@ def standard_input() -> BinaryIO:
     """Returns standard input.
 
     Raises:
-        ConfigError: It is closed.
+        StreamError: It is closed.
     """
     if sys.stdin is None:
-        raise ConfigError("standard input is closed")
+        raise StreamError("standard input is closed")
     return sys.stdin.buffer
 
 
 def arriving_lines(most: int) -> Iterator[list[bytes]]:
     r"""Reads standard input in blocks: the lines that have arrived when the writer pauses, without their "\n".
 
-    A file, or a writer that does not wait, is read in blocks of `most` lines.
+    A file, or a writer that does not wait, is read in blocks of `most` lines, or of fewer if they are long.
 
     Args:
         most: int. Most lines of a block.
 
     Raises:
-        ConfigError: Standard input is closed, or cannot be read.
+        StreamError: Standard input is closed or cannot be read, or a line is longer than 1 MiB. The lines before it
+            have been given.
     """
     number = standard_input().fileno()
     lines: list[bytes] = []
-    # Of a line whose end has not arrived.
-    parts: list[bytes] = []
+    num_given = 0
+    # A line whose end has not arrived.
+    begun = bytearray()
     while chunk := _read(number):
-        first, *others = chunk.split(b"\n")
-        parts.append(first)
-        for part in others:
-            lines.append(b"".join(parts))
-            parts = [part]
-        while len(lines) >= most:
-            yield lines[:most]
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            begun += end
+            if len(begun) > MAX_LINE_BYTES:
+                break
+            lines.append(bytes(begun))
+            begun.clear()
+        else:
+            begun += rest
+        is_too_long = len(begun) > MAX_LINE_BYTES
+        while len(lines) >= most or (lines and (is_too_long or _is_large(lines) or _has_paused(number))):
+            block = lines[:most]
             del lines[:most]
-        if lines and not select.select([number], [], [], _SECONDS_OF_PAUSE)[0]:
-            yield lines
-            lines = []
+            num_given += len(block)
+            yield block
+        if is_too_long:
+            raise StreamError(f"standard input, line {num_given + 1}: longer than {MAX_LINE_BYTES:,} bytes")
     # The last line needs no end.
-    if any(parts):
-        lines.append(b"".join(parts))
+    if begun:
+        lines.append(bytes(begun))
     if lines:
         yield lines
+
+
+def _is_large(lines: list[bytes]) -> bool:
+    return sum(map(len, lines)) > MAX_LINE_BYTES
+
+
+def _has_paused(number: int) -> bool:
+    return not select.select([number], [], [], _SECONDS_OF_PAUSE)[0]
 
 
 def _read(number: int) -> bytes:
@@ -78,14 +99,14 @@ def _read(number: int) -> bytes:
     try:
         return os.read(number, _BYTES_PER_READ)
     except OSError as error:
-        raise ConfigError(f"standard input: {error.strerror}") from None
+        raise StreamError(f"standard input: {error.strerror}") from None
 
 
 def write_lines(lines: Iterable[str]) -> None:
     """Writes lines to standard output in UTF-8, at once.
 
     Raises:
-        ConfigError: They cannot be written.
+        StreamError: They cannot be written.
         BrokenPipeError: Nobody reads them.
     """
     try:
@@ -94,7 +115,7 @@ def write_lines(lines: Iterable[str]) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise ConfigError(f"standard output: {error.strerror}") from None
+        raise StreamError(f"standard output: {error.strerror}") from None
 
 
 def discard_unwritten() -> None:

@@ -1,22 +1,22 @@
 """A picture of the attention from a translation to its source (as in the paper's appendix)."""
 
 import os
-from typing import TYPE_CHECKING
+from typing import cast
+
+import numpy as np
+import tensorflow as tf
 
 from ..config.rules import PicturePath, Sentence, check
 from ..model_dir.files import replacing
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from .translator import Translator
+from ..models import Transformer
+from .translator import Translator
 
 
-def source_attention(translator: "Translator", text: Sentence) -> "tuple[np.ndarray, list[str], list[str], str]":
+def source_attention(translator: Translator, text: Sentence) -> tuple[np.ndarray, list[str], list[str], str]:
     """Translates a text and returns what the decoder's last layer attended to.
 
     Args:
-        translator: Translator.
+        translator: Translator, of a Transformer.
         text: str, not blank.
 
     Returns:
@@ -27,14 +27,10 @@ def source_attention(translator: "Translator", text: Sentence) -> "tuple[np.ndar
     Raises:
         ConfigError: The text is blank.
     """
-    # Imported only where they are used: commands check their arguments with this module's rules.
-    import numpy as np
-    import tensorflow as tf
-
     check("text", text, Sentence)
-    model, tokenizers = translator.model, translator.tokenizers
+    model, tokenizers = cast(Transformer, translator.model), translator.tokenizers
     found = translator.search(tf.constant([text]))
-    chosen = found.token_ids.numpy()[0, 0]
+    chosen = np.asarray(found.token_ids)[0, 0]
     labels = chosen[chosen != tokenizers.target.pad_id]
     target = np.concatenate([[tokenizers.target.start_id], labels[:-1]])[None, :]
     source = translator.token_ids([text])
@@ -44,16 +40,16 @@ def source_attention(translator: "Translator", text: Sentence) -> "tuple[np.ndar
     for layer in before:
         hidden = layer(hidden, encoded, source_mask=source_mask)
     weights = last.source_attention_scores(hidden, encoded, source_mask=source_mask)
-    translation = found.texts.numpy()[0, 0].decode()
+    translation = np.asarray(found.texts)[0, 0].decode()
     pieces = tokenizers.source.pieces(source[0]), tokenizers.target.pieces(labels)
     return np.array(weights)[0], *pieces, translation
 
 
-def plot_attention(translator: "Translator", text: str, path: str | os.PathLike[str]) -> str:
+def plot_attention(translator: Translator, text: str, path: str | os.PathLike[str]) -> str:
     """Draws what the decoder's last layer attended to, one panel for each head.
 
     Args:
-        translator: Translator.
+        translator: Translator, of a Transformer.
         text: str, not blank.
         path: str or path of the picture, a .png, .svg or .pdf file.
 

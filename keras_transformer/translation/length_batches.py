@@ -4,31 +4,35 @@ One long text does not make all others of its request pay for padding, nor for t
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, TypeVar
 
 import tensorflow as tf
 
+from ..tensors import Dimension, Tensor
+
+# A nest of tensors.
+Results = TypeVar("Results")
+
 
 def map_in_length_batches(
-    function: Callable[[Any], Any],
-    lengths: Any,
-    positions: Any,
-    results: Any,
+    function: Callable[[Tensor], Results],
+    lengths: Annotated[Tensor, "int32 (num_rows,)"],
+    positions: Annotated[Tensor, "int32 (num_rows,)"],
+    results: Results,
     *,
     positions_per_batch: int,
-    max_rows: Any,
+    max_rows: Dimension,
     parallel_iterations: int = 1,
-) -> Any:
+) -> Results:
     """Applies a function to the rows of a request in batches, and returns its results in the order of the rows.
 
     Args:
         function: Callable. Takes row numbers, int32 (n,), and returns a nest of tensors (n, ...).
-        lengths: int32 (num_rows,). Rows are put in order by it, the longest first.
-        positions: int32 (num_rows,). What a row adds to a batch of its own length, at least 1; does not fall with
-            the length.
+        lengths: rows are sorted by it, the longest first.
+        positions: what a row adds to a batch of its own length, at least 1; does not fall with the length.
         results: a nest of tensors (num_rows, ...) that the function's results are written into.
         positions_per_batch: int. Most positions in a batch, including padding, unless one row is already longer.
-        max_rows: int or int32 scalar. Most rows in a batch.
+        max_rows: most rows in a batch.
         parallel_iterations: int. How many batches may be computed side by side; they are only if `function` reads no
             variables. Defaults to 1.
 
@@ -38,7 +42,7 @@ def map_in_length_batches(
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     num_rows = tf.size(order)
 
-    def map_batch(begin: Any, results: Any) -> tuple[Any, Any]:
+    def map_batch(begin: Tensor, results: Results) -> tuple[Tensor, Results]:
         size = tf.clip_by_value(positions_per_batch // positions[order[begin]], 1, max_rows)
         end = tf.minimum(begin + size, num_rows)
         rows = order[begin:end]

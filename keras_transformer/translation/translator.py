@@ -1,20 +1,23 @@
 """Text to text: a model, its tokenizers and a search in one TensorFlow graph."""
 
 import functools
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+import os
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config, DecodingConfig
+from ..config import Config, DecodingConfig, TransformerConfig
 from ..config.precision import Precision
-from ..config.rules import check, require
-from ..decoding import Hypotheses, beam_search, greedy_search
+from ..config.rules import check, require, shown
+from ..decoding import Decodable, Hypotheses, beam_search, greedy_search
 from ..errors import ConfigError
 from ..losses import token_crossentropy
 from ..model_dir import ModelDir
+from ..models import Transformer
+from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from .length_batches import map_in_length_batches
 
@@ -40,14 +43,53 @@ class Translations(NamedTuple):
 
     Attributes:
         texts: string (batch, n_best), the translations.
-        scores: float32 (batch, n_best). Log probability divided by `((5 + length) / 6) ** length_penalty`; with a
-            beam of 1, the log probability.
-        token_ids: int32 (batch, n_best, length), the tokens of the translations, with end tokens, padded with 0.
+        scores: (batch, n_best). Log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1,
+            the log probability.
+        token_ids: int (batch, n_best, length), the tokens of the translations, with end tokens, padded with 0.
+        source_lengths: int (batch,), the numbers of tokens of the texts with their end tokens, before they are
+            truncated.
     """
 
-    texts: Any
-    scores: Any
-    token_ids: Any
+    texts: Tensor
+    scores: Tensor
+    token_ids: Tensor
+    source_lengths: Tensor
+
+
+class Translation(NamedTuple):
+    """The best translations of one text.
+
+    Attributes:
+        hypotheses: list of (translation, score), the best first. The scores are those of `Translations`.
+        source_length: int. The number of tokens of the text with its end token, before it is truncated.
+    """
+
+    hypotheses: list[tuple[str, float]]
+    source_length: int
+
+
+class Scores(NamedTuple):
+    """The log probabilities of pairs, and how long their texts are.
+
+    Attributes:
+        log_probs: float32 (number of pairs,).
+        source_lengths: int (number of pairs,), the numbers of tokens with end tokens, before texts are truncated.
+        target_lengths: int (number of pairs,), likewise.
+    """
+
+    log_probs: np.ndarray
+    source_lengths: np.ndarray
+    target_lengths: np.ndarray
+
+
+class TranslationModel(Decodable, Protocol):
+    """What a translator needs of a model."""
+
+    @property
+    def config(self) -> TransformerConfig: ...
+
+    @property
+    def variables(self) -> list[keras.Variable]: ...
 
 
 class Translator:
@@ -60,8 +102,7 @@ class Translator:
     seeds before loading a translator.
 
     Args:
-        model: Transformer, or another `keras_transformer.decoding.Decodable` with the attributes `config` and
-            `variables`; only `score` needs a `Transformer`.
+        model: Transformer, or another `TranslationModel`; only `score` needs a `Transformer`.
         tokenizers: Tokenizer that both languages share, or TokenizerPair.
         decoding: DecodingConfig.
 
@@ -74,7 +115,9 @@ class Translator:
         ['Ein Hund rennt.']
     """
 
-    def __init__(self, model: Any, tokenizers: Tokenizer | TokenizerPair, decoding: DecodingConfig) -> None:
+    def __init__(
+        self, model: TranslationModel, tokenizers: Tokenizer | TokenizerPair, decoding: DecodingConfig
+    ) -> None:
         self.tokenizers = TokenizerPair.of(tokenizers)
         for side in ("target", "source"):
             tokenizer, name = getattr(self.tokenizers, side), f"{side}_vocab_size"
@@ -87,11 +130,14 @@ class Translator:
             )
         self.model = model
         self.decoding = decoding
-        self._graphs: dict[int, Any] = {}
+        self._graphs: dict[int, Callable[[Tensor], Translations]] = {}
 
     @classmethod
     def load(
-        cls, model_dir: Any, decoding: DecodingConfig | None = None, precision: Precision = "float32"
+        cls,
+        model_dir: str | os.PathLike[str] | ModelDir,
+        decoding: DecodingConfig | None = None,
+        precision: Precision = "float32",
     ) -> "Translator":
         """Loads the translator of a model directory.
 
@@ -123,20 +169,27 @@ class Translator:
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
         """Returns the best translation of every text."""
-        return [best[0][0] for best in self.n_best(texts, 1)]
+        return [found.hypotheses[0][0] for found in self.translate(texts)]
 
     def n_best(self, texts: Sequence[str | bytes], n: int) -> list[list[tuple[str, float]]]:
         """Returns the `n` best translations of every text with their scores, the best first.
 
+        Args and errors are those of `translate`.
+        """
+        return [found.hypotheses for found in self.translate(texts, n)]
+
+    def translate(self, texts: Sequence[str | bytes], n: int = 1) -> list[Translation]:
+        """Returns what is found for every text.
+
         Args:
             texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
-            n: int, at most the beam size.
+            n: int, at most the beam size. How many translations of each text. Defaults to 1.
 
         Raises:
-            ValueError: An argument breaks its rule.
+            ConfigError: An argument breaks its rule.
         """
         if isinstance(texts, (str, bytes)):
-            raise ConfigError(f"texts must be a list of strings; received texts={texts!r}")
+            raise ConfigError(f"texts must be a list of strings; received texts={shown(texts)}")
         require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
         if n not in self._graphs:
             # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
@@ -146,46 +199,50 @@ class Translator:
                 autograph=False,
             )
         found = self._graphs[n](tf.constant(list(texts), tf.string))
+        rows = zip(*map(np.asarray, (found.texts, found.scores, found.source_lengths)), strict=True)
         return [
-            [(text.decode("utf-8"), float(score)) for text, score in zip(*row)]
-            for row in zip(found.texts.numpy(), found.scores.numpy())
+            Translation([(text.decode("utf-8"), float(score)) for text, score in zip(*hypotheses)], int(length))
+            for *hypotheses, length in rows
         ]
 
-    def search(self, texts: Any, n_best: int = 1) -> Translations:
+    def search(self, texts: Annotated[Tensor, "string (batch,)"], n_best: int = 1) -> Translations:
         """Searches translations; traced by `tf.function` here and for export.
 
         Args:
-            texts: string (batch,).
+            texts: what to translate.
             n_best: int, at most the beam size. Defaults to 1.
 
         Returns:
             `Translations`.
         """
+        source, source_lengths = self._token_ids_with_end(self.tokenizers.source, texts)
+        max_extra = self.decoding.max_extra_tokens
+        most = tf.minimum(tf.cast(source.row_lengths(), tf.int32) + max_extra, self.model.config.max_length)
+        max_lengths = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, most)
         # The weights are read here: TensorFlow does not run a loop that reads variables beside another loop.
         weights = [(variable, tf.identity(variable.value)) for variable in self.model.variables]
         with keras.StatelessScope(state_mapping=weights):
-            token_ids, scores = self._search_token_ids(texts, n_best)
+            token_ids, scores = self._search_token_ids(source, most, max_lengths, n_best)
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
         translations = tf.reshape(self.tokenizers.target.detokenize(ragged_ids), [-1, n_best])
-        return Translations(translations, scores, token_ids)
+        return Translations(translations, scores, token_ids, source_lengths)
 
-    def _search_token_ids(self, texts: Any, n_best: int) -> tuple[Any, Any]:
-        source = self._token_ids_with_end(self.tokenizers.source, texts)
-        lengths = tf.cast(source.row_lengths(), tf.int32)
-        positions = tf.minimum(lengths + self.decoding.max_extra_tokens, self.model.config.max_length)
-        max_lengths = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, positions)
+    def _search_token_ids(
+        self, source: tf.RaggedTensor, positions: Tensor, max_lengths: Tensor, n_best: int
+    ) -> tuple[Tensor, Tensor]:
+        # positions, max_lengths: int32 (batch,)
         width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
 
-        def search_batch(rows: Any) -> tuple[Any, Any]:
+        def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
             found = self._search_batch(tf.gather(source, rows).to_tensor(), tf.gather(max_lengths, rows), n_best)
             padding = [[0, 0], [0, 0], [0, width - tf.shape(found.token_ids)[2]]]
             return tf.pad(found.token_ids, padding), found.scores
 
-        num_texts = tf.size(lengths)
+        num_texts = source.nrows(tf.int32)
         return map_in_length_batches(
             search_batch,
-            lengths,
+            tf.cast(source.row_lengths(), tf.int32),
             positions,
             (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
             positions_per_batch=_POSITIONS_PER_BATCH,
@@ -193,7 +250,7 @@ class Translator:
             parallel_iterations=PARALLEL_SEARCHES,
         )
 
-    def _search_batch(self, source: Any, max_lengths: Any, n_best: int) -> Hypotheses:
+    def _search_batch(self, source: Tensor, max_lengths: Tensor, n_best: int) -> Hypotheses:
         # source: int32 (n, source length), max_lengths: int32 (n,)
         step, state = self.model.start_decoding(source, self.decoding.beam_size)
         arguments: dict[str, Any] = dict(
@@ -226,29 +283,37 @@ class Translator:
             float32 (number of pairs,).
 
         Raises:
-            ValueError: The numbers differ.
+            ConfigError: The numbers differ.
+        """
+        return self.score_with_lengths(sources, targets).log_probs
+
+    def score_with_lengths(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> Scores:
+        """Computes the same as `score`, and also how many tokens every text has.
+
+        Args and errors are those of `score`.
         """
         if len(sources) != len(targets):
             raise ConfigError(
                 "sources and targets must have the same length; "
                 f"received {len(sources)} sources and {len(targets)} targets"
             )
-        return self._score(tf.constant(list(sources), tf.string), tf.constant(list(targets), tf.string)).numpy()
+        texts = (tf.constant(list(side), tf.string) for side in (sources, targets))
+        return Scores(*(result.numpy() for result in self._score(*texts)))
 
     @functools.cached_property
-    def _score(self) -> Any:
+    def _score(self) -> Callable[[Tensor, Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
         texts = tf.TensorSpec([None], tf.string)
 
         @tf.function(input_signature=[texts, texts], autograph=False)
-        def score(sources: Any, targets: Any) -> Any:
-            source = self._token_ids_with_end(self.tokenizers.source, sources)
-            labels = self._token_ids_with_end(self.tokenizers.target, targets)
+        def score(sources: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            source, source_lengths = self._token_ids_with_end(self.tokenizers.source, sources)
+            labels, target_lengths = self._token_ids_with_end(self.tokenizers.target, targets)
             lengths = tf.cast(tf.maximum(source.row_lengths(), labels.row_lengths()), tf.int32)
 
-            def score_batch(rows: Any) -> Any:
+            def score_batch(rows: Tensor) -> Tensor:
                 return self._score_batch(tf.gather(source, rows).to_tensor(), tf.gather(labels, rows).to_tensor())
 
-            return map_in_length_batches(
+            log_probs = map_in_length_batches(
                 score_batch,
                 lengths,
                 lengths,
@@ -256,20 +321,22 @@ class Translator:
                 positions_per_batch=_POSITIONS_PER_BATCH,
                 max_rows=_POSITIONS_PER_BATCH,
             )
+            return log_probs, source_lengths, target_lengths
 
         return score
 
-    def _score_batch(self, source: Any, labels: Any) -> Any:
+    def _score_batch(self, source: Tensor, labels: Tensor) -> Tensor:
         # source: int32 (n, source length), labels: int32 (n, target length)
         starts = tf.fill([tf.shape(labels)[0], 1], Tokenizer.start_id)
         target = tf.concat([starts, labels[:, :-1]], axis=1)
-        logits = self.model({"source": source, "target": target}, training=False)
+        model = cast(Transformer, self.model)
+        logits = model({"source": source, "target": target}, training=False)
         is_token = tf.not_equal(labels, Tokenizer.pad_id)
         return -tf.reduce_sum(tf.where(is_token, token_crossentropy(labels, logits), 0.0), axis=1)
 
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
         """Returns sources as the model takes them: int32 (batch, length), truncated, with end tokens, padded with 0."""
-        token_ids = self._token_ids_with_end(self.tokenizers.source, tf.constant(list(texts), tf.string))
+        token_ids, _ = self._token_ids_with_end(self.tokenizers.source, tf.constant(list(texts), tf.string))
         return token_ids.to_tensor().numpy()
 
     def num_tokens(self, texts: Sequence[str | bytes], side: Literal["source", "target"] = "source") -> np.ndarray:
@@ -282,7 +349,9 @@ class Translator:
         tokenizer = getattr(self.tokenizers, side)
         return tokenizer.tokenize(tf.constant(list(texts), tf.string)).row_lengths().numpy() + 1
 
-    def _token_ids_with_end(self, tokenizer: Tokenizer, texts: Any) -> Any:
-        token_ids = tokenizer.tokenize(texts)[:, : self.model.config.max_length - 1]
+    def _token_ids_with_end(self, tokenizer: Tokenizer, texts: Tensor) -> tuple[tf.RaggedTensor, Tensor]:
+        """The tokens of texts, truncated, with end tokens; and how many there are before they are truncated."""
+        all_ids = tokenizer.tokenize(texts)
+        token_ids = all_ids[:, : self.model.config.max_length - 1]
         ends = tf.fill([token_ids.nrows(), 1], tokenizer.end_id)
-        return tf.concat([token_ids, ends], axis=1)
+        return tf.concat([token_ids, ends], axis=1), all_ids.row_lengths() + 1

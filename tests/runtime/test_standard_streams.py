@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 
 import pytest
 
+from keras_transformer.errors import StreamError
 from keras_transformer.runtime import standard_streams
 from keras_transformer.runtime.progress import counted
-from keras_transformer.runtime.standard_streams import arriving_lines
+from keras_transformer.runtime.standard_streams import MAX_LINE_BYTES, arriving_lines
 
 
 @pytest.fixture
@@ -99,10 +101,32 @@ def test_lines_are_divided_at_line_feeds_alone(standard_input, tmp_path, content
     assert sum(read_file(standard_input, tmp_path, content), []) == lines
 
 
-def test_a_line_of_many_reads_takes_no_longer_than_many_lines(standard_input, tmp_path):
-    # With the square of the length this would take minutes.
-    (line,) = sum(read_file(standard_input, tmp_path, b"x" * 100_000_000), [])
-    assert len(line) == 100_000_000
+def test_a_line_has_a_limit_and_the_lines_before_it_are_given(standard_input, tmp_path):
+    (tmp_path / "text").write_bytes(
+        b"one\n" + b"x" * MAX_LINE_BYTES + b"\ntwo\n" + b"y" * (MAX_LINE_BYTES + 1) + b"\nthree\n"
+    )
+    standard_input(os.open(tmp_path / "text", os.O_RDONLY))
+    blocks = arriving_lines(2)
+    assert next(blocks) == [b"one", b"x" * MAX_LINE_BYTES]
+    assert next(blocks) == [b"two"]
+    with pytest.raises(StreamError, match="^standard input, line 4: longer than 1,048,576 bytes$"):
+        next(blocks)
+
+
+def test_long_lines_are_given_in_small_blocks(standard_input, tmp_path):
+    lines = [b"x" * 300_000] * 20
+    blocks = read_file(standard_input, tmp_path, b"\n".join(lines))
+    assert sum(blocks, []) == lines and {len(block) for block in blocks} == {4}
+
+
+def test_an_endless_line_takes_little_memory_and_time(standard_input):
+    standard_input(os.open("/dev/zero", os.O_RDONLY))
+    tracemalloc.start()
+    with pytest.raises(StreamError, match="^standard input, line 1: longer than 1,048,576 bytes$"):
+        list(arriving_lines(1024))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * MAX_LINE_BYTES
 
 
 def test_counted():
@@ -118,13 +142,15 @@ def run(code, redirection):
 
 # A command that says something and writes a line, without TensorFlow.
 COMMAND = """
-import sys
-from keras_transformer.commands import main as cli
-def train(options):
-    cli.say("said")
-    cli.write_lines(["written"])
-cli._COMMANDS["train"] = train
-cli.main(["train", "--model-dir", "m"])
+from keras_transformer.commands import train
+from keras_transformer.commands.main import main
+from keras_transformer.runtime.progress import say
+from keras_transformer.runtime.standard_streams import write_lines
+def run(options):
+    say("said")
+    write_lines(["written"])
+train.run = run
+main(["train", "--model-dir", "m"])
 """
 
 
@@ -141,14 +167,16 @@ def test_what_is_said_to_a_closed_or_full_standard_error_is_lost_and_the_work_is
 def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
     code = f"""
 import os
-from keras_transformer.commands import main as cli
-def train(options):
+from keras_transformer.commands import train
+from keras_transformer.commands.main import main
+from keras_transformer.runtime.progress import say
+def run(options):
     with open({str(tmp_path / "file")!r}, "w") as file:
-        cli.say("said")
+        say("said")
         os.write(2, b"by a library")
         assert file.fileno() > 2
-cli._COMMANDS["train"] = train
-cli.main(["train", "--model-dir", "m"])
+train.run = run
+main(["train", "--model-dir", "m"])
 """
     assert run(code, "<&- >&- 2>&-") == (0, "", "")
     assert (tmp_path / "file").read_text() == ""

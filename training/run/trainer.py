@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.config import Config, TokenizerConfig, TrainingConfig
-from keras_transformer.config.sections import TrainingPrecision
+from keras_transformer.config.precision import TrainingPrecision
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import checksum_path

@@ -1,0 +1,68 @@
+"""The command `export`."""
+
+import argparse
+import importlib.util
+import typing
+
+from ..config.precision import Precision
+from ..config.rules import check
+from ..errors import ConfigError, MissingPackageError
+from ..runtime.standard_streams import write_lines
+from .options import Directory, Parser, ServablePath, add_decoding, add_model_dir
+from .trained import load_translator, read_trained
+
+SUMMARY = "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model."
+
+
+def add_options(parser: Parser) -> None:
+    """Adds the command's options."""
+    add_model_dir(parser)
+    parser.add_option(
+        "--output", Directory, metavar="DIR", required=True, help="the directory in which the next version is written"
+    )
+    parser.add_argument(
+        "--format", choices=("saved-model", "ctranslate2"), default="saved-model", help="what to write (saved-model)"
+    )
+    add_decoding(parser)
+    parser.add_argument(
+        "--precision",
+        choices=typing.get_args(Precision),
+        default="float32",
+        help="bfloat16 halves the size of the weights, and is faster on processors with instructions for it (float32)",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Runs the command."""
+    if options.format == "ctranslate2":
+        _check_ctranslate2_options(options)
+    else:
+        check("--output", options.output, ServablePath)
+    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
+    translator = load_translator(trained, options.precision)
+    if options.format == "ctranslate2":
+        from keras_transformer.export.ctranslate2 import export_ctranslate2
+
+        path = export_ctranslate2(translator, options.output)
+    else:
+        from keras_transformer.export.servable import export_servable
+
+        path = export_servable(translator, options.output)
+    write_lines([str(path)])
+
+
+def _check_ctranslate2_options(options: argparse.Namespace) -> None:
+    if options.precision != "float32":
+        raise ConfigError(
+            "--precision must not be given with --format ctranslate2: CTranslate2 loads float32 weights in the type "
+            "that its compute_type names"
+        )
+    if (options.beam_size, options.length_penalty) != (None, None):
+        raise ConfigError(
+            "--beam-size and --length-penalty must not be given with --format ctranslate2: its models hold no search "
+            "settings, its translate_batch takes them"
+        )
+    if importlib.util.find_spec("ctranslate2") is None:
+        raise MissingPackageError(
+            "--format ctranslate2 needs the package ctranslate2: pip install 'ctranslate2>=4.8.5,<4.9'"
+        )

@@ -1,0 +1,109 @@
+"""The command `train`."""
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from ..config import DataConfig
+from ..config.rules import require
+from .backend import tensorflow_backend
+from .options import ExistingDirectory, NumDevices, Parser, add_model_dir
+from .text import add_text_options, check_text_options, held_out, train_corpora, valid_corpora
+
+if TYPE_CHECKING:
+    from keras_transformer.training.run.interruption import Interruption
+    from keras_transformer.training.text.corpus import SentencePairs
+
+    from ..model_dir import ModelDir
+
+SUMMARY = "Train a translator from a parallel text."
+
+
+def add_options(parser: Parser) -> None:
+    """Adds the command's options."""
+    add_model_dir(parser)
+    add_text_options(parser)
+    parser.add_option(
+        "--init-from",
+        ExistingDirectory,
+        metavar="DIR",
+        help="start from the model in this directory: its weights, tokenizers and sections model, tokenizer and "
+        "decoding",
+    )
+    parser.add_option(
+        "--devices",
+        NumDevices,
+        metavar="N",
+        help="number of GPUs, or of parts of the CPU, at most 64 (all GPUs, or one CPU)",
+    )
+    parser.add_argument(
+        "--allow-changed-text", action="store_true", help="resume a training run although its text has changed"
+    )
+    parser.epilog = (
+        "To resume a training run that was stopped, give the same command again. Ctrl-C (SIGINT) and SIGTERM stop it "
+        "after the current step, which is saved; a second one stops it at once. Exit codes: 0 if training is complete, "
+        "1 after an error, 2 for a wrong option, 130 after SIGINT, 143 after SIGTERM."
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Runs the command."""
+    from keras_transformer.training.run.interruption import Interruption
+
+    with Interruption() as interruption:
+        _train(options, interruption)
+
+
+def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
+    check_text_options(options, needs_validation=True)
+    # Training is faster with oneDNN, which TensorFlow leaves off on processors without instructions for int8.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    from keras_transformer.training.recipe import load_recipe
+
+    init_from = _init_from(options.init_from, options.model_dir)
+    config = load_recipe(options.config, options.set, init_from)
+    if init_from is not None:
+        init_from.require_weights()
+    # Errors in files are found before TensorFlow is loaded.
+    text = None if options.tfds else _read_text(options, config.data)
+    with tensorflow_backend():
+        import keras
+
+        from keras_transformer.training.run.devices import TOKENS_PER_PART, make_strategy
+        from keras_transformer.training.run.trainer import train
+
+        from ..runtime.cores import divide_cores
+
+        parallel_parts = divide_cores(config.training.tokens_per_batch // TOKENS_PER_PART)
+    # Outside of the block: it logs that it waits for other workers.
+    strategy = make_strategy(options.devices)
+    keras.utils.set_random_seed(config.training.seed)
+    train_pairs, valid_pairs = text or _read_text(options, config.data)
+    train(
+        config,
+        train_pairs,
+        valid_pairs,
+        options.model_dir,
+        strategy,
+        parallel_parts=parallel_parts,
+        allow_changed_text=options.allow_changed_text,
+        interruption=interruption,
+        init_from=init_from,
+    )
+
+
+def _init_from(path: str | None, model_dir: str) -> "ModelDir | None":
+    if path is None:
+        return None
+    from ..model_dir import ModelDir
+
+    is_same = os.path.realpath(path) == os.path.realpath(model_dir)
+    require(not is_same, "--init-from", "another directory than --model-dir", path)
+    return ModelDir(path)
+
+
+def _read_text(options: argparse.Namespace, data: DataConfig) -> "tuple[SentencePairs, SentencePairs]":
+    from keras_transformer.training.text.corpus import read_text
+
+    train_pairs, valid_pairs = read_text(train_corpora(options), data, held_out(options))
+    return train_pairs, valid_pairs or read_text(valid_corpora(options))[0]

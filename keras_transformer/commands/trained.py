@@ -1,0 +1,68 @@
+"""The trained model that a command translates with."""
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from ..config import Config, DecodingConfig
+from ..config.precision import Precision, PrecisionOrAuto
+from .backend import tensorflow_backend
+
+if TYPE_CHECKING:
+    from ..model_dir import ModelDir
+    from ..translation import Translator
+
+_log = logging.getLogger(__name__)
+
+
+class Trained(NamedTuple):
+    """What is known of a trained model before TensorFlow is loaded.
+
+    Attributes:
+        model_dir: ModelDir. It has weights.
+        config: Config.
+        decoding: DecodingConfig. Unlike `config.decoding`, it may be changed.
+    """
+
+    model_dir: "ModelDir"
+    config: Config
+    decoding: DecodingConfig
+
+
+def read_trained(path: str, beam_size: int | None = None, length_penalty: float | None = None) -> Trained:
+    """Reads the configuration of a model directory.
+
+    Args:
+        path: str. The path of the directory.
+        beam_size: int or None. Replaces that of the configuration. Defaults to None: it does not.
+        length_penalty: float or None. Replaces that of the configuration. Defaults to None: it does not.
+
+    Raises:
+        ConfigError: It is not a model directory, it has no weights, or a value breaks its rule.
+    """
+    from ..model_dir import ModelDir
+
+    model_dir = ModelDir(path)
+    config = model_dir.read_config()
+    model_dir.require_weights()
+    decoding = config.decoding
+    if beam_size is not None:
+        decoding = dataclasses.replace(decoding, beam_size=beam_size)
+    if length_penalty is not None:
+        decoding = dataclasses.replace(decoding, length_penalty=length_penalty)
+    return Trained(model_dir, config, decoding)
+
+
+def load_translator(trained: Trained, precision: PrecisionOrAuto = "float32") -> "Translator":
+    """Loads TensorFlow and the model. The log says why a precision was chosen."""
+    with tensorflow_backend():
+        from ..runtime.cores import divide_cores
+        from ..runtime.precision import choose_precision
+        from ..translation.translator import PARALLEL_SEARCHES, TOKENS_PER_STEP, Translator
+
+        divide_cores(PARALLEL_SEARCHES)
+        chosen = choose_precision(trained.config.model, TOKENS_PER_STEP) if precision == "auto" else None
+    if chosen is not None:
+        _log.info(f"precision: {chosen.precision}, because {chosen.reason}")
+        precision = cast(Precision, chosen.precision)  # float16 is chosen for training only.
+    return Translator.from_config(trained.model_dir, trained.config, trained.decoding, cast(Precision, precision))
