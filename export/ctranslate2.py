@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.config.rules import require
+from keras_transformer.errors import ConfigError
 from keras_transformer.layers import PositionalEmbedding
 from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
@@ -50,7 +51,10 @@ def export_ctranslate2(
     Raises:
         ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
     """
-    spec = _model_spec(translator.model, translator.tokenizers)
+    model = translator.model
+    if not isinstance(model, Transformer):
+        raise ConfigError(f"translator.model must be a Transformer; received a {type(model).__name__}")
+    spec = _model_spec(model, translator.tokenizers)
 
     def write(directory: pathlib.Path) -> None:
         spec.save(str(directory))
