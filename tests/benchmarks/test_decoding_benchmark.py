@@ -20,7 +20,7 @@ from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare, send_requ
 from benchmarks.machine import AVX2_ENVIRONMENT
 from benchmarks.processes import RunFailed, contender
 from keras_transformer.config import DecodingConfig
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.translation import Translator
 
 
@@ -182,7 +182,7 @@ def test_marian_translates_requests_on_as_many_threads_as_the_others(task, tmp_p
 
 def test_marian_is_given_the_files_of_the_model_s_folder(tmp_path, monkeypatch):
     (tmp_path / "en-de.npz").write_text("")
-    with pytest.raises(ConfigError, match="the vocabulary is missing"):
+    with pytest.raises(InvalidFileError, match="the vocabulary is missing"):
         decoding.comparisons("task", marian=("python", str(tmp_path)))
     (tmp_path / "vocab.yml").write_text("")
     with pytest.raises(

@@ -1,7 +1,6 @@
 """A parallel text as token ids, in files."""
 
 import dataclasses
-import itertools
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tensors import Dimension, Tensor
 
-from ..text.corpus import SentencePairs
+from ..text.corpus import SentencePairs, in_chunks
 from ..text.fingerprint import TextFingerprint, TextHash
 from ..text.sampling import pairs_of_epoch, pairs_per_epoch
 
@@ -200,8 +199,7 @@ def _count_lengths_of_block(directory: pathlib.Path, block: int) -> np.ndarray:
 def _chunks(pairs: SentencePairs, times: int, num_pairs: int) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
     with ProgressBar(f"tokenizing {pairs.name}", "sentence pairs", num_pairs) as bar:
         for epoch in range(times):
-            sentences = pairs_of_epoch(pairs, epoch)
-            while chunk := list(itertools.islice(sentences, _SENTENCES_PER_CALL)):
+            for chunk in in_chunks(pairs_of_epoch(pairs, epoch), _SENTENCES_PER_CALL):
                 sources, targets = zip(*chunk)
                 yield epoch, sources, targets
                 bar.advance(len(chunk))

@@ -21,6 +21,9 @@ from .parallel_text import Corpus, Shard, text_corpora
 _log = logging.getLogger(__name__)
 
 _PAIRS_AT_A_TIME = 2**15
+# Of ordinary text, no chunk has so many. The lines of a hostile one may have a mebibyte each.
+_CHARACTERS_AT_A_TIME = 2**26
+_PAIRS_PER_COUNT = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +78,7 @@ def judged_pairs(corpora: Sequence[Corpus], filters: Filters) -> Iterator[Judged
             for shard in corpus.shards:
                 pairs = shard.pairs()
                 first_line = 1
-                while chunk := list(itertools.islice(pairs, _PAIRS_AT_A_TIME)):
+                for chunk in in_chunks(pairs, _PAIRS_AT_A_TIME):
                     yield JudgedPairs(chunk, filters.judge(chunk), number, shard, first_line)
                     first_line += len(chunk)
                     bar.advance(len(chunk))
@@ -83,6 +86,25 @@ def judged_pairs(corpora: Sequence[Corpus], filters: Filters) -> Iterator[Judged
             if is_empty:
                 name = corpus.shards[0].source_name if len(corpus.shards) == 1 else corpus.name
                 raise InvalidFileError(f"{name}: the text is empty")
+
+
+def in_chunks(pairs: Iterator[Pair], size: int) -> Iterator[list[Pair]]:
+    """Divides pairs into chunks that bound memory.
+
+    Args:
+        pairs: iterator over (source, target).
+        size: int. The number of pairs in a chunk, unless their sentences are so long that fewer are as much text.
+    """
+    chunk: list[Pair] = []
+    num_characters = 0
+    while counted_pairs := list(itertools.islice(pairs, min(_PAIRS_PER_COUNT, size - len(chunk)))):
+        chunk += counted_pairs
+        num_characters += sum(map(len, itertools.chain.from_iterable(counted_pairs)))
+        if len(chunk) == size or num_characters >= _CHARACTERS_AT_A_TIME:
+            yield chunk
+            chunk, num_characters = [], 0
+    if chunk:
+        yield chunk
 
 
 def name_of_text(corpora: Sequence[Corpus]) -> str:

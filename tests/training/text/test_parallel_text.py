@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import json
 import lzma
 import subprocess
 import sys
@@ -108,17 +109,23 @@ def run_with_little_memory(*arguments):
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_gigabyte_of_zeros_in_a_small_file_is_refused_with_little_memory(tmp_path, suffix):
-    opened = {"gz": gzip.open, "xz": lzma.open, "zst": zstandard.open}[suffix]
     path = tmp_path / f"zeros.{suffix}"
-    fastest = {"gz": dict(compresslevel=1), "xz": dict(preset=0), "zst": {}}[suffix]
-    with opened(path, "wb", **fastest) as file:
-        for _ in range(64):
-            file.write(bytes(2**24))
+    path.write_bytes(COMPRESS[suffix](bytes(2**24)) * 64)
     result = run_with_little_memory("check-data", "--pairs", path)
     assert (result.returncode, result.stderr.splitlines()[-1]) == (
         1,
         f"keras-transformer check-data: error: {path}: line 1 must have at most 1,048,576 bytes; it has more",
     )
+
+
+@pytest.mark.slow
+def test_many_long_lines_take_little_memory(tmp_path):
+    line = b"x" * (2**19 - 1)
+    (tmp_path / "text.zst").write_bytes(COMPRESS["zst"](line + b"\t" + line + b"\n") * 1000)
+    result = run_with_little_memory("check-data", "--pairs", tmp_path / "text.zst", "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)["training"]
+    assert (report["pairs"], report["characters"]["target"]["mean"]) == (1000, 2**19 - 1)
 
 
 def test_a_line_that_never_ends_is_refused_with_little_memory(tmp_path):
