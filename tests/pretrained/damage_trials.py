@@ -2,8 +2,8 @@
 
 python damage_trials.py FOLDER FILE FIRST_SEED NUMBER
 
-Prints one line of JSON for each trial: the seed when it begins, and what came of it. A process that ends before its last
-line was ended by the trial that it announced. What is written here is up to the seed only.
+Prints two lines of JSON for each trial: its seed when it begins, and what came of it. The damage depends on the name of
+the file and the seed only.
 """
 
 import contextlib
@@ -285,7 +285,7 @@ def command(folder):
     from keras_transformer.commands.main import main
 
     printed = io.StringIO()
-    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
         try:
             main(["import", "--from", str(folder), "--model-dir", str(folder.parent / "model")])
         except SystemExit as exit:
