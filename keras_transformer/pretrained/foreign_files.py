@@ -110,7 +110,9 @@ def read_yaml_vocabulary(path: pathlib.Path) -> dict[str, int]:
             if piece in ids:
                 raise InvalidFileError(f"{path}: the piece {shown(piece)} is given twice")
             ids[piece] = int(token_id)
-    except (yaml.YAMLError, UnicodeDecodeError, ConfigError):
+    except InvalidFileError:
+        raise
+    except (yaml.YAMLError, ValueError):
         raise InvalidFileError(f"{path}: it must map pieces to ids") from None
     return ids
 
@@ -253,7 +255,7 @@ def _flat_yaml(text: str) -> Iterator[str]:
         elif not expected and isinstance(event, yaml.MappingEndEvent):
             expected = [yaml.DocumentEndEvent, yaml.StreamEndEvent]
         else:
-            raise ConfigError("not a mapping of scalars")
+            raise ValueError("not a mapping of scalars")
 
 
 def _check_archive(archive: zipfile.ZipFile, num_bytes: int) -> None:

@@ -100,8 +100,9 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         rest = [piece for piece in known if piece not in {*ordered, *unknown}]
         del proto.pieces[:]
         for piece in (*ordered, *rest):
-            # No text is segmented into control pieces.
-            default = SentencePiece(piece=piece, score=0.0, type=SentencePiece.CONTROL)
+            # No text is segmented into control pieces. BPE looks up single characters and may find unused pieces only.
+            kind = SentencePiece.CONTROL if len(piece) > 1 else SentencePiece.UNUSED
+            default = SentencePiece(piece=piece, score=0.0, type=kind)
             proto.pieces.append(default if piece in _SPECIAL_PIECES else known.get(piece, default))
         proto.pieces[cls.unk_id].type = SentencePiece.UNKNOWN
         proto.trainer_spec.vocab_size = len(ordered)

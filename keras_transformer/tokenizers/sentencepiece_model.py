@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 # SentencePiece documents this module, yet not as an interface; `tests/tokenizers/test_sentencepiece_model.py` compares
 # it with what is used here.
-from sentencepiece.sentencepiece_model_pb2 import ModelProto
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 # Not FastSentencepieceTokenizer: it ignores byte fallback, and its ids for BPE models are wrong.
 from tensorflow_text import SentencepieceTokenizer
@@ -23,6 +23,7 @@ from ..errors import ConfigError
 from ..runtime.native_log import silenced
 
 SentencePiece = ModelProto.SentencePiece
+_MODEL_TYPES = (TrainerSpec.UNIGRAM, TrainerSpec.BPE)
 # Far above what any program trains, so that a file cannot ask for gigabytes.
 _MAX_BYTES = 16 * 2**20
 _MAX_PIECES = 1_000_000
@@ -52,12 +53,14 @@ def parse_model(content: bytes) -> ModelProto:
         num_pieces = len(proto.pieces)
         require(num_pieces <= _MAX_PIECES, "the number of pieces", f"at most {_MAX_PIECES:,}", num_pieces)
         pieces = [(each.piece, each.score, each.type) for each in proto.pieces]
-    except (DecodeError, UnicodeDecodeError):
+    except DecodeError:
         pieces = []
     if not pieces:
         raise ConfigError(
             f"model must be the content of a SentencePiece model file; received {len(content):,} other bytes"
         )
+    model_type = proto.trainer_spec.model_type
+    require(model_type in _MODEL_TYPES, "the type of the SentencePiece model", "unigram (1) or BPE (2)", model_type)
     _check_pieces(pieces)
     for spec in (proto.normalizer_spec, proto.denormalizer_spec):
         _check_character_map(spec.precompiled_charsmap)
@@ -83,18 +86,18 @@ def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
         raise ConfigError(f"SentencePiece cannot load the model ({reason})") from None
 
 
-def check_piece(piece: str) -> None:
-    """Checks the text of a piece.
+def check_piece(piece: str | bytes) -> None:
+    """Checks the text of a piece, which is bytes where a file has no UTF-8.
 
     Raises:
         ConfigError: SentencePiece cannot store it.
     """
     try:
-        size = len(piece.encode())
+        size = len(piece.encode()) if isinstance(piece, str) else 0
     except UnicodeEncodeError:
         size = 0
     require(
-        0 < size <= _MAX_PIECE_BYTES and "\0" not in piece,
+        0 < size <= _MAX_PIECE_BYTES and "\0" not in str(piece),
         "a piece",
         f"text of 1 to {_MAX_PIECE_BYTES:,} bytes without NUL",
         piece,
@@ -104,8 +107,10 @@ def check_piece(piece: str) -> None:
 def _check_pieces(pieces: list[tuple[str, float, int]]) -> None:
     defined_by_users = {piece for piece, _, kind in pieces if kind == SentencePiece.USER_DEFINED}
     seen: set[str] = set()
-    for piece, score, _ in pieces:
+    for piece, score, kind in pieces:
         check_piece(piece)
+        # BPE begins with characters, and where it finds such a piece, it stops with an error.
+        require(kind != SentencePiece.CONTROL or len(piece) > 1, "a control piece", "longer than a character", piece)
         require(piece not in seen, "the pieces", "different", piece)
         seen.add(piece)
         if not math.isfinite(score):

@@ -285,7 +285,7 @@ def command(folder):
     from keras_transformer.commands.main import main
 
     printed = io.StringIO()
-    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
         try:
             main(["import", "--from", str(folder), "--model-dir", str(folder.parent / "model")])
         except SystemExit as exit:
