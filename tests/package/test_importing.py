@@ -277,15 +277,13 @@ except TypeError as error:
     "imports", ["import keras; import keras_transformer", "import keras_transformer; keras_transformer.EncoderLayer"]
 )
 def test_every_class_that_may_be_saved_is_registered(imports):
+    names = sorted(PUBLIC - {"TransformerConfig", "build_transformer"})
     code = f"""
 {imports}
 import keras
-names = [name for name in keras.saving.get_custom_objects() if name.startswith("keras_transformer>")]
-print(sorted(name.removeprefix("keras_transformer>") for name in names))
-for name in names:
-    cls = keras.saving.get_registered_object(name)
-    assert keras.saving.get_registered_name(cls) == name
-    assert getattr(keras_transformer, cls.__name__) is cls
+for name in {names}:
+    cls = keras.saving.get_registered_object("keras_transformer>" + name)
+    assert keras.saving.get_registered_name(cls) == "keras_transformer>" + name
+    assert getattr(keras_transformer, name) is cls
 """
-    names = sorted(PUBLIC - {"TransformerConfig", "build_transformer"})
-    assert run_code(code, KERAS_BACKEND="jax") == f"{names}\n"
+    run_code(code, KERAS_BACKEND="jax")
