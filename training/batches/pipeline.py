@@ -28,8 +28,8 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """Returns endless batches for `fit`: every pair once in each epoch, in another order each time.
 
-    The order depends only on the seed and the number of the epoch. A training run that was stopped after `k` steps goes
-    on with the same batches if it is resumed with `first_step=k`.
+    The order depends only on the seed and the number of the epoch. A training run that was stopped after `k` steps
+    continues with the same batches if it is resumed with `first_step=k`.
 
     Args:
         plan: BatchPlan.

@@ -71,7 +71,7 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
 
     Raises:
         ConfigError: A file cannot be opened, or `data.weights` does not have one weight for each corpus.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is no text.
+        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
     """
     data = data or DataConfig()
     require_weight_of_each(corpora, data)

@@ -21,7 +21,7 @@ from .parallel_text import Corpus, Shard, text_corpora
 _log = logging.getLogger(__name__)
 
 _PAIRS_AT_A_TIME = 2**15
-# Of ordinary text, no chunk has so many. The lines of a hostile one may have a mebibyte each.
+# More than a chunk of ordinary text has. Lines of a hostile text may have a mebibyte each.
 _CHARACTERS_AT_A_TIME = 2**26
 _PAIRS_PER_COUNT = 64
 
@@ -70,7 +70,7 @@ def judged_pairs(corpora: Sequence[Corpus], filters: Filters) -> Iterator[Judged
 
     Raises:
         ConfigError: A file cannot be opened.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is no text.
+        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
     """
     with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
         for number, corpus in enumerate(corpora):
@@ -93,7 +93,7 @@ def in_chunks(pairs: Iterator[Pair], size: int) -> Iterator[list[Pair]]:
 
     Args:
         pairs: iterator over (source, target).
-        size: int. The number of pairs in a chunk, unless their sentences are so long that fewer are as much text.
+        size: int. The number of pairs in a chunk. If sentences are very long, it has fewer.
     """
     chunk: list[Pair] = []
     num_characters = 0
@@ -139,7 +139,7 @@ def read_text(
     Raises:
         ConfigError: A file cannot be opened, no pair is left, or `data.weights` does not have one weight for each
             corpus.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is no text.
+        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
     """
     data = data or DataConfig()
     name = name_of_text(corpora)
@@ -170,7 +170,7 @@ def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLi
 
     Raises:
         ConfigError: A file cannot be opened.
-        InvalidFileError: A file is empty or no text, or the numbers of lines differ.
+        InvalidFileError: A file is empty or is not text, or the numbers of lines differ.
     """
     return read_text(text_corpora([source_path], [target_path]))[0]
 

@@ -34,8 +34,8 @@ class Shard(NamedTuple):
 
         Raises:
             ConfigError: A file cannot be opened.
-            InvalidFileError: A side is empty, has more sentences than the other (the message says how many), or holds
-                what is not text.
+            InvalidFileError: A side is empty or is not text, or has more sentences than the other; the message says how
+                many.
         """
         sides = iter(self.source), iter(self.target)
         for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
@@ -76,7 +76,7 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
 
     Raises:
         ConfigError: A pattern matches no file, a file has no partner, or a pipe cannot be opened.
-        InvalidFileError: A pipe holds what is no text.
+        InvalidFileError: A pipe holds something other than text.
 
     Example:
         >>> [corpus.name for corpus in text_corpora(["train.en"], ["train.de"])]
@@ -129,7 +129,7 @@ def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
 
     Raises:
         ConfigError: A pattern matches no file, or a pipe cannot be opened.
-        InvalidFileError: A pipe holds what is no text.
+        InvalidFileError: A pipe holds something other than text.
     """
     return [Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path).values()]) for path in paths]
 
