@@ -34,7 +34,7 @@ from training_runs import differences, leftovers
 
 from keras_transformer import Translator
 from keras_transformer.commands.main import main
-from keras_transformer.errors import ConfigError, DamagedFileError, DivergedError
+from keras_transformer.errors import ConfigError, DamagedFileError, DivergedError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import rename_with_checksum, replacing_with_checksum, require_undamaged
 from keras_transformer.model_dir.files import locked, remove_leftovers, replacing, temporary_beside
@@ -524,7 +524,7 @@ def test_average_leaves_out_a_damaged_checkpoint(copy, capsys):
 def test_a_damaged_tokenizer_is_named(copy):
     flip(copy.path / "tokenizer.model")
     for use in (lambda: Translator.load(copy.path), lambda: train_here(copy.path)):
-        with pytest.raises(DamagedFileError, match="tokenizer.model: the file is damaged"):
+        with pytest.raises(InvalidFileError, match="tokenizer.model: the file is damaged"):
             use()
 
 
@@ -533,7 +533,9 @@ def test_weights_must_be_exactly_those_of_the_configuration(copy):
     for num_layers, other in ((1, 2), (2, 1)):
         written, read = (build_transformer(dataclasses.replace(config, num_layers=n)) for n in (num_layers, other))
         save_weights(written, copy.best_path)
-        with pytest.raises(ConfigError, match="best.weights.h5: these weights do not fit the model in config.yaml"):
+        with pytest.raises(
+            InvalidFileError, match="best.weights.h5: these weights do not fit the model in config.yaml"
+        ):
             load_weights(read, copy.best_path)
 
 
