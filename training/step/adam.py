@@ -88,6 +88,7 @@ class Adam(keras.optimizers.Optimizer):
             is_nan = tf.reduce_any(tf.math.is_nan(gradient))
             gradient, learning_rate = (tf.where(is_nan, 0.0, number) for number in (gradient, learning_rate))
             beta_1, beta_2 = (tf.where(is_nan, 1.0, beta) for beta in (beta_1, beta_2))
+        # The kernel takes handles, which `tf.Variable` has but does not document; tests/training/step has its numbers.
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=momentum.handle,

@@ -85,6 +85,7 @@ class TrainingModel(keras.Model):
 
     @property
     def distribute_strategy(self) -> tf.distribute.Strategy:
+        """What Keras' `fit` asks for: by default it is the strategy in whose scope the model was made."""
         return self.strategy
 
     @property
