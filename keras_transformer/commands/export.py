@@ -8,7 +8,7 @@ from ..config.precision import Precision
 from ..config.rules import check
 from ..errors import ConfigError, MissingPackageError
 from ..runtime.standard_streams import write_lines
-from .options import Directory, Parser, ServablePath, add_decoding, add_model_dir
+from .options import OutputDirectory, Parser, ServablePath, add_decoding, add_model_dir
 from .trained import load_translator, read_trained
 
 SUMMARY = "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model."
@@ -18,7 +18,11 @@ def add_options(parser: Parser) -> None:
     """Adds the command's options."""
     add_model_dir(parser)
     parser.add_option(
-        "--output", Directory, metavar="DIR", required=True, help="the directory in which the next version is written"
+        "--output",
+        OutputDirectory,
+        metavar="DIR",
+        required=True,
+        help="the directory in which the next version is written",
     )
     parser.add_argument(
         "--format", choices=("saved-model", "ctranslate2"), default="saved-model", help="what to write (saved-model)"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 from ..config.decoding import BeamSize, LengthPenalty
 from ..config.precision import PrecisionOrAuto
-from ..config.rules import Rule, Size, at_most, check
+from ..config.rules import Rule, Sentence, Size, at_most, check
 from ..errors import ConfigError, StreamError
 
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
@@ -25,6 +25,10 @@ InputText = Annotated[
 ]
 Fraction = Annotated[float, Rule("above 0 and below 1", lambda value: 0 < value < 1)]
 Directory = Annotated[NotEmpty, Rule("a directory", lambda path: os.path.isdir(path) or not os.path.exists(path))]
+# TensorFlow takes no other bytes, of which Python makes surrogates.
+_IS_UTF_8 = Rule("valid UTF-8", lambda text: text.encode(errors="replace") == text.encode(errors="surrogatepass"))
+SentenceToTranslate = Annotated[Sentence, _IS_UTF_8]
+OutputDirectory = Annotated[Directory, _IS_UTF_8]
 # TensorFlow reads the path of a SavedModel as a pattern.
 ServablePath = Annotated[Directory, Rule("a path without any of * ? [ \\", lambda path: not set("*?[\\") & set(path))]
 ExistingDirectory = Annotated[NotEmpty, Rule("a directory that exists", os.path.isdir)]

@@ -2,9 +2,9 @@
 
 import argparse
 
-from ..config.rules import PicturePath, Sentence
+from ..config.rules import PicturePath
 from ..runtime.standard_streams import write_lines
-from .options import Parser, add_model_dir
+from .options import Parser, SentenceToTranslate, add_model_dir
 from .trained import load_translator, read_trained
 
 SUMMARY = "Draw which source tokens a translation attends to."
@@ -13,7 +13,7 @@ SUMMARY = "Draw which source tokens a translation attends to."
 def add_options(parser: Parser) -> None:
     """Adds the command's options."""
     add_model_dir(parser)
-    parser.add_option("--text", Sentence, required=True, help="the sentence to translate")
+    parser.add_option("--text", SentenceToTranslate, required=True, help="the sentence to translate")
     parser.add_option("--output", PicturePath, metavar="FILE", required=True, help="a .png, .svg or .pdf file")
 
 

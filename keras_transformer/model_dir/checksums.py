@@ -68,7 +68,7 @@ def require_undamaged(path: pathlib.Path) -> None:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
             if not checksum_path(path).is_file() or checksum in _read_checksums(path):
                 return
-            # Unless a training has just replaced it.
+            # Unless a training run has just replaced it.
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 raise DamagedFileError(
                     f"{path}: the file is damaged, its SHA-256 checksum is not the one in {checksum_path(path).name}"

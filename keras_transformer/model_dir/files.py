@@ -10,7 +10,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 
-from ..errors import ConfigError
+from ..errors import LockedError
 
 _TEMPORARY = ".writing-"
 # Version 0.1 left directories of token ids behind.
@@ -82,7 +82,7 @@ def locked(path: pathlib.Path, task: str) -> Iterator[None]:
         task: str. How error messages begin, such as "another training runs here".
 
     Raises:
-        ConfigError: Another process holds it; the message says which one, and since when.
+        LockedError: Another process holds it; the message says which one, and since when.
     """
     with naming_errors(path):
         descriptor = _open_locked(path, task)
@@ -133,7 +133,7 @@ def _open_locked(path: pathlib.Path, task: str) -> int:
         except BlockingIOError:
             holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
             os.close(descriptor)
-            raise ConfigError(f"{path.parent}: {task}: {holder}") from None
+            raise LockedError(f"{path.parent}: {task}: {holder}") from None
         # The holder before may have removed the file after it was opened here.
         if _is_open(descriptor, path):
             return descriptor

@@ -16,7 +16,7 @@ def divide_cores(most_parts: int) -> int:
 
     Returns:
         How many computations should run side by side: at most one per core that this process may use, and one if
-        there is a GPU. If TensorFlow runs already, its threads stay as they are.
+        there is a GPU. If TensorFlow is already running, its threads stay as they are.
     """
     # macOS has no affinity.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""In which precision a device multiplies fastest."""
+"""The precision in which a device multiplies fastest."""
 
 import os
 import time
@@ -19,7 +19,7 @@ _MOST_MULTIPLICATIONS = 2**28
 
 
 class ChosenPrecision(NamedTuple):
-    """A precision, and why.
+    """A precision and the reason for it.
 
     Attributes:
         precision: "float32" or "bfloat16"; for training also "float16".

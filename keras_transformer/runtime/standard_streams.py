@@ -60,18 +60,18 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
     lines: list[bytes] = []
     num_given = 0
     # A line whose end has not arrived.
-    begun = bytearray()
+    unfinished = bytearray()
     while chunk := _read(number):
         *ends, rest = chunk.split(b"\n")
         for end in ends:
-            begun += end
-            if len(begun) > MAX_LINE_BYTES:
+            unfinished += end
+            if len(unfinished) > MAX_LINE_BYTES:
                 break
-            lines.append(bytes(begun))
-            begun.clear()
+            lines.append(bytes(unfinished))
+            unfinished.clear()
         else:
-            begun += rest
-        is_too_long = len(begun) > MAX_LINE_BYTES
+            unfinished += rest
+        is_too_long = len(unfinished) > MAX_LINE_BYTES
         while len(lines) >= most or (lines and (is_too_long or _is_large(lines) or _has_paused(number))):
             block = lines[:most]
             del lines[:most]
@@ -80,8 +80,8 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
         if is_too_long:
             raise StreamError(f"standard input, line {num_given + 1}: longer than {MAX_LINE_BYTES:,} bytes")
     # The last line needs no end.
-    if begun:
-        lines.append(bytes(begun))
+    if unfinished:
+        lines.append(bytes(unfinished))
     if lines:
         yield lines
 
@@ -103,14 +103,14 @@ def _read(number: int) -> bytes:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines to standard output in UTF-8, at once.
+    """Writes lines to standard output in UTF-8, at once; what a path has that is not UTF-8 is written as it is.
 
     Raises:
         StreamError: They cannot be written.
         BrokenPipeError: Nobody reads them.
     """
     try:
-        sys.stdout.buffer.writelines(f"{line}\n".encode() for line in lines)
+        sys.stdout.buffer.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)
         sys.stdout.flush()
     except BrokenPipeError:
         raise

@@ -1,5 +1,6 @@
 """The command line: mistakes end with one clear line and a non-zero exit code, without incomplete files."""
 
+import errno
 import gzip
 import io
 import json
@@ -20,8 +21,10 @@ from conftest import sentence_pairs
 
 from examples.corpus import generate
 from keras_transformer import TransformerConfig, Translator, __version__
+from keras_transformer.commands import train
 from keras_transformer.commands.main import main
 from keras_transformer.config import Config, DataConfig
+from keras_transformer.errors import ConfigError, DivergedError, LockedError, MemoryLimitError
 from keras_transformer.model_dir.config_file import read_config, write_config
 from keras_transformer.translation.attention_plot import source_attention
 
@@ -428,6 +431,11 @@ MISTAKES = [
         ("plot-attention", "--text", "a", "--output", "a.doc"),
         "--output must be a file ending in .png, .svg or .pdf; rec",
     ),
+    (
+        ("plot-attention", "--text", "a\udcff", "--output", "a.png"),
+        "--text must be valid UTF-8; received --text='a\\udcff'",
+    ),
+    (("export", "--output", "a\udcff"), "--output must be valid UTF-8; received --output='a\\udcff'"),
     (("plot-attention", "--text", "a", "--output", ""), "--output must be a file ending in .png, .svg or .pdf; rec"),
     (("train", *FOUR, "--devices", "99"), "--devices must be at most 64; received --devices=99"),
     (("train", *FOUR, "--devices", "0"), "--devices must be positive; received --devices=0"),
@@ -487,6 +495,63 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     for message, ((command, *_), expected) in zip(said, MISTAKES):
         assert message.count("\n") == 1 and message.startswith(f"keras-transformer {command}: error: "), message
         assert expected in message
+
+
+# What is an error of the user or of the machine, and what is a bug.
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ConfigError("d_model must\nbe positive"), "d_model must be positive"),
+        (DivergedError("the loss is nan"), "the loss is nan"),
+        (LockedError("another training runs here"), "another training runs here"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.en"), "a.en: No such file or directory"),
+        (OSError("a.h5: cannot be read"), "a.h5: cannot be read"),
+        (MemoryLimitError("a request of 7 GiB"), "a request of 7 GiB"),
+        (MemoryError(), "out of memory"),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\n\t [[node]]"),
+            "out of memory: OOM when allocating tensor",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_error_is_one_line(error, message, fails, monkeypatch):
+    monkeypatch.setattr(train, "run", raising(error))
+    assert fails("train", "--model-dir", "m") == f"keras-transformer train: error: {message}"
+
+
+def test_an_array_that_does_not_fit_is_one_line(fails, monkeypatch):
+    monkeypatch.setattr(train, "run", lambda options: np.empty(2**60))
+    assert fails("train", "--model-dir", "m").startswith(
+        "keras-transformer train: error: out of memory: Unable to alloc"
+    )
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("a shape"), KeyError("x"), tf.errors.InvalidArgumentError(None, None, "x")]
+)
+def test_a_bug_has_a_traceback(error, monkeypatch):
+    monkeypatch.setattr(train, "run", raising(error))
+    with pytest.raises(type(error)):
+        main(["train", "--model-dir", "m"])
+
+
+def raising(error):
+    def run(options):
+        raise error
+
+    return run
+
+
+def test_an_endless_line_is_one_line(tiny_model_dir):
+    command = [sys.executable, "-m", "keras_transformer", "translate", "--model-dir", str(tiny_model_dir)]
+    with open("/dev/zero", "rb") as zeros:
+        result = subprocess.run(command, stdin=zeros, capture_output=True, text=True, timeout=600)
+    assert (result.returncode, result.stdout) == (1, "")
+    error = "keras-transformer translate: error: standard input, line 1: longer than 1,048,576 bytes"
+    assert result.stderr.splitlines()[-1] == error
 
 
 def test_version(capsys):

@@ -218,3 +218,23 @@ def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wor
     model = model_dir.load_model(model_dir.read_config().model)
     with pytest.raises(ConfigError, match="tokenizer.vocab_size must be the model's target_vocab_size=320; received"):
         Translator(model, load_tokenizer(wordpiece_model_dir), DecodingConfig())
+
+
+def test_what_is_found_tells_how_long_each_source_was_before_it_was_truncated(translator, greedy):
+    texts = [LONG, "Anna", "", "the dog greets a tree."]
+    expected = [len(row) + 1 for row in translator.tokenizers.source.tokenize(texts).to_list()]
+    assert max(expected) > translator.model.config.max_length
+    for each in (translator, greedy):
+        found = each.translate(texts, each.decoding.beam_size)
+        assert [translation.source_length for translation in found] == expected
+        assert [translation.hypotheses for translation in found] == each.n_best(texts, each.decoding.beam_size)
+        assert [translation.hypotheses[0][0] for translation in each.translate(texts)] == each(texts)
+
+
+def test_scores_tell_how_long_each_text_was_before_it_was_truncated(translator):
+    sources, targets = ["Anna", LONG, ""], [LONG, "die Brücke", ""]
+    scores = translator.score_with_lengths(sources, targets)
+    assert scores.source_lengths.tolist() == translator.num_tokens(sources).tolist()
+    assert scores.target_lengths.tolist() == translator.num_tokens(targets, "target").tolist()
+    assert max(scores.source_lengths) > 64 < max(scores.target_lengths)
+    np.testing.assert_array_equal(scores.log_probs, translator.score(sources, targets))

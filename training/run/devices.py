@@ -3,11 +3,12 @@
 import json
 import logging
 import os
+import re
 
 import tensorflow as tf
 
-from keras_transformer.config.rules import require
-from keras_transformer.errors import ConfigError
+from keras_transformer.config.rules import require, shown
+from keras_transformer.errors import ConfigError, WorkerError
 
 from .interruption import ended_by_signals
 
@@ -15,6 +16,9 @@ _log = logging.getLogger(__name__)
 
 # A core computes at least this many tokens of a batch; with fewer, dividing the batch costs more than it saves.
 TOKENS_PER_PART = 1000
+# A host's name or IPv4 address, or an IPv6 address in brackets, and a port.
+_ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([1-9][0-9]{0,4})", re.ASCII)
+_MAX_PORT = 2**16 - 1
 
 
 def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
@@ -31,8 +35,9 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
         one device TensorFlow's default strategy.
 
     Raises:
-        ConfigError: The number is not positive, there are fewer GPUs, several workers are given a number,
-            `TF_CONFIG` does not describe workers, or they cannot be connected.
+        ConfigError: The number is not positive, there are fewer GPUs, several workers are given a number, or
+            `TF_CONFIG` or Slurm's variables do not describe workers.
+        WorkerError: The workers cannot be connected.
     """
     require(devices is None or devices > 0, "devices", "positive", devices)
     gpus = tf.config.list_physical_devices("GPU")
@@ -66,7 +71,7 @@ def _connect(workers: list[str], index: int, num_gpus: int) -> tf.distribute.Str
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
         except tf.errors.OpError as error:
             reason = str(error).splitlines()[0]
-            raise ConfigError(f"{workers[index]}: this worker cannot be connected with the others: {reason}") from None
+            raise WorkerError(f"{workers[index]}: this worker cannot be connected with the others: {reason}") from None
 
 
 def _workers() -> tuple[list[str], int]:
@@ -83,18 +88,40 @@ def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
     try:
         config = json.loads(text)
         jobs, task = config.get("cluster", {}), config.get("task", {})
-        workers = [*jobs.get("chief", []), *jobs.get("worker", [])]
+        if not (isinstance(jobs, dict) and isinstance(task, dict)):
+            raise TypeError
+        chiefs, others = jobs.get("chief", []), jobs.get("worker", [])
+        workers = _addresses(chiefs) + _addresses(others)
         if len(workers) < 2:
             return workers, 0
-        index = int(task["index"]) + (len(jobs.get("chief", [])) if task["type"] == "worker" else 0)
-        if task["type"] not in ("chief", "worker") or not 0 <= index < len(workers):
+        if len(set(workers)) < len(workers) or task["type"] not in ("chief", "worker"):
             raise ValueError
-    except (ValueError, KeyError, TypeError, AttributeError):
+        index = _index(task["index"], chiefs if task["type"] == "chief" else others)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigError(
             'TF_CONFIG must be like {"cluster": {"worker": ["host-a:2222", "host-b:2222"]}, '
-            f'"task": {{"type": "worker", "index": 0}}}}; received TF_CONFIG={text}'
+            f'"task": {{"type": "worker", "index": 0}}}}; received TF_CONFIG={shown(text)}'
         ) from None
-    return workers, index
+    return workers, index + (len(chiefs) if task["type"] == "worker" else 0)
+
+
+def _addresses(job: object) -> list[str]:
+    if not isinstance(job, list):
+        raise TypeError
+    for address in job:
+        found = _ADDRESS.fullmatch(address)
+        if not found or int(found[1]) > _MAX_PORT:
+            raise ValueError
+    return job
+
+
+def _index(value: object, job: list[str]) -> int:
+    # In quotes too, as TensorFlow itself reads it.
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if type(value) is not int or not 0 <= value < len(job):
+        raise ValueError
+    return value
 
 
 def _workers_of_slurm() -> tuple[list[str], int]:

@@ -7,10 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, WorkerError
 
 # Numbers that are summed at a time; bounds memory.
 _NUMBERS_PER_SUM = 2**22
+# What a computation of all workers ends with if one of them has ended or does not answer.
+_ERRORS_OF_LOST_WORKERS = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
 
 
 class Workers:
@@ -92,16 +99,17 @@ class Workers:
         """Turns the error that all processes get when one is lost into a clear one.
 
         Raises:
-            ConnectionError: It names the process that has ended or does not answer, if that is known.
+            WorkerError: It names the process that has ended or does not answer, if that is known.
         """
         try:
             yield
         except tf.errors.OpError as error:
-            if self.number == 1 or "Collective ops is aborted" not in str(error):
+            if self.number == 1 or not isinstance(error, _ERRORS_OF_LOST_WORKERS):
                 raise
+            # Only the message says which one: an attribute for it does not exist.
             tasks = {int(task) for task in re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))}
             lost = " or ".join(self._name(task) for task in sorted(tasks - {self._index})) or "another worker"
-            raise ConnectionError(
+            raise WorkerError(
                 f"{lost} ended or does not answer. Start the same command on all workers again: training goes on from "
                 "the last saved state"
             ) from None

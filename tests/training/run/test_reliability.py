@@ -34,7 +34,7 @@ from training_runs import differences, leftovers
 
 from keras_transformer import Translator
 from keras_transformer.commands.main import main
-from keras_transformer.errors import ConfigError, DamagedFileError, DivergedError, InvalidFileError
+from keras_transformer.errors import ConfigError, DamagedFileError, DivergedError, InvalidFileError, LockedError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import rename_with_checksum, replacing_with_checksum, require_undamaged
 from keras_transformer.model_dir.files import locked, remove_leftovers, replacing, temporary_beside
@@ -189,7 +189,7 @@ def test_a_second_training_names_the_first_and_touches_nothing(unfinished):
     with locked(unfinished.lock_path, "another training runs here"), temporary_beside(token_ids, is_directory=True):
         before = contents(unfinished.path)
         holder = f"process {os.getpid()} on {socket.gethostname()}, since 2"
-        with pytest.raises(ConfigError, match=f"another training runs here: {holder}"):
+        with pytest.raises(LockedError, match=f"another training runs here: {holder}"):
             train_here(unfinished.path)
         assert contents(unfinished.path) == before
     assert not unfinished.lock_path.exists()

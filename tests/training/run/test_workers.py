@@ -19,6 +19,7 @@ from keras_transformer.training.run.devices import make_strategy
 from test_training import ROOT, TINY, command, files, train_here  # noqa: F401
 from training_runs import free_addresses, leftovers
 
+from keras_transformer.config.rules import shown
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import locked
@@ -374,12 +375,33 @@ def tf_config(jobs, kind, index):
         ({"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "worker", 1, (["c:3", "a:1", "b:2"], 2)),
         ({"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "chief", 0, (["c:3", "a:1", "b:2"], 0)),
         ({"worker": ["a:1"]}, "worker", 0, (["a:1"], 0)),
+        (
+            {"worker": ["10.0.0.1:65535", "[fe80::1]:80", "a-b.c_d:1"]},
+            "worker",
+            "2",
+            (["10.0.0.1:65535", "[fe80::1]:80", "a-b.c_d:1"], 2),
+        ),
         ({}, "worker", 0, ([], 0)),
     ],
 )
 def test_workers_of_tf_config(jobs, kind, index, expected, environment):
     environment(TF_CONFIG=tf_config(jobs, kind, index))
     assert devices._workers() == expected
+
+
+BAD_ADDRESSES = (
+    *([address, "b:2"] for address in (1, 2.5, None, True, [], ["a:1"], {}, "", ":1", "a", "a:", "a:0", "a:65536")),
+    *(
+        [address, "b:2"]
+        for address in ("a:-1", "a:1.5", "a:0x1", "a:1\n", "a\n:1", "a b:1", "a:1:2", "a:1,c:1", "a/c:1")
+    ),
+    ["a:1", "a:1"],
+    "a:1",
+    {"a:1": 0, "b:2": 1},
+    7,
+    None,
+)
+BAD_INDICES = (0.0, 1.5, True, False, -1, float("inf"), float("nan"), None, [0], {}, "", "-1", "1.0", 10**30)
 
 
 @pytest.mark.parametrize(
@@ -391,13 +413,25 @@ def test_workers_of_tf_config(jobs, kind, index, expected, environment):
         tf_config({"worker": ["a:1", "b:2"]}, "worker", 2),
         tf_config({"worker": ["a:1", "b:2"]}, "worker", "first"),
         tf_config({"worker": ["a:1", "b:2"], "ps": ["c:3"]}, "ps", 0),
+        *(tf_config({"worker": addresses}, "worker", 0) for addresses in BAD_ADDRESSES),
+        tf_config({"chief": ["b:2"], "worker": ["a:1", "b:2"]}, "worker", 0),
+        *(tf_config({"worker": ["a:1", "b:2"]}, "worker", index) for index in BAD_INDICES),
+        # The second chief, not the first worker.
+        tf_config({"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "chief", 1),
+        *(tf_config({"worker": ["a:1", "b:2"]}, kind, 0) for kind in (None, 1, ["worker"], {})),
+        *(tf_config(jobs, "worker", 0) for jobs in (["a:1", "b:2"], "a:1", 2, None, {"chief": {"a:1": "b:2"}})),
+        *(json.dumps({"cluster": {"worker": ["a:1", "b:2"]}, "task": task}) for task in (None, 0, "worker", [0])),
+        json.dumps({"cluster": {"worker": ["a:1"]}, "task": "worker"}),
+        "[" * 100_000,
+        '{"cluster":' * 10_000,
     ],
 )
 def test_a_tf_config_that_describes_no_worker_is_refused(text, environment):
     environment(TF_CONFIG=text)
     with pytest.raises(ConfigError, match="^TF_CONFIG must be like .*; received TF_CONFIG=") as error:
         make_strategy()
-    assert str(error.value).endswith(text)
+    message = str(error.value)
+    assert message.endswith(f"; received TF_CONFIG={shown(text)}") and "\n" not in message and len(message) < 500
 
 
 TASKS_PER_NODE = {"SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
