@@ -103,12 +103,11 @@ def train(
         callbacks: list of `keras.callbacks.Callback`, such as those of Weights & Biases or MLflow, or your own. Keras
             calls each validation the end of an epoch. Defaults to none.
 
-    After each step the logs of a callback have `loss`, the mean since the last validation. After each validation they
-    have all columns of `log.csv`: `step`, `learning_rate`, `loss`, `val_loss`, `val_perplexity`, `val_accuracy`,
-    `val_bleu` if checkpoints are ranked by it, and `skipped_steps` in float16. By then everything is saved, and
-    `self.model.transformer` is the model. A callback that sets `self.model.stop_training = True` ends the run after
-    the next validation; it can be resumed. A callback is not saved: a resumed run
-    has those that it is given.
+    After each step, the logs that a callback gets have `loss`, the mean since the last validation. After each
+    validation they have `step`, `learning_rate`, `loss`, `val_loss`, `val_perplexity`, `val_accuracy`, `val_bleu` if
+    checkpoints are ranked by it, and `skipped_steps` in float16; by then everything is saved. `self.model.transformer`
+    is the model. A callback that sets `self.model.stop_training = True` ends the run after the next validation, and
+    the run can be resumed. Callbacks themselves are not saved.
 
     With several workers, each calls the callbacks that it was given, and all stop if one of them is asked to. Only the
     chief's logs have `val_bleu`, and only the chief saves.
