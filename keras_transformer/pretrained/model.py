@@ -77,7 +77,7 @@ def as_weight(name: str, array: np.ndarray) -> np.ndarray:
     else:
         array = array.ravel()
     with np.errstate(over="ignore"):
-        array = array.astype("float32")
+        array = array.astype("float32", copy=False)
     if not np.isfinite(array).all():
         raise ConfigError(f"the weight {name} has numbers that are NaN or infinite")
     return array
