@@ -50,6 +50,7 @@ def export_ctranslate2(
 
     Raises:
         ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
+        RuntimeError: CTranslate2 computes other log probabilities than the translator.
     """
     model = translator.model
     if not isinstance(model, Transformer):

@@ -55,6 +55,7 @@ def export_servable(translator: Translator, output: str | os.PathLike[str], vers
     Raises:
         ConfigError: The version exists or is not positive.
         OSError: A file cannot be written.
+        RuntimeError: The SavedModel translates otherwise than the translator.
     """
 
     def write(directory: pathlib.Path) -> None:

@@ -77,7 +77,7 @@ def as_weight(name: str, array: np.ndarray) -> np.ndarray:
     else:
         array = array.ravel()
     with np.errstate(over="ignore"):
-        array = array.astype("float32")
+        array = array.astype("float32", copy=False)
     if not np.isfinite(array).all():
         raise ConfigError(f"the weight {name} has numbers that are NaN or infinite")
     return array
@@ -117,17 +117,18 @@ def check_weights(model: PretrainedModel) -> None:
         InvalidFileError: A weight is missing, is one too many, or has another shape.
     """
     with reading(model.path):
-        for side, depth in zip(("encoder", "decoder"), model.config.model.depths, strict=True):
-            for i in range(depth):
-                # A thousand layers would take minutes to build.
-                _require_same_names({f"{side}/{i}/attention/query/kernel"}, model.weights.keys(), only_missing=True)
+        depths = zip(("encoder", "decoder"), model.config.model.depths, strict=True)
+        # A thousand layers would take minutes to build.
+        layers = {f"{side}/{i}/attention/query/kernel" for side, depth in depths for i in range(depth)}
+        _refuse(layers - model.weights.keys(), "is missing")
         # Variables are not made, only described.
         with keras.StatelessScope(initialize_variables=False):
             shapes = {
                 name: list(variable.shape)
                 for name, variable in named_weights(build_transformer(model.config.model, dtype="float32"))
             }
-        _require_same_names(shapes.keys(), model.weights.keys())
+        _refuse(shapes.keys() - model.weights.keys(), "is missing")
+        _refuse(model.weights.keys() - shapes.keys(), "is one too many")
         for name, shape in shapes.items():
             if (rows := _rows(name, model)) is not None:
                 shape[rows.axis] = 1 + max(row for row in rows.ids if row is not None)
@@ -137,10 +138,9 @@ def check_weights(model: PretrainedModel) -> None:
                 )
 
 
-def _require_same_names(expected: Set[str], received: Set[str], only_missing: bool = False) -> None:
-    for name in sorted(expected - received if only_missing else expected ^ received):
-        problem = "is missing" if name in expected else "is one too many"
-        raise ConfigError(f"the weight {name} {problem}: the model is not what its options say")
+def _refuse(names: Set[str], problem: str) -> None:
+    if names:
+        raise ConfigError(f"the weight {min(names)} {problem}: the model is not what its options say")
 
 
 class _Rows(NamedTuple):
