@@ -1,10 +1,10 @@
-# `make demo`, `make test`, `make test-all`, `make test-beam`, `make test-marian`, `make lint`, `make bench` and `make chaos`
-# work from a fresh clone: each makes .venv (`make test-beam`: .venv-beam) and installs what it needs.
+# `make demo`, `make test`, `make test-all`, `make test-beam`, `make test-light`, `make test-marian`, `make lint`,
+# `make bench` and `make chaos` work from a fresh clone: each makes .venv, or one of its own, and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-beam test-marian lint format bench chaos clean
+.PHONY: demo test test-all test-beam test-light test-light-jax test-light-torch test-marian lint format bench chaos clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -24,6 +24,15 @@ test-all: $(VENV)/installed-test
 # The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
 test-beam: $(VENV)-beam/installed
 	$(VENV)-beam/bin/python -m pytest tests/examples/test_translate_corpus.py
+
+# Layers, models and search on Keras and one backend alone. PyTorch from PyPI brings gigabytes of libraries for GPUs;
+# TORCH names another requirement than `torch`.
+test-light: test-light-jax test-light-torch
+
+test-light-jax test-light-torch: test-light-%: $(VENV)-%/installed
+	rm -rf build/lib
+	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	$(VENV)-$*/bin/pytest --noconftest tests/package/light_install.py
 
 # Imported models against the programs that they come from: Marian, of 600 MB, and PyTorch, which the benchmarks need too.
 test-marian: $(VENV)/installed-test $(VENV)/installed-benchmarks $(VENV)-marian/installed
@@ -49,22 +58,30 @@ bench: $(VENV)/installed-benchmarks
 	$(BIN)/python -m benchmarks.training $(DATA:%=--data %) --pairs 3000 --repeats 1 --json bench/training.json
 	$(if $(MODEL),$(BIN)/python -m benchmarks.decoding --model-dir $(MODEL) $(DATA:%=--data %) --sentences 64 --repeats 1 --json bench/decoding.json)
 	$(BIN)/python -m benchmarks.startup $(DATA:%=--data %) --json bench/startup.json
-	$(BIN)/python -m benchmarks.memory $(DATA:%=--data %) --steps 20 --lines 100000 --json bench/memory.json
-	$(BIN)/python -m benchmarks.long_corpus --pairs 50000 --short-pairs 5000 --steps 10 --turns 3 --turn 5 --json bench/long_corpus.json
+	$(BIN)/python -m benchmarks.memory $(DATA:%=--data %) --steps 20 --json bench/memory.json
+	$(BIN)/python -m benchmarks.long_corpus --pairs 5000 50000 --steps 10 --json bench/long_corpus.json
 
-# Trainings with random faults, resumed; about 10 minutes on two cores. docs/reliability.md has its figures.
+# Training runs with random faults, resumed; about 10 minutes on two cores. docs/reliability.md has its figures.
 chaos: $(VENV)/installed
-	$(BIN)/python -m benchmarks.chaos --runs 50
+	$(BIN)/python tests/training/run/chaos.py --runs 50
 
 $(VENV)/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing TensorFlow and the rest into $(VENV); this takes a minute or two."
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[translation,plots]'
 	touch $@
 
 $(VENV)-beam/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)-beam
-	$(VENV)-beam/bin/pip install --quiet --disable-pip-version-check --editable '.[beam]' 'pytest>=8,<10'
+	$(VENV)-beam/bin/pip install --quiet --disable-pip-version-check --editable '.[translation,beam]' 'pytest>=8,<10'
+	touch $@
+
+JAX := 'jax>=0.10,<0.11'
+TORCH ?= torch
+
+$(VENV)-jax/installed $(VENV)-torch/installed: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check . 'pytest>=8,<10' $(if $(findstring jax,$@),$(JAX),'$(TORCH)')
 	touch $@
 
 $(VENV)-marian/installed:
@@ -77,4 +94,4 @@ $(VENV)/installed-%: $(VENV)/installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-beam $(VENV)-marian bench demo build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-beam $(VENV)-jax $(VENV)-marian $(VENV)-torch bench demo build dist *.egg-info

@@ -10,7 +10,7 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.machine import add_machine_options, machine, restrict, restrictions
@@ -18,6 +18,7 @@ from benchmarks.processes import Contender, Report, RunFailed
 from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import replacing
+from keras_transformer.runtime.native_log import silenced
 
 
 @dataclasses.dataclass
@@ -27,8 +28,7 @@ class Comparison:
     Args:
         title: str. What is measured.
         unit: str. Unit of the values.
-        contenders: Mapping from names to functions that run a contender once and return its report, or raise
-            RunFailed.
+        contenders: Mapping from names to functions that run a contender once.
         reference: str or None. The contender whose median is divided by the median of each. Defaults to None: no
             ratios.
 
@@ -48,30 +48,21 @@ class Comparison:
         """Returns the values that a contender has reported."""
         return [report["value"] for report in self.reports.get(name, [])]
 
-    def median(self, name: str) -> float | None:
+    def median(self, name: str | None) -> float | None:
         """Returns the median of a contender's values, None without any."""
-        values = self.values(name)
+        values = self.values(name) if name else []
         return statistics.median(values) if values else None
 
     def ratio(self, name: str) -> float | None:
         """Returns the reference's median divided by the contender's, None if either is missing."""
-        median = self.median(name)
-        reference = None if self.reference is None else self.median(self.reference)
+        reference, median = self.median(self.reference), self.median(name)
         return None if reference is None or median is None else reference / median
-
-    def versions(self, name: str) -> dict[str, str]:
-        """Returns the versions of the packages that a contender used."""
-        reports = self.reports.get(name)
-        return reports[-1].get("versions", {}) if reports else {}
 
 
 def measure(comparisons: Sequence[Comparison], repeats: int) -> None:
     """Runs all contenders of all comparisons in turn, and records their reports.
 
-    Args:
-        comparisons: list of Comparison.
-        repeats: int. Number of rounds, in each of which every contender runs once. A contender that has failed is
-            not run again.
+    A contender that has failed is not run again.
     """
     for turn in range(1, repeats + 1):
         for comparison in comparisons:
@@ -86,53 +77,6 @@ def measure(comparisons: Sequence[Comparison], repeats: int) -> None:
                     comparison.reports.setdefault(name, []).append(report)
                     result = f"{format_number(report['value'])} {comparison.unit}"
                 print(f"{turn}/{repeats} {comparison.title}: {name}: {result}", file=sys.stderr, flush=True)
-
-
-def select(comparisons: Sequence[Comparison], names: Collection[str] | None) -> list[Comparison]:
-    """Restricts comparisons to the contenders that `--only` names.
-
-    Args:
-        comparisons: list of Comparison.
-        names: collection of str, or None for all contenders.
-
-    Returns:
-        The comparisons that have any of the contenders left.
-
-    Raises:
-        ConfigError: A name is not that of a contender.
-    """
-    if names is None:
-        return list(comparisons)
-    known = {name: None for comparison in comparisons for name in comparison.contenders}
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"--only must be one of {'; '.join(known)}; received --only={name!r}")
-    selected = [
-        dataclasses.replace(
-            comparison, contenders={name: run for name, run in comparison.contenders.items() if name in names}
-        )
-        for comparison in comparisons
-    ]
-    return [comparison for comparison in selected if comparison.contenders]
-
-
-def best_of(comparisons: Sequence[Comparison], title: str) -> Comparison:
-    """Combines comparisons of the same contenders: each gets its runs from where its median is highest.
-
-    Args:
-        comparisons: list of Comparison.
-        title: str. Title of the result.
-    """
-    first = comparisons[0]
-    best = Comparison(title, first.unit, first.contenders, first.reference)
-    for name in first.contenders:
-        measured = [comparison for comparison in comparisons if comparison.values(name)]
-        if measured:
-            fastest = max(measured, key=lambda comparison: statistics.median(comparison.values(name)))
-            best.reports[name] = fastest.reports[name]
-        else:
-            best.failures[name] = first.failures[name]
-    return best
 
 
 def format_number(value: float) -> str:
@@ -152,63 +96,35 @@ def print_table(comparison: Comparison) -> None:
         if values:
             numbers = [format_number(value) for value in (statistics.median(values), min(values), max(values))]
             ratio = comparison.ratio(name)
-            versions = ", ".join(" ".join(item) for item in comparison.versions(name).items())
+            versions = ", ".join(" ".join(item) for item in comparison.reports[name][-1]["versions"].items())
             print(line.format(name, *numbers, "" if ratio is None else f"{ratio:.2f}", versions).rstrip())
         if name in comparison.failures:
             print(f"{name:{width}} {comparison.failures[name]}")
-    if comparison.reference and comparison.values(comparison.reference):
+    if comparison.median(comparison.reference) is not None:
         print(f"\nratio: median of {comparison.reference}, divided by the median of each")
 
 
-def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Returns a comparison with all reports, as it is written to the JSON file."""
-    return {
-        "title": comparison.title,
-        "unit": comparison.unit,
-        "reference": comparison.reference,
-        "contenders": [
-            {
-                "name": name,
-                "median": comparison.median(name),
-                "ratio": comparison.ratio(name),
-                "versions": comparison.versions(name),
-                "failure": comparison.failures.get(name),
-                "reports": comparison.reports.get(name, []),
-            }
-            for name in comparison.contenders
-        ],
-    }
-
-
 def publish(path: str | os.PathLike[str], comparisons: Sequence[Comparison], **settings: Any) -> None:
-    """Prints the tables of all comparisons, and writes all reports to a JSON file.
-
-    Args:
-        path: str or path of the JSON file.
-        comparisons: list of Comparison.
-        settings: what else belongs in the file, such as the options of the benchmark.
-    """
+    """Prints the tables of all comparisons, and writes all reports and the settings to a JSON file."""
     for comparison in comparisons:
         print_table(comparison)
-    content = {
-        "machine": machine(),
-        "settings": settings,
-        "comparisons": [as_json(comparison) for comparison in comparisons],
-    }
+    tables = [
+        {
+            "title": comparison.title,
+            "unit": comparison.unit,
+            "reports": comparison.reports,
+            "failures": comparison.failures,
+        }
+        for comparison in comparisons
+    ]
     with replacing(path) as temporary:
+        content = {"machine": machine(), "settings": settings, "comparisons": tables}
         temporary.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def make_parser(module: str, documentation: str | None, repeats: int = 3) -> argparse.ArgumentParser:
-    """Makes a parser with the options that every comparison has: `--json`, `--repeats`, `--isa` and `--cores`.
-
-    Args:
-        module: str. Name of the module that is run.
-        documentation: str. Docstring of the module, whose first line is the description.
-        repeats: int. Default of `--repeats`. Defaults to 3.
-    """
-    description = (documentation or "").partition("\n")[0]
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    """Makes the parser of a module with a docstring, with `--json`, `--repeats`, `--isa` and `--cores`."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(documentation or "").partition("\n")[0])
     parser.add_argument("--json", metavar="FILE", required=True, help="file to write the measurements to")
     parser.add_argument(
         "--repeats", type=int, default=repeats, metavar="N", help="number of runs, whose median is shown (%(default)s)"
@@ -220,8 +136,7 @@ def make_parser(module: str, documentation: str | None, repeats: int = 3) -> arg
 def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Parses the command line, and applies `--isa` and `--cores` to this process and all that it starts.
 
-    Args:
-        parser: the parser that `make_parser` has made.
+    It then imports TensorFlow, without the remarks that it makes before it knows what to log.
     """
     options = parser.parse_args()
     try:
@@ -229,10 +144,6 @@ def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
         restrict(options.isa, options.cores)
     except ConfigError as error:
         parser.error(str(error))
+    with silenced():
+        import tensorflow  # noqa: F401
     return options
-
-
-def add_contender_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that choose contenders: `--opennmt` and `--only`."""
-    parser.add_argument("--opennmt", metavar="PYTHON", help="the Python interpreter of an environment with OpenNMT-tf")
-    parser.add_argument("--only", action="append", metavar="NAME", help="measure only this contender; may be repeated")

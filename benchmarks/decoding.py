@@ -1,7 +1,6 @@
 """Decoding speed compared with other libraries: sentences per second of a trained model, from text to text.
 
-    python -m benchmarks.decoding --model-dir models/en-de --data multi30k --opennmt opennmt/bin/python \\
-        --json decoding.json
+    python -m benchmarks.decoding --model-dir models/en-de --data multi30k --json decoding.json
 
 The test text, the longest sentence first, is sent in requests of 32 sentences, after a warm-up that sends all of them
 once. Each request is sent when the previous one has been answered, and may use all cores; with "at once", as many
@@ -12,13 +11,10 @@ as a request of its own. With `--isa avx2`, bfloat16 is left out.
     CTranslate2            the same weights and search settings (contenders/ctranslate2.py)
     Marian                 the same, if the model was imported from Marian (contenders/marian.py); `--marian` names the
                            Python of an environment with pymarian, and the folder that the model was imported from
-    MarianMT               Hugging Face's `generate` with a model of the same size (contenders/marianmt.py)
-    OpenNMT-tf             `infer` with a model of the same size (contenders/opennmt_tf_infer.py)
-    no KV cache            the same weights without a cache of keys and values: each step runs the whole prefix again;
-                           every 20th sentence, one at a time (contenders/whole_prefix.py)
 
-MarianMT and OpenNMT-tf have random weights. They are made to take as many steps as the translations of the trained
-model have tokens. OpenNMT-tf needs an environment of its own, see `benchmarks.training`.
+The searches have the settings of the model's directory, but a length penalty of 0, with which the formulas of all
+engines agree. CTranslate2 may write translations of up to `max_length` tokens. No translation of a trained model should
+be as long as an engine's limit.
 """
 
 import functools
@@ -30,22 +26,14 @@ from typing import Any
 
 import ctranslate2
 
-from benchmarks.comparison import (
-    Comparison,
-    add_contender_options,
-    make_parser,
-    measure,
-    parse_options,
-    publish,
-    select,
-)
-from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, agreement, prepare
+from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
+from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare
 from benchmarks.machine import NO_BFLOAT16, is_limited_to_avx2
-from benchmarks.processes import Contender, Report, contender, opennmt_contender, skipped
+from benchmarks.processes import Contender, Report, contender, skipped
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
+from keras_transformer.config.precision import Precision
 from keras_transformer.config.rules import require
-from keras_transformer.config.sections import Precision
-from keras_transformer.pretrained.marian import find_files
+from keras_transformer.errors import Error
 
 # Takes options of an engine's module, and returns the contender.
 Engine = Callable[..., Contender]
@@ -62,38 +50,20 @@ def usable_precisions() -> tuple[Precision, ...]:
     return ("float32",) if is_limited_to_avx2() else PRECISIONS
 
 
-def comparisons(
-    task_path: str, model_dir: str, opennmt: str | None = None, marian: Sequence[str] | None = None
-) -> list[Comparison]:
-    """Returns all comparisons, before they are measured.
-
-    Args:
-        task_path: str. Directory of a `DecodingTask`.
-        model_dir: str. Directory of the same model.
-        opennmt: str or None. Python interpreter of an environment with OpenNMT-tf. Defaults to None.
-        marian: Python interpreter of an environment with pymarian, and the folder of the Marian model that the model
-            was imported from. Defaults to None.
+def comparisons(task_path: str, marian: Sequence[str] | None = None) -> list[Comparison]:
+    """Returns all comparisons, given the directory of a `DecodingTask` and the two values of `--marian`.
 
     Raises:
         ConfigError: There is no Marian model in the folder, or not one that segments text itself.
     """
-    engines = {
-        SAVED_MODEL: functools.partial(contender, "saved_model", task_path),
-        CTRANSLATE2: functools.partial(contender, "ctranslate2", task_path),
-        MARIAN: _marian(task_path, *marian) if marian else _no_marian,
-    }
-    saved_model, translator = engines[SAVED_MODEL], engines[CTRANSLATE2]
-    float32 = {
-        **{
-            case: run
-            for name, engine in engines.items()
-            for case, run in _cases(name, engine, "--answers", name).items()
-        },
-        "MarianMT": contender("marianmt", task_path),
-        "OpenNMT-tf": opennmt_contender("opennmt_tf_infer", task_path, python=opennmt),
-        "no KV cache, greedy": _without_cache(task_path, model_dir, beam_size=1),
-        f"no KV cache, beam {BEAM_SIZE}": _without_cache(task_path, model_dir, beam_size=BEAM_SIZE),
-    }
+    saved_model = functools.partial(contender, "saved_model", task_path)
+    translator = functools.partial(contender, "ctranslate2", task_path)
+    engines = {SAVED_MODEL: saved_model, CTRANSLATE2: translator}
+    if marian:
+        engines[MARIAN] = _marian(task_path, *marian)
+    float32: dict[str, Contender] = {}
+    for name, engine in engines.items():
+        float32 |= _cases(name, engine, "--answers", name)
     best: dict[str, Contender] = {}
     for precision in usable_precisions():
         best |= _cases(f"{SAVED_MODEL}, {precision}", saved_model, "--precision", precision)
@@ -127,7 +97,9 @@ def comparisons(
 
 
 def _marian(task_path: str, python: str, folder: str) -> Engine:
-    model, vocabularies, _ = find_files(pathlib.Path(folder))
+    from keras_transformer.pretrained.marian import find_files
+
+    model, vocabularies, *_ = find_files(pathlib.Path(folder))
     for path in vocabularies:
         require(path.suffix == ".spm", "--marian", "a folder with vocabularies in .spm files", path.name)
     paths = [path.resolve() for path in (model, *vocabularies)]
@@ -136,10 +108,6 @@ def _marian(task_path: str, python: str, folder: str) -> Engine:
         require(" " not in str(path), "--marian", "a folder of files without spaces in their paths", str(path))
     options = ("--model", paths[0], "--vocabs", *paths[1:])
     return functools.partial(contender, "marian", task_path, *options, python=python)
-
-
-def _no_marian(*options: object) -> Contender:
-    return skipped("requires --marian, a Python interpreter with pymarian and the folder of a Marian model")
 
 
 def _cases(name: str, engine: Engine, *options: object) -> dict[str, Contender]:
@@ -155,19 +123,31 @@ def _num_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _without_cache(task_path: str, model_dir: str, beam_size: int) -> Contender:
-    model = ("--model-dir", model_dir, "--beam-size", beam_size)
-    return contender("whole_prefix", task_path, *model, "--request-size", 1, "--every", 20)
-
-
 def _latency(engine: Engine, threads: int) -> Contender:
     run = engine("--request-size", 1, "--every", 5, "--threads", threads)
-    return lambda: in_milliseconds(run())
+
+    def run_once() -> Report:
+        report = run()
+        return {**report, "value": 1000 / report["value"]}
+
+    return run_once
 
 
-def in_milliseconds(report: Report) -> Report:
-    """Returns a report of sentences per second as one of milliseconds per sentence."""
-    return {**report, "value": 1000 / report["value"]}
+def agreement(first: Sequence[Any], second: Sequence[Any]) -> dict[str, Any]:
+    """Compares the translations of two engines: lists of `[translation, log probability]`, one for each sentence.
+
+    Returns:
+        How many "sentences" there are and how many translations are "equal", the largest "score_difference" of these,
+        None without any, and in "others" the two scores of each pair of different translations.
+    """
+    pairs = list(zip(first, second, strict=True))
+    differences = [abs(a[1] - b[1]) for a, b in pairs if a[0] == b[0]]
+    return {
+        "sentences": len(pairs),
+        "equal": len(differences),
+        "score_difference": max(differences, default=None),
+        "others": [[a[1], b[1]] for a, b in pairs if a[0] != b[0]],
+    }
 
 
 def agreement_lines(engine: str, found: dict[str, Any]) -> Iterator[str]:
@@ -179,11 +159,12 @@ def agreement_lines(engine: str, found: dict[str, Any]) -> Iterator[str]:
         yield f"    different translations: log probability {first:.4f} against {second:.4f}"
 
 
-def bleu_lines(comparison: Comparison, num_sentences: int) -> Iterator[str]:
-    """Gives the BLEU of contenders that translated all sentences with trained weights."""
-    for name, (report, *_) in comparison.reports.items():
-        if "bleu" in report and report["sentences"] == num_sentences:
-            yield f"BLEU {report['bleu']:.2f}: {comparison.title}: {name}"
+def bleu_lines(tables: Sequence[Comparison], num_sentences: int) -> Iterator[str]:
+    """Gives the BLEU of contenders that translated all sentences."""
+    for table in tables:
+        for name, (report, *_) in table.reports.items():
+            if "bleu" in report and report["sentences"] == num_sentences:
+                yield f"BLEU {report['bleu']:.2f}: {table.title}: {name}"
 
 
 def main() -> None:
@@ -191,7 +172,6 @@ def main() -> None:
     parser = make_parser("benchmarks.decoding", __doc__)
     parser.add_argument("--model-dir", metavar="DIR", required=True, help="directory of a trained model")
     add_data_option(parser)
-    add_contender_options(parser)
     parser.add_argument(
         "--marian",
         nargs=2,
@@ -200,25 +180,24 @@ def main() -> None:
     )
     parser.add_argument("--sentences", type=int, metavar="N", help="translate the first N sentences only")
     options = parse_options(parser)
+    from keras_transformer.export.ctranslate2 import export_ctranslate2
+
     with tempfile.TemporaryDirectory() as path:
         try:
-            tables = select(comparisons(path, options.model_dir, options.opennmt, options.marian), options.only)
+            tables = comparisons(path, options.marian)
             pairs = sentence_pairs(options.data, "test", options.sentences)
-            task = prepare(path, options.model_dir, pairs, usable_precisions())
-        except ValueError as error:
+            task, translator = prepare(
+                path, options.model_dir, pairs, usable_precisions(), beam_sizes=(BEAM_SIZE, 1), length_penalty=0.0
+            )
+            export_ctranslate2(translator, task.path / "ctranslate2")
+        except Error as error:
             parser.error(str(error))
         measure(tables, options.repeats)
         answers = {name: found for name in (SAVED_MODEL, CTRANSLATE2, MARIAN) if (found := task.read_answers(name))}
-        facts = task.facts
     ours = answers.pop(SAVED_MODEL, None)
     agreements = {name: agreement(ours, theirs) for name, theirs in answers.items()} if ours else {}
-    settings = {name: facts[name] for name in ("sizes", "vocab_size", "max_length", "num_steps")}
-    data = options.data or GENERATED
-    publish(options.json, tables, data=data, sentences=len(pairs), **settings, agreement=agreements)
-    print()
-    for table in tables:
-        for line in bleu_lines(table, len(pairs)):
-            print(line)
+    publish(options.json, tables, data=options.data or GENERATED, sentences=len(pairs), agreement=agreements)
+    print("", *bleu_lines(tables, len(pairs)), sep="\n")
     for name, found in agreements.items():
         print(*agreement_lines(name, found), sep="\n")
 

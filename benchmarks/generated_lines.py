@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
@@ -15,34 +14,10 @@ MIN_WORDS, MAX_WORDS = 4, 20
 _LINES_PER_CHUNK = 100_000
 
 
-def write_lines(path: str | os.PathLike[str], num_lines: int, seed: int) -> pathlib.Path:
-    """Writes random lines, the same ones for the same seed.
-
-    Args:
-        path: str or path of the file.
-        num_lines: int.
-        seed: int. Determines the words as well as the lines.
-
-    Returns:
-        The path.
-    """
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(lines(num_lines, seed))
-    return pathlib.Path(path)
-
-
 def write_shards(directory: pathlib.Path, name: str, num_lines: int, lines_per_shard: int, seed: int) -> str:
-    """Writes the same lines into compressed files, `.gz` and `.zst` in turns.
+    """Writes random lines into compressed files, `.gz` and `.zst` in turns, and returns the pattern of the files.
 
-    Args:
-        directory: path.
-        name: str. What the names of the files end with before the suffix, such as "en".
-        num_lines: int.
-        lines_per_shard: int.
-        seed: int, as for `write_lines`.
-
-    Returns:
-        The pattern of the files.
+    Their names end with `name`, such as "en", and the suffix. The seed determines the words as well as the lines.
     """
     rest = lines(num_lines, seed)
     for number in range(-(-num_lines // lines_per_shard)):

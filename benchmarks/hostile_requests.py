@@ -2,31 +2,13 @@
 
     python -m benchmarks.hostile_requests --servable servable/en-de/1 --json hostile.json
 
-Each request is sent by a process of its own, after a request of 32 sentences. "MB more" is by how much it raises the
-peak of the process' resident memory. A line of 1 MB has a million bytes.
+Each request is sent by a process of its own (contenders/hostile_request.py), after a request of 32 sentences. "MB more"
+is by how much it raises the peak of the process' resident memory. A line of 1 MB has a million bytes.
 """
 
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
+from benchmarks.contenders.hostile_request import REQUESTS
 from benchmarks.processes import contender
-
-_SENTENCES = ["A man in a blue shirt is standing on a ladder cleaning a window.", "Two young dogs run in the snow."]
-
-
-def _line(part: str) -> str:
-    return part * (1_000_000 // len(part.encode()))
-
-
-FIRST = "32 sentences"
-REQUESTS = {
-    FIRST: lambda: _SENTENCES * 16,
-    "a line of 1 MB": lambda: [_line("dog runs ")],
-    "a word of 1 MB": lambda: [_line("x")],
-    "a line of 1 MB, of a character that is not in the vocabulary": lambda: [_line("\U0001f9ff")],
-    "32 lines of 1 MB": lambda: [_line("dog runs ")] * 32,
-    "1,000 sentences": lambda: _SENTENCES * 500,
-    "10,000 sentences": lambda: _SENTENCES * 5000,
-    "10,000 empty texts": lambda: [""] * 10_000,
-}
 
 
 def main() -> None:

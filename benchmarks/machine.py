@@ -37,10 +37,6 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
 def restrict(isa: str | None, cores: int | None) -> None:
     """Restricts this process and all that it starts from now on. Call it before anything is computed.
 
-    Args:
-        isa: "avx2", or None for all instructions of the processor.
-        cores: int. Number of cores, or None for all that the process may use.
-
     Raises:
         ConfigError: There are fewer cores.
     """

@@ -5,9 +5,9 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,8 +17,6 @@ Report = dict[str, Any]
 Contender = Callable[[], Report]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# TensorFlow's log about CPU kernels would hide error messages, here and in the processes of the contenders.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 class RunFailed(Exception):
@@ -39,19 +37,6 @@ def contender(module: str, *arguments: object, python: str = sys.executable, **e
     return functools.partial(run_for_report, command)
 
 
-def opennmt_contender(module: str, *arguments: object, python: str | None) -> Contender:
-    """Returns a contender that runs in OpenNMT-tf's own environment, or is skipped if there is none.
-
-    Args:
-        module: str. Name of the module.
-        arguments: the command-line arguments; converted to str.
-        python: str or None. The Python interpreter of the environment.
-    """
-    if python is None:
-        return skipped("requires --opennmt, the Python interpreter of an environment with OpenNMT-tf")
-    return contender(module, *arguments, python=python)
-
-
 def skipped(reason: str) -> Contender:
     """Returns a contender that is not run; the table shows the reason instead."""
 
@@ -61,69 +46,19 @@ def skipped(reason: str) -> Contender:
     return fail
 
 
-def run_for_report(command: Sequence[str], input_path: str | os.PathLike[str] = os.devnull) -> Report:
-    """Runs a process whose last line of standard output is its report, as a JSON object.
-
-    Args:
-        command: list of str.
-        input_path: str or path of the file to use as standard input. Defaults to an empty one.
-
-    Raises:
-        RunFailed: The process exited with an error.
-    """
-    return json.loads(run(command, input_path).splitlines()[-1])
-
-
-def run(command: Sequence[str], input_path: str | os.PathLike[str] = os.devnull) -> str:
-    """Runs a process in the root of the repository and returns its standard output.
-
-    Args:
-        command: list of str.
-        input_path: str or path of the file to use as standard input. Defaults to an empty one.
+def run_for_report(command: Sequence[object], input_path: str | os.PathLike[str] = os.devnull) -> Report:
+    """Runs a process in the root of the repository, whose last line of standard output is its report in JSON.
 
     Raises:
         RunFailed: The process exited with an error; the message is the last line of its standard error.
     """
     with open(input_path, "rb") as file:
-        process = subprocess.run(command, cwd=ROOT, stdin=file, capture_output=True, text=True, errors="replace")
+        process = subprocess.run(
+            list(map(str, command)), cwd=ROOT, stdin=file, capture_output=True, text=True, errors="replace"
+        )
     if process.returncode:
         raise RunFailed(last_line(process.stderr) or f"exit status {process.returncode}")
-    return process.stdout
-
-
-def time_to_first_line(command: Sequence[str], input: str = "") -> Report:
-    """Measures the time from the start of a process to its first line of output, in seconds.
-
-    Args:
-        command: list of str.
-        input: str. The standard input. Defaults to "".
-
-    Returns:
-        The report, without versions.
-
-    Raises:
-        RunFailed: The process exited with an error, or printed nothing.
-    """
-    begin = time.perf_counter()
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    assert process.stdin and process.stdout and process.stderr
-    process.stdin.write(input)
-    process.stdin.close()
-    line = process.stdout.readline()
-    seconds = time.perf_counter() - begin
-    process.stdout.read()
-    errors = process.stderr.read()
-    if process.wait() or not line:
-        raise RunFailed(last_line(errors) or f"exit status {process.returncode}")
-    return {"value": seconds}
+    return json.loads(last_line(process.stdout))
 
 
 def last_line(text: str) -> str:
@@ -135,3 +70,12 @@ def last_line(text: str) -> str:
 def versions(*packages: str) -> dict[str, str]:
     """Returns the installed versions of packages, without importing them."""
     return {package: importlib.metadata.version(package) for package in packages}
+
+
+def free_addresses(number: int) -> list[str]:
+    """Returns addresses of this machine at which no process listens."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return addresses

@@ -3,44 +3,63 @@
     python -m benchmarks.startup --json startup.json
 
 Each value is the time from the start of a process to its first line of output. The translator has the sizes of the
-other benchmarks' model, and random weights. Each command is run once before it is measured, so that its files are in
+other benchmarks' model, trained for one step. Each command is run once before it is measured, so that its files are in
 memory.
 """
 
 import contextlib
 import os
+import pathlib
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 
+from benchmarks.command import COMMAND, SIZES, settings_of, train_command
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
-from benchmarks.model import vocab_size_for, write_random_model
-from benchmarks.processes import Contender, Report, RunFailed, time_to_first_line, versions
-from benchmarks.text import GENERATED, add_data_option, sentence_pairs
+from benchmarks.processes import ROOT, Contender, Report, RunFailed, last_line, versions
+from benchmarks.text import GENERATED, add_data_option, sentence_pairs, vocab_size_for, write_text
+from keras_transformer.errors import Error
 
 HELP, IMPORT_TENSORFLOW, FIRST_TRANSLATION = "keras-transformer --help", "import tensorflow", "first translation"
 
 
-def contenders(model_dir: str | os.PathLike[str], sentence: str) -> dict[str, Contender]:
-    """Returns the contenders by name.
+def time_to_first_line(command: Sequence[object], input: str = "") -> Report:
+    """Measures the seconds from the start of a process with some standard input to its first line of output.
 
-    Args:
-        model_dir: str or path of the model directory to translate with.
-        sentence: str. The sentence to translate.
+    Raises:
+        RunFailed: The process exited with an error, or printed nothing.
     """
-    keras_transformer = [sys.executable, "-m", "keras_transformer"]
+    begin = time.perf_counter()
+    with subprocess.Popen(
+        list(map(str, command)),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdin and process.stdout
+        process.stdin.write(input)
+        process.stdin.close()
+        line = process.stdout.readline()
+        seconds = time.perf_counter() - begin
+        process.stdin = None
+        _, errors = process.communicate()
+    if process.returncode or not line:
+        raise RunFailed(last_line(errors) or f"exit status {process.returncode}")
+    return {"value": seconds, "versions": versions("keras", "tensorflow")}
 
-    def timed(command: list[str], input: str = "") -> Contender:
-        def run_once() -> Report:
-            return {**time_to_first_line(command, input), "versions": versions("keras", "tensorflow")}
 
-        return run_once
-
+def contenders(model_dir: str | os.PathLike[str], sentence: str) -> dict[str, Contender]:
+    """Returns the contenders by name; the model in the directory translates the sentence."""
+    translate = [*COMMAND, "translate", "--model-dir", model_dir]
     return {
-        HELP: timed([*keras_transformer, "--help"]),
-        IMPORT_TENSORFLOW: timed([sys.executable, "-c", "import tensorflow; print()"]),
-        FIRST_TRANSLATION: timed(
-            [*keras_transformer, "translate", "--model-dir", os.fspath(model_dir)], f"{sentence}\n"
-        ),
+        HELP: lambda: time_to_first_line([*COMMAND, "--help"]),
+        IMPORT_TENSORFLOW: lambda: time_to_first_line([sys.executable, "-c", "import tensorflow; print()"]),
+        FIRST_TRANSLATION: lambda: time_to_first_line(translate, f"{sentence}\n"),
     }
 
 
@@ -49,12 +68,16 @@ def main() -> None:
     parser = make_parser("benchmarks.startup", __doc__)
     add_data_option(parser)
     options = parse_options(parser)
-    with tempfile.TemporaryDirectory() as model_dir:
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
         try:
-            write_random_model(model_dir, sentence_pairs(options.data, "train"), vocab_size_for(options.data))
             (sentence,) = sentence_pairs(options.data, "test", 1).source
-        except ValueError as error:
+            text = write_text(options.data, directory)
+        except Error as error:
             parser.error(str(error))
+        model_dir, settings = directory / "model", settings_of(SIZES, vocab_size_for(options.data), steps=1)
+        if subprocess.run(list(map(str, train_command(model_dir, text, settings)))).returncode:
+            sys.exit("there is no model to translate with")
         comparison = Comparison("start-up", "seconds", contenders(model_dir, sentence), FIRST_TRANSLATION)
         for run_once in comparison.contenders.values():
             # A failure is reported when the contender is measured.

@@ -28,7 +28,6 @@ import dataclasses
 import json
 import math
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,7 +36,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import keras_transformer
+from benchmarks.machine import machine
+from benchmarks.processes import versions
 from keras_transformer import MultiHeadAttention
 from keras_transformer.model_dir.files import replacing
 
@@ -46,17 +46,13 @@ ATTENTION_INPUT_WIDTH = 16
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of layer, a row of Table 1.
+    """A kind of layer, a row of Table 1."""
 
-    Args:
-        layer: Callable. Makes a Keras layer of the sizes `d` and, where the kind has it, `k` or `r`.
-        path_length: Callable. Returns the number of layers or steps between the two ends of a sequence, given `n` and
-            the sizes.
-        exponents: Mapping from sizes to their exponents in Table 1.
-    """
-
+    # Makes a Keras layer of the sizes `d` and, where the kind has it, `k` or `r`.
     layer: Callable[..., keras.layers.Layer]
+    # Returns the number of layers or steps between the two ends of a sequence, given `n` and the sizes.
     path_length: Callable[..., int]
+    # Of each size, as in Table 1.
     exponents: Mapping[str, int]
 
 
@@ -86,14 +82,7 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """A kind of layer of which one size is varied.
-
-    Args:
-        kind: str. A key of `KINDS`.
-        over: "n", "d", "k" or "r". The size that is varied.
-        values: list of int. Its values.
-        held: Mapping. The other sizes, held constant.
-    """
+    """A kind of layer of which one size, "n", "d", "k" or "r", is varied, and the others are held constant."""
 
     kind: str
     over: str
@@ -137,13 +126,7 @@ SWEEPS = (
 
 
 def forward(kind: str, n: int, **sizes: int) -> Any:
-    """Returns the forward pass of a layer on random numbers, as a `tf.function` without arguments.
-
-    Args:
-        kind: str. A key of `KINDS`.
-        n: int. Length of the sequence.
-        sizes: the layer's sizes.
-    """
+    """Returns the forward pass of a layer on `n` random positions, as a `tf.function` without arguments."""
     layer = KINDS[kind].layer(**sizes)
     if isinstance(layer, MultiHeadAttention):
         inputs = tf.random.normal((1, n, ATTENTION_INPUT_WIDTH))
@@ -162,11 +145,8 @@ def has_loop(function: Any) -> bool:
 def min_seconds(functions: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
     """Measures the processor time of functions, the minimum of several runs.
 
-    The functions take turns, so that a busy minute of the machine does not affect all runs of one of them.
-
-    Args:
-        functions: list of functions without arguments.
-        repeats: int. How often to run each of them, after a first run that is not measured.
+    The functions take turns, so that a busy minute of the machine does not affect all runs of one of them. A first run
+    of each is not measured.
     """
     for function in functions:
         function()
@@ -180,29 +160,13 @@ def min_seconds(functions: Sequence[Callable[[], Any]], repeats: int) -> list[fl
 
 
 def fit_power_law(sizes: Sequence[int] | np.ndarray, costs: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """Fits `cost = factor * size ** exponent` to logarithms by least squares.
-
-    Args:
-        sizes: list of int.
-        costs: list of float.
-
-    Returns:
-        The exponent and the factor.
-    """
+    """Fits `cost = factor * size ** exponent` to logarithms by least squares, and returns exponent and factor."""
     exponent, intercept = np.polyfit(np.log(sizes), np.log(costs), 1)
     return float(exponent), float(np.exp(intercept))
 
 
 def measure(sweep: Sweep, repeats: int) -> dict[str, Any]:
-    """Measures a sweep, and fits a power law to it.
-
-    Args:
-        sweep: Sweep.
-        repeats: int. Runs of each layer.
-
-    Returns:
-        The sweep's entry in the JSON file.
-    """
+    """Measures a sweep, fits a power law to it, and returns its entry in the JSON file."""
     functions = [forward(sweep.kind, **sizes) for sizes in sweep.sizes()]
     seconds = min_seconds(functions, repeats)
     exponent, factor = fit_power_law(sweep.values, seconds)
@@ -221,28 +185,14 @@ def measure(sweep: Sweep, repeats: int) -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Returns the versions of what is measured."""
-    return {
-        "keras_transformer": keras_transformer.__version__,
-        "keras": keras.__version__,
-        "tensorflow": tf.__version__,
-        "python": platform.python_version(),
-    }
-
-
 def held_text(result: Mapping[str, Any]) -> str:
     """Returns the sizes that a sweep holds constant, as text."""
     return ", ".join(f"{name}={size:,}" for name, size in result["held"].items())
 
 
 def print_table(results: Sequence[Mapping[str, Any]]) -> None:
-    """Prints the exponents, the sequential operations and the path lengths.
-
-    Args:
-        results: list of what `measure` returned.
-    """
-    print(", ".join(f"{name} {version}" for name, version in versions().items()))
+    """Prints the exponents, the sequential operations and the path lengths of what `measure` returned."""
+    print(", ".join(f"{name} {version}" for name, version in versions("keras", "tensorflow").items()))
     print("\nprocessor time ~ size ** exponent\n")
     line = "{:26} {:>4}  {:>15}  {:>9} {:>6}  {}"
     print(line.format("layer", "over", "from, to", "exponent", "paper", "held"))
@@ -260,12 +210,7 @@ def print_table(results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def draw(results: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Draws times and fitted lines on logarithmic axes, with a panel for each size that is varied.
-
-    Args:
-        results: list of what `measure` returned.
-        path: str or path of a .png, .svg or .pdf file.
-    """
+    """Draws times and fitted lines on logarithmic axes, with a panel for each size that is varied."""
     from matplotlib.figure import Figure
 
     panels = (("n", "positions n"), ("d", "width d"), ("kr", "kernel k or neighborhood r"))
@@ -310,7 +255,8 @@ def main() -> None:
     results = [measure(sweep.quick() if options.quick else sweep, options.repeats) for sweep in SWEEPS]
     print_table(results)
     with replacing(options.json) as path:
-        path.write_text(json.dumps({"versions": versions(), "sweeps": results}, indent=1) + "\n")
+        content = {"versions": versions("keras", "tensorflow"), "machine": machine(), "sweeps": results}
+        path.write_text(json.dumps(content, indent=1) + "\n")
     if options.picture:
         draw(results, options.picture)
 

@@ -29,16 +29,17 @@ def add_data_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def sentence_pairs(data: str | os.PathLike[str] | None, split: Split, limit: int | None = None) -> SentencePairs:
-    """Returns English sentences and their German translations.
+def vocab_size_for(data: str | None) -> int:
+    """Returns the vocabulary size for a text; the generated text has too few different words for a large one."""
+    return 2000 if data is None else 8000
 
-    Args:
-        data: str, path or None. Directory of the text. None: generated text.
-        split: "train", "valid" or "test".
-        limit: int or None. Number of pairs to take from the beginning. Defaults to None: all.
+
+def sentence_pairs(data: str | os.PathLike[str] | None, split: Split, limit: int | None = None) -> SentencePairs:
+    """Returns the first `limit`, or all, English sentences of a split and their German translations.
 
     Raises:
-        ConfigError: A file cannot be read, the two files differ in their numbers of lines, or `limit` is not positive.
+        ConfigError: `limit` is not positive.
+        Error: A file cannot be read, or the two files differ in their numbers of lines.
     """
     require(limit is None or limit > 0, "the number of sentence pairs", "positive", limit)
     if data is None:
@@ -50,19 +51,17 @@ def sentence_pairs(data: str | os.PathLike[str] | None, split: Split, limit: int
 
 
 def write_pairs(pairs: SentencePairs, stem: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]:
-    """Writes a parallel text.
-
-    Args:
-        pairs: SentencePairs.
-        stem: str or path of the files, without ".en" and ".de".
-
-    Returns:
-        The paths of the English and the German file.
-    """
-    source_path, target_path = pathlib.Path(f"{stem}.en"), pathlib.Path(f"{stem}.de")
-    for path, lines in ((source_path, pairs.source), (target_path, pairs.target)):
+    """Writes a parallel text to `stem` with ".en" and ".de", and returns the two paths."""
+    paths = pathlib.Path(f"{stem}.en"), pathlib.Path(f"{stem}.de")
+    for path, lines in zip(paths, (pairs.source, pairs.target), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return source_path, target_path
+    return paths
+
+
+def write_text(data: str | None, directory: pathlib.Path) -> dict[str, object]:
+    """Writes the text to train on and to validate on, and returns the options of `keras-transformer train` for it."""
+    train, valid = (write_pairs(sentence_pairs(data, split), directory / split) for split in ("train", "valid"))
+    return {"--source": train[0], "--target": train[1], "--valid-source": valid[0], "--valid-target": valid[1]}
 
 
 @functools.cache

@@ -17,15 +17,11 @@ from benchmarks.decoding import bleu_lines
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare
 from benchmarks.processes import contender
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs
+from keras_transformer.errors import Error
 
 
 def comparisons(task_paths: Mapping[str, str | os.PathLike[str]]) -> list[Comparison]:
-    """Returns all comparisons, before they are measured.
-
-    Args:
-        task_paths: Mapping from the names of the models, the first of which is the reference, to the directories of
-            their `DecodingTask`s.
-    """
+    """Returns all comparisons of models, given the directories of their `DecodingTask`s by name."""
     reference = next(iter(task_paths))
     search = f"float32, beam {BEAM_SIZE}, batch {REQUEST_SIZE}"
     cores = len(os.sched_getaffinity(0))
@@ -52,16 +48,13 @@ def main() -> None:
             pairs = sentence_pairs(options.data, "test", options.sentences)
             task_paths = {name: pathlib.Path(directory, str(i)) for i, name in enumerate(options.model_dirs)}
             for model_dir, path in task_paths.items():
-                prepare(path, model_dir, pairs, ("float32",), length_penalty=None)
-        except ValueError as error:
+                prepare(path, model_dir, pairs)
+        except Error as error:
             parser.error(str(error))
         tables = comparisons(task_paths)
         measure(tables, options.repeats)
     publish(options.json, tables, data=options.data or GENERATED, sentences=len(pairs))
-    print()
-    for table in tables:
-        for line in bleu_lines(table, len(pairs)):
-            print(line)
+    print("", *bleu_lines(tables, len(pairs)), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Generates a parallel English-German corpus, the text that `make demo` trains on.
+"""Generates the parallel English-German corpus that `make demo` trains on.
 
     python -m examples.corpus DIRECTORY [--seed N]
 
-A small grammar builds every sentence in both languages at once, and the German depends on the English alone. The words
-are few, but the sentences contain much of what makes this pair of languages hard to translate: three genders and three
-cases with their adjective endings, verbs at the end of the clause, separable verbs, and pronouns that agree with a noun
-in another clause.
+A small grammar builds every sentence in both languages at the same time, and the German depends only on the English.
+The vocabulary is small, but the sentences have much of what makes this language pair hard to translate: three genders
+and three cases with their adjective endings, verbs at the end of the clause, separable verbs, and pronouns that agree
+with a noun in another clause.
 
 The file has five parts: words, noun phrases, clauses, sentences, and the random choices among them.
 """
@@ -53,7 +53,7 @@ ADJECTIVES = """old alt, young jung, tired müde müd, sick krank, happy glückl
 # English singular and plural, German stem, declension.
 DETERMINERS = """the the d der, a - ein ein, this these dies dieser, my my mein ein, our our unser ein,
     his his sein ein, her her ihr ein, your your Ihr ein"""
-# Endings of the determiner | of the adjective, for masculine, feminine, neuter and plural; a string for each case.
+# Endings of the determiner | of the adjective, for masculine, feminine, neuter and plural; one string per case.
 ENDINGS = {
     "der": ("er ie as ie | e e e en", "en ie as ie | en e e en", "em er em en | en en en en"),
     "dieser": ("er e es e | e e e en", "en e es e | en e e en", "em er em en | en en en en"),
@@ -63,13 +63,13 @@ ENDINGS = {
 NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
 # The case that the German preposition takes; "for" only after "wait".
 PREPOSITIONS = {"in": ("in", DATIVE), "into": ("in", ACCUSATIVE), "with": ("mit", DATIVE), "for": ("auf", ACCUSATIVE)}
-# English subject and object, agreement, German cases. "it" is a word for each gender.
+# English subject and object, agreement, German cases. There is one "it" for each gender.
 PRONOUNS = """I I me first ich mich mir, you you you plural Sie Sie Ihnen, we we us plural wir uns uns,
     he he him singular er ihn ihm, she she her singular sie sie ihr, they they them plural sie sie ihnen,
     it-m it it singular er ihn ihm, it-f it it singular sie sie ihr, it-n it it singular es es ihm"""
 
 # English verb, past, participle, and a particle or preposition | German infinitive with a + after a separable prefix,
-# third person, perfect, "dative" if the object is in that case | kinds of objects, "to" if the verb has a recipient.
+# third person, perfect, "dative" if the object is dative | kinds of objects, "to" if the verb has a recipient.
 VERBS = """
     buy bought bought | kaufen kauft hat gekauft | clothing thing food animal
     sell sold sold | verkaufen verkauft hat verkauft | clothing thing food animal
@@ -103,7 +103,7 @@ VERBS = """
     say said said | sagen sagt hat gesagt |
     think thought thought | glauben glaubt hat geglaubt |
 """
-# The English and the German auxiliary of each tense after "I", a singular and a plural.
+# English and German auxiliaries of each tense, after "I", a singular and a plural.
 AUXILIARIES = {
     "present": ("do does do", ""),
     "past": ("did did did", ""),
@@ -112,7 +112,7 @@ AUXILIARIES = {
     "can": ("can can can", "kann kann können"),
     "should": ("should should should", "sollte sollte sollten"),
 }
-TENSES = ("past", *AUXILIARIES)  # the past twice as often
+TENSES = ("past", *AUXILIARIES)  # the past is twice as frequent
 PERFECT = {"hat": "habe hat haben", "ist": "bin ist sind"}
 BE = {"present": ("am is are", "bin ist sind"), "past": ("was was were", "war war waren")}
 CONJUNCTIONS = "and und, but aber, that dass, because weil, although obwohl, before bevor, when als, if wenn"
@@ -213,17 +213,17 @@ def prepositional(preposition: str, phrase: Phrase) -> Pair:
 
 
 class Clause(NamedTuple):
-    """A clause in every order of its words."""
+    """A clause in each possible word order."""
 
     english: str
     english_question: str
     german: str
-    german_verb_first: str  # in a question, or where something else than the subject begins the sentence
+    german_verb_first: str  # in a question, or if the sentence does not start with the subject
     german_verb_last: str  # in a subordinate clause
 
 
 def agree(subject: Phrase, forms: str) -> str:
-    """Chooses among the forms of a verb after "I", after a singular and after a plural."""
+    """Selects the form of a verb after "I", after a singular or after a plural."""
     return forms.split()[("first", "singular", "plural").index(subject.agreement)]
 
 
@@ -266,7 +266,7 @@ def clause(
         finite = agree(subject, modal or PERFECT[perfect])
         end = prefix + infinitive if modal else german_participle
         final = f"{end} {finite}"
-    # Pronouns come first, the recipient last among them; among nouns, the recipient comes first.
+    # Pronouns come before nouns. The recipient is the last of the pronouns, but the first of the nouns.
     objects = [(recipient, DATIVE), (target, DATIVE if dative else ACCUSATIVE)]
     nouns = [phrase.german[case] for phrase, case in objects if phrase and phrase.pronoun]
     pronouns = [phrase.german[case] for phrase, case in reversed(objects) if phrase and not phrase.pronoun]
@@ -293,7 +293,7 @@ def statement(clause: Clause) -> Pair:
 
 
 def fronted(adverbial: Pair, clause: Clause) -> Pair:
-    """A statement that begins with an adverbial, so that the German subject follows its verb."""
+    """A statement that starts with an adverbial, so the German subject follows the verb."""
     return sentence(f"{adverbial[0]} {clause.english}", f"{adverbial[1]} {clause.german_verb_first}")
 
 
@@ -402,19 +402,19 @@ SENTENCES = [some_simple_sentence] * 8 + [some_subordination] * 4 + [some_report
 def generate(num_pairs: int, seed: int = 0) -> list[Pair]:
     """Generates distinct English-German sentence pairs.
 
-    No English and no German sentence occurs twice, so training and test data cut from the list do not overlap. A longer
-    list with the same seed begins with the shorter one.
+    No English or German sentence occurs twice, so training and test data taken from the list do not overlap. With the
+    same seed, a longer list starts with the pairs of a shorter one.
 
     Args:
         num_pairs: The number of pairs.
-        seed: An integer, the only source of randomness.
+        seed: int. The only source of randomness.
 
     Raises:
-        ValueError: If `num_pairs` is negative, or more than the grammar can give.
+        ValueError: If `num_pairs` is negative, or more than the grammar can generate.
     """
     if num_pairs < 0:
         raise ValueError(f"num_pairs must be at least 0; received num_pairs={num_pairs}")
-    # The one method of `random.Random` that gives the same numbers in all versions of Python.
+    # The only method of `random.Random` that returns the same numbers in all versions of Python.
     uniform = random.Random(seed).random
 
     def pick(options: Sequence[Any]) -> Any:
@@ -425,7 +425,7 @@ def generate(num_pairs: int, seed: int = 0) -> list[Pair]:
     failures = 0
     while len(pairs) < num_pairs:
         english, german = pick(SENTENCES)(pick)
-        # Sentences that use a noun or an adjective twice sound wrong.
+        # Sentences with the same noun or adjective twice sound wrong.
         content = [word for word in re.findall("[a-z]+", english) if word in NOUN or word in ADJECTIVE]
         if english not in seen and german not in seen and len(set(content)) == len(content):
             seen.update((english, german))
@@ -443,7 +443,7 @@ def write(
     test_pairs: int = 1_000,
     seed: int = 0,
 ) -> list[pathlib.Path]:
-    """Writes train.en, train.de, valid.en, valid.de, test.en and test.de in UTF-8, a sentence on each line.
+    """Writes train.en, train.de, valid.en, valid.de, test.en and test.de in UTF-8, one sentence per line.
 
     Returns:
         The paths of the files, in that order.
@@ -455,7 +455,7 @@ def write(
         part = list(itertools.islice(pairs, size))
         for column, language in enumerate(("en", "de")):
             paths.append(pathlib.Path(directory, f"{split}.{language}"))
-            temporary = pathlib.Path(f"{paths[-1]}.tmp")  # so that no file is ever seen incomplete
+            temporary = pathlib.Path(f"{paths[-1]}.tmp")  # so that no incomplete file is ever visible
             temporary.write_bytes("".join(f"{pair[column]}\n" for pair in part).encode())
             temporary.replace(paths[-1])
     return paths

@@ -28,7 +28,7 @@ run keras-transformer evaluate --model-dir "$to/model" \
     --source "$to/data/test.en" --reference "$to/data/test.de"
 run keras-transformer export --model-dir "$to/model" --output "$to/servable"
 
-# In float32, as the SavedModel is: otherwise a close decision may fall differently.
+# In float32, like the SavedModel: in another precision, translations with close scores could differ.
 printf '\n$ keras-transformer translate --precision float32 --model-dir %s < %s\n' "$to/model" "$to/data/test.en"
 keras-transformer translate --precision float32 --model-dir "$to/model" < "$to/data/test.en" > "$to/translated.de"
 printf '$ python examples/translate_saved_model.py %s < %s\n' "$to/servable/1" "$to/data/test.en"
@@ -46,14 +46,14 @@ cat <<END
 
 The SavedModel gave the same $(wc -l < "$to/served.de" | tr -d ' ') translations as the Python translator.
 
-What to try next:
-  Translate sentences of your own, one per line, made of words from the text:
+Next steps:
+  Translate your own sentences, one per line, made of words from the text:
     keras-transformer translate --model-dir $to/model
   Serve the SavedModel over HTTP, with TensorFlow Serving installed:
     tensorflow_model_server --rest_api_port=8501 --model_name=en-de --model_base_path=$to/servable
     curl localhost:8501/v1/models/en-de:predict -d '{"instances": ["The woman bought the lamp because it was cheap."]}'
-  Train on two text files of your own, translations of each other line by line:
+  Train on two text files of your own that are translations of each other, line by line:
     keras-transformer train --config multi30k --model-dir my-model --source train.en --target train.de \\
         --valid-source valid.en --valid-target valid.de
-README.md says more about each.
+README.md describes each of these.
 END

@@ -1,13 +1,13 @@
-"""Translates a corpus with an exported SavedModel, by Apache Beam on one machine or on many.
+"""Translates a corpus with an exported SavedModel and Apache Beam, on one or many machines.
 
     python examples/translate_corpus.py --model servable/en-de/1 --input 'news/*.en.gz' --output news.de
 
-Each input file, one sentence a line, becomes a file of the same name and compression in the output directory, with
-exactly one line for each of its lines, in their order. The same command goes on after a run that was stopped: what is
-translated already is not translated again. All other options are Beam's, such as --runner. docs/corpus-translation.md
-has the commands for several processes and for clusters.
+For each input file, with one sentence per line, the script writes a file with the same name and compression to the
+output directory, with exactly one output line per input line, in the same order. To resume a run that was stopped, run
+the same command again: it translates only what is missing. All other options are Beam's, such as --runner.
+docs/corpus-translation.md has the commands for several processes and for clusters.
 
-    input files ─► pieces of them ─► lines ─► RunInference ─► a file for each piece ─► output files
+    input files ─► pieces ─► lines ─► RunInference ─► one file per piece ─► output files
 """
 
 import argparse
@@ -28,9 +28,9 @@ from apache_beam.ml.inference.tensorflow_inference import TFModelHandlerNumpy
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.util import WaitOn
 
-# What is lost when a run is killed: at most one piece for each process.
+# If a run is killed, at most one piece per process is lost.
 LINES_PER_PIECE = 10_000
-# The SavedModel orders a request by length, and searches sentences of similar length together.
+# The SavedModel sorts the sentences of a request by length, and translates sentences of similar length together.
 LINES_PER_REQUEST = 1_000
 
 # The input file, the output file, the number of the piece and its first byte. Only these are sent between machines.
@@ -47,13 +47,13 @@ class SavedModelHandler(TFModelHandlerNumpy):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the pipeline; a wrong path ends in one line on standard error."""
+    """Runs the pipeline; a wrong path is reported in one line on standard error."""
     parser = argparse.ArgumentParser(description="Translate text files with an exported SavedModel on Apache Beam.")
     parser.add_argument("--model", required=True, metavar="DIR", help="a version of a SavedModel: servable/en-de/1")
     parser.add_argument("--input", required=True, nargs="+", metavar="PATTERN", help="text files, perhaps compressed")
     parser.add_argument("--output", required=True, metavar="DIR", help="where files of the same names are written")
     options, beam_arguments = parser.parse_known_args(arguments)
-    # By default on this machine. Beam's "DirectRunner" would first try another one, which it downloads.
+    # The default runs on this machine. Beam's "DirectRunner" would first try another runner, which it downloads.
     beam_options = PipelineOptions(["--runner=FnApiRunner", *beam_arguments])
     FileSystems.set_options(beam_options)
     try:
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise ValueError(f"--model must be the directory of a saved_model.pb; received --model {options.model}")
     except (BeamIOError, OSError, ValueError, tf.errors.OpError) as error:
         sys.exit(f"{parser.prog}: error: {error}")
-    # Beam's batch is one piece, whose requests keep the order of its lines.
+    # A batch in Beam is one piece; its requests keep the order of the lines.
     handler = SavedModelHandler(options.model, inference_fn=translate, min_batch_size=1, max_batch_size=1)
     with beam.Pipeline(options=beam_options) as pipeline:
         pieces = pipeline | beam.Create(files) | "SpreadFiles" >> beam.Reshuffle() | beam.FlatMapTuple(find_pieces)
@@ -104,7 +104,7 @@ def input_and_output_files(patterns: Iterable[str], directory: str) -> list[tupl
 
 
 def find_pieces(path: str, output: str) -> Iterator[Piece]:
-    """Yields the pieces of an input file, at least one, unless its output file is there."""
+    """Yields the pieces of an input file, at least one, unless its output file exists."""
     if FileSystems.exists(output):
         delete_pieces(output)
         return
@@ -116,14 +116,14 @@ def find_pieces(path: str, output: str) -> Iterator[Piece]:
                 yield path, output, number, offset
             if num_lines < LINES_PER_PIECE:
                 break
-        # Beam reads a compressed file that was cut off as if it ended there.
+        # Beam reads a truncated compressed file without an error.
         decompressor = getattr(file, "_decompressor", None)
         if decompressor is not None and not decompressor.eof:
             raise ValueError(f"{path}: the compressed file is cut off")
 
 
 def read_unless_translated(path: str, output: str, number: int, offset: int) -> Iterator[tuple[str, list[bytes]]]:
-    r"""Yields the path of a piece with its lines, without their "\n" or "\r\n", unless its translation is there."""
+    r"""Yields the path of a piece with its lines, without their "\n" or "\r\n", unless its translation exists."""
     piece = piece_path(output, number)
     if not FileSystems.exists(piece):
         with FileSystems.open(path) as file:
@@ -147,7 +147,7 @@ def write_piece(piece: str, lines: Iterable[bytes]) -> str:
 
 
 def join_pieces(output: str, pieces: Iterable[str]) -> None:
-    """Writes an output file, unless it is there, and deletes its pieces."""
+    """Writes an output file, unless it exists, and deletes its pieces."""
 
     def contents() -> Iterator[bytes]:
         for piece in sorted(pieces):
@@ -160,12 +160,12 @@ def join_pieces(output: str, pieces: Iterable[str]) -> None:
 
 
 def write_whole(path: str, scratch: str, contents: Iterable[bytes]) -> None:
-    """Writes a file, compressed if its name says so, under another name until it is complete."""
+    """Writes a file, compressed according to its name, under a temporary name until it is complete."""
     unfinished = FileSystems.join(scratch, f"unfinished-{uuid.uuid4().hex}-{FileSystems.split(path)[1]}")
     with FileSystems.create(unfinished) as file:
         for content in contents:
             file.write(content)
-    # On a disk of this machine it must outlive a power cut, too; other file systems see to that.
+    # A file on a local disk must also survive a power failure; other file systems ensure this themselves.
     if os.path.exists(unfinished):
         with open(unfinished, "rb") as written:
             os.fsync(written.fileno())
@@ -179,15 +179,15 @@ def pieces_directory(output: str) -> str:
 
 
 def piece_path(output: str, number: int) -> str:
-    """Returns the path of a piece. They sort by their numbers; a piece of another size is another piece."""
+    """Returns the path of a piece. Paths sort by piece number, and contain the size of a piece."""
     return FileSystems.join(pieces_directory(output), f"{number:08}-{LINES_PER_PIECE}")
 
 
 def delete_pieces(output: str) -> None:
-    """Deletes the pieces of an output file, and what killed processes left of them."""
+    """Deletes the pieces of an output file, including unfinished ones of killed processes."""
     directory = glob.escape(pieces_directory(output))
     if FileSystems.match([f"{directory}/*"])[0].metadata_list:
-        # Object stores have no directories, only paths that begin alike.
+        # Object stores have no directories, only paths with a common prefix.
         FileSystems.delete([directory if FileSystems.exists(pieces_directory(output)) else f"{directory}/"])
 
 

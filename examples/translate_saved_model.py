@@ -1,4 +1,4 @@
-"""Translates standard input with an exported SavedModel; needs tensorflow and tensorflow-text alone.
+"""Translates standard input with an exported SavedModel; needs only tensorflow and tensorflow-text.
 
 python examples/translate_saved_model.py servable/en-de/1 < in.txt > out.txt
 """

@@ -2,17 +2,21 @@
 
 import os
 import pathlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Literal
 
 import ctranslate2
 import numpy as np
 from ctranslate2 import specs
+from ctranslate2.specs import LayerSpec, common_spec
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.config.rules import require
+from keras_transformer.errors import ConfigError
 from keras_transformer.layers import PositionalEmbedding
 from keras_transformer.models import Transformer
+from keras_transformer.models.named_weights import named_weights
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 from keras_transformer.translation import Translator
 
@@ -47,7 +51,10 @@ def export_ctranslate2(
     Raises:
         ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
     """
-    spec = _model_spec(translator.model, translator.tokenizers)
+    model = translator.model
+    if not isinstance(model, Transformer):
+        raise ConfigError(f"translator.model must be a Transformer; received a {type(model).__name__}")
+    spec = _model_spec(model, translator.tokenizers)
 
     def write(directory: pathlib.Path) -> None:
         spec.save(str(directory))
@@ -58,20 +65,23 @@ def export_ctranslate2(
     return publish(output, version, write)
 
 
-def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> Any:
+def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.TransformerSpec:
     config = model.config
     spec = _empty_spec(config)
+    weights = {name: ops.convert_to_numpy(variable) for name, variable in named_weights(model)}
     _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, config)
     _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding, config)
-    _set_stack(spec.encoder, model.encoder)
-    _set_stack(spec.decoder, model.decoder)
-    for layer_spec, layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
-        attention = layer.source_attention
-        _set_dense(layer_spec.attention.linear[0], attention.query_dense)
-        _set_dense(layer_spec.attention.linear[1], attention.key_dense, attention.value_dense)
-        _set_dense(layer_spec.attention.linear[2], attention.output_dense)
-        _set_norm(layer_spec.attention.layer_norm, layer.source_attention_residual.norm)
-    _set_dense(spec.decoder.projection, model.output_projection)
+    _set_stack(spec.encoder, weights, "encoder")
+    _set_stack(spec.decoder, weights, "decoder")
+    for i, layer in enumerate(spec.decoder.layer):
+        attention = f"decoder/{i}/source_attention"
+        _set_dense(layer.attention.linear[0], weights, f"{attention}/query")
+        _set_dense(layer.attention.linear[1], weights, f"{attention}/key", f"{attention}/value")
+        _set_dense(layer.attention.linear[2], weights, f"{attention}/output")
+        _set_norm(layer.attention.layer_norm, weights, f"{attention}/norm")
+    # Tied logits have no kernel of their own.
+    weights.setdefault("logits/kernel", weights["target_embedding"].T)
+    _set_dense(spec.decoder.projection, weights, "logits")
 
     source_pieces, pieces = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers)
     spec.register_source_vocabulary(source_pieces)
@@ -87,7 +97,7 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> Any:
     return spec
 
 
-def _empty_spec(config: TransformerConfig) -> Any:
+def _empty_spec(config: TransformerConfig) -> specs.TransformerSpec:
     key_dim = config.key_dim or config.d_model // config.num_heads
     require(
         config.activation in _ACTIVATIONS,
@@ -119,43 +129,39 @@ def _empty_spec(config: TransformerConfig) -> Any:
     )
 
 
-def _set_embedding(stack_spec: Any, spec: Any, embedding: PositionalEmbedding, config: TransformerConfig) -> None:
+def _set_embedding(
+    stack: LayerSpec, spec: common_spec.EmbeddingsSpec, embedding: PositionalEmbedding, config: TransformerConfig
+) -> None:
     spec.weight = ops.convert_to_numpy(embedding.token_table)
     # CTranslate2's own sinusoids are laid out differently.
     num_positions = embedding.max_length or max(config.max_length, _POSITIONS)
-    stack_spec.position_encodings.encodings = ops.convert_to_numpy(
-        embedding.encode_positions(ops.arange(num_positions))
-    )
+    stack.position_encodings.encodings = ops.convert_to_numpy(embedding.encode_positions(ops.arange(num_positions)))
 
 
-def _set_stack(spec: Any, stack: Any) -> None:
-    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        attention = layer.attention
-        _set_dense(
-            layer_spec.self_attention.linear[0],
-            attention.query_dense,
-            attention.key_dense,
-            attention.value_dense,
-        )
-        _set_dense(layer_spec.self_attention.linear[1], attention.output_dense)
-        _set_norm(layer_spec.self_attention.layer_norm, layer.attention_residual.norm)
-        _set_dense(layer_spec.ffn.linear_0, layer.feed_forward.hidden_dense)
-        _set_dense(layer_spec.ffn.linear_1, layer.feed_forward.output_dense)
-        _set_norm(layer_spec.ffn.layer_norm, layer.feed_forward_residual.norm)
-    if stack.final_norm is not None:
-        _set_norm(spec.layer_norm, stack.final_norm)
+def _set_stack(spec: LayerSpec, weights: Mapping[str, np.ndarray], side: Literal["encoder", "decoder"]) -> None:
+    for i, layer in enumerate(spec.layer):
+        attention, feed_forward = f"{side}/{i}/attention", f"{side}/{i}/feed_forward"
+        queries_keys_values = (f"{attention}/{part}" for part in ("query", "key", "value"))
+        _set_dense(layer.self_attention.linear[0], weights, *queries_keys_values)
+        _set_dense(layer.self_attention.linear[1], weights, f"{attention}/output")
+        _set_norm(layer.self_attention.layer_norm, weights, f"{attention}/norm")
+        _set_dense(layer.ffn.linear_0, weights, f"{feed_forward}/hidden")
+        _set_dense(layer.ffn.linear_1, weights, f"{feed_forward}/output")
+        _set_norm(layer.ffn.layer_norm, weights, f"{feed_forward}/norm")
+    if f"{side}/final_norm/gamma" in weights:
+        _set_norm(spec.layer_norm, weights, f"{side}/final_norm")
 
 
-def _set_dense(spec: Any, *layers: Any) -> None:
+def _set_dense(spec: common_spec.LinearSpec, weights: Mapping[str, np.ndarray], *names: str) -> None:
     """Joins the weights of several layers, whose products CTranslate2 computes as one."""
-    spec.weight = np.ascontiguousarray(np.concatenate([ops.convert_to_numpy(layer.kernel).T for layer in layers]))
-    if layers[0].use_bias:
-        spec.bias = np.concatenate([ops.convert_to_numpy(layer.bias) for layer in layers])
+    spec.weight = np.ascontiguousarray(np.concatenate([weights[f"{name}/kernel"].T for name in names]))
+    if f"{names[0]}/bias" in weights:
+        spec.bias = np.concatenate([weights[f"{name}/bias"] for name in names])
 
 
-def _set_norm(spec: Any, norm: Any) -> None:
-    spec.gamma = ops.convert_to_numpy(norm.gamma)
-    spec.beta = ops.convert_to_numpy(norm.beta)
+def _set_norm(spec: common_spec.LayerNormSpec, weights: Mapping[str, np.ndarray], name: str) -> None:
+    spec.gamma = weights[f"{name}/gamma"]
+    spec.beta = weights[f"{name}/beta"]
 
 
 def _verify(path: pathlib.Path, translator: Translator) -> None:

@@ -3,11 +3,12 @@
 import os
 import pathlib
 import re
-from typing import Any
+from typing import Annotated
 
 import tensorflow as tf
 
 from keras_transformer.runtime.native_log import silenced
+from keras_transformer.tensors import Tensor
 from keras_transformer.translation import Translator
 
 from .versions import PROBES, publish
@@ -30,7 +31,7 @@ class Servable(tf.Module):
         self.tokenizers = list(translator.tokenizers)
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
-        def translate(text: Any) -> dict[str, Any]:
+        def translate(text: Annotated[Tensor, "string (batch,)"]) -> dict[str, Tensor]:
             found = translator.search(text)
             return {"text": found.texts[:, 0], "score": found.scores[:, 0]}
 

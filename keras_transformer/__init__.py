@@ -1,14 +1,14 @@
 """The Transformer of "Attention Is All You Need" (arXiv 1706.03762) on Keras 3.
 
 Importing this package imports neither Keras nor TensorFlow: each public name is loaded when it is first used.
+
+Keras loads files with our layers, losses, metrics, schedules and models without custom objects once it knows the
+classes: after `import keras` and `import keras_transformer`, in this order, or as soon as one of their names is used.
 """
 
-import functools
 import importlib
-from collections.abc import Callable
+import sys
 from typing import TYPE_CHECKING, Any
-
-import wrapt
 
 __version__ = "0.2.0"
 
@@ -32,6 +32,8 @@ _MODULES = {
 }
 # The translator needs TensorFlow, the rest runs on any backend.
 __all__ = [name for name in _MODULES if name != "Translator"]
+# Their classes are registered at Keras.
+_SAVED_MODULES = ("layers", "losses", "metrics", "models", "schedules")
 
 if TYPE_CHECKING:
     from .config import TransformerConfig as TransformerConfig
@@ -50,24 +52,27 @@ if TYPE_CHECKING:
     from .models import build_transformer as build_transformer
     from .schedules import WarmupInverseSqrt as WarmupInverseSqrt
     from .translation import Translator as Translator
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
-    globals()[name] = value
-    return value
+else:
+    # Type checkers do not see it, so that they report names that do not exist.
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+        globals()[name] = value
+        if _MODULES[name] in _SAVED_MODULES:
+            _register_classes()
+        return value
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES})
 
 
-@wrapt.when_imported("keras")
-def _register(keras: Any) -> None:
-    """Lets Keras load files with our classes without custom objects, whichever of the two is imported first."""
-    for name, module in _MODULES.items():
-        if module in ("layers", "losses", "metrics", "models", "schedules"):
-            custom_object = wrapt.LazyObjectProxy(functools.partial(__getattr__, name), interface=Callable)
-            keras.saving.get_custom_objects().setdefault(f"{__name__}>{name}", custom_object)
+def _register_classes() -> None:
+    """Imports every module whose classes may be in a saved file; they register themselves."""
+    for module in _SAVED_MODULES:
+        importlib.import_module(f".{module}", __name__)
+
+
+if "keras" in sys.modules:
+    _register_classes()

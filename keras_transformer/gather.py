@@ -1,22 +1,22 @@
 """Selection by index in each row of a batch."""
 
-from typing import Any
+from typing import Annotated
 
 import keras
 from keras import ops
 
 from .shapes import reshape_inferring
+from .tensors import Tensor
 
 
-def gather_in_rows(values: Any, indices: Any) -> Any:
+def gather_in_rows(
+    values: Annotated[Tensor, "(batch, n, ...)"], indices: Annotated[Tensor, "int32 (batch, m)"]
+) -> Annotated[Tensor, "(batch, m, ...)"]:
     """Returns values[b, indices[b, i]] for every b and i.
 
     Args:
-        values: (batch, n, ...).
-        indices: int32 (batch, m), from 0 to n - 1.
-
-    Returns:
-        (batch, m, ...).
+        values: of any dtype.
+        indices: from 0 to n - 1.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

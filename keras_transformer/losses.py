@@ -1,34 +1,38 @@
 """Cross-entropy over the real tokens of a batch, with label smoothing (section 5.4 of the paper)."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import keras
 from keras import ops
 
 from .config.rules import Rate, checked, require
 from .masks import label_mask
+from .tensors import Tensor
 
 
-def token_crossentropy(labels: Any, logits: Any, label_smoothing: float = 0.0) -> Any:
+def token_crossentropy(
+    labels: Annotated[Tensor, "int (...)"], logits: Annotated[Tensor, "(..., vocab_size)"], label_smoothing: float = 0.0
+) -> Annotated[Tensor, "float32 (...)"]:
     """Computes the cross-entropy of every token, in float32.
 
     The label is smoothed to the distribution `(1 - ε) [k = label] + ε / vocab_size` (Szegedy et al. 2015), which is
     never materialized: the loss is `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`.
 
     Args:
-        labels: int (...), token ids. Labels below 0 are taken for 0: callers leave both out.
-        logits: (..., vocab_size).
-        label_smoothing: float. ε. Defaults to 0.
+        labels: token ids. Labels below 0 are taken for 0: callers leave both out.
+        logits: scores of the vocabulary.
+        label_smoothing: ε. Defaults to 0.
 
     Returns:
-        float32 (...).
+        The cross-entropy of every token.
     """
     vocab_size = logits.shape[-1]
     # Backends gather a negative index each in its own way, or not at all.
     labels = ops.maximum(labels, 0)
 
     @ops.custom_gradient
-    def crossentropy(logits: Any) -> Any:
+    def crossentropy(logits: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
         # The gradient needs the softmax anyway, and its largest value gives the normalizer: max(softmax(z)) =
         # exp(max(z) - logsumexp(z)), which is never below 1 / vocab_size. Large logits meet only in differences, so
         # that a small loss keeps its digits.
@@ -40,7 +44,7 @@ def token_crossentropy(labels: Any, logits: Any, label_smoothing: float = 0.0) -
             losses = losses + label_smoothing * (largest - ops.mean(logits, axis=-1))
         losses = losses - ops.log(ops.max(probabilities, axis=-1))
 
-        def gradient(*args: Any, upstream: Any = None) -> Any:
+        def gradient(*args: Tensor, upstream: Tensor | None = None) -> Tensor:
             # softmax - smoothed labels. Automatic differentiation would materialize a vocabulary-sized tensor for
             # every term.
             upstream = ops.reshape(args[0] if upstream is None else upstream, (-1, 1))  # (tokens, 1)
@@ -76,9 +80,9 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         name: str. Defaults to "masked_label_smoothed_crossentropy".
 
     Call arguments:
-        y_true: int (batch, length), labels.
-        y_pred: (batch, length, vocab_size), logits.
-        sample_weight: (batch,) or (batch, length). The mean is then the weighted sum divided by the number of real
+        y_true: labels.
+        y_pred: logits.
+        sample_weight: of sentences or of tokens. The mean is then the weighted sum divided by the number of real
             tokens, as in Keras.
 
     Returns:
@@ -86,7 +90,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         the number of replicas, as Keras' own losses do: `fit` and `evaluate` expect it.
 
     Raises:
-        ValueError: An argument breaks its rule.
+        ConfigError: An argument breaks its rule.
 
     Example:
         >>> loss = MaskedLabelSmoothedCrossentropy(label_smoothing=0.1)
@@ -98,7 +102,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     def __init__(
         self,
         label_smoothing: Rate = 0.1,
-        reduction: Any = "sum_over_batch_size",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "masked_label_smoothed_crossentropy",
         **kwargs: Any,
     ) -> None:
@@ -111,11 +115,20 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, **kwargs)
         self.label_smoothing = label_smoothing
 
-    def call(self, y_true: Any, y_pred: Any) -> Any:
+    def call(
+        self,
+        y_true: Annotated[Tensor, "int (batch, length)"],
+        y_pred: Annotated[Tensor, "(batch, length, vocab_size)"],
+    ) -> Annotated[Tensor, "float32 (batch, length)"]:
         losses = token_crossentropy(y_true, y_pred, self.label_smoothing)  # (batch, length)
         return ops.where(label_mask(y_true), losses, 0.0)
 
-    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    def __call__(
+        self,
+        y_true: Annotated[Tensor, "int (batch, length)"],
+        y_pred: Annotated[Tensor, "(batch, length, vocab_size)"],
+        sample_weight: Annotated[Tensor, "(batch,) or (batch, length)"] | None = None,
+    ) -> Annotated[Tensor, "float32 () or (batch, length)"]:
         y_true = ops.cast(ops.convert_to_tensor(y_true), "int32")
         losses = self.call(y_true, ops.convert_to_tensor(y_pred))
         if sample_weight is not None:

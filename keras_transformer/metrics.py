@@ -1,19 +1,24 @@
 """Accuracy and perplexity over real tokens."""
 
-from typing import Any
+from typing import Annotated
 
 import keras
 from keras import ops
 
 from .losses import token_crossentropy
 from .masks import label_mask
+from .tensors import Tensor
 
 
 class _TokenMean(keras.metrics.Mean):
     """The mean of a value over all real tokens."""
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        # y_true: int (batch, length), y_pred: (batch, length, vocab_size)
+    def update_state(
+        self,
+        y_true: Annotated[Tensor, "int (batch, length)"],
+        y_pred: Annotated[Tensor, "(batch, length, vocab_size)"],
+        sample_weight: Annotated[Tensor, "(batch,) or (batch, length)"] | None = None,
+    ) -> None:
         y_true = ops.cast(y_true, "int32")
         weights = ops.cast(label_mask(y_true), "float32")
         if sample_weight is not None:
@@ -24,8 +29,12 @@ class _TokenMean(keras.metrics.Mean):
         values = ops.reshape(self.token_values(y_true, y_pred), (-1,))
         super().update_state(values, sample_weight=ops.reshape(weights, (-1,)))
 
-    def token_values(self, labels: Any, logits: Any) -> Any:
-        """Returns the value of every token: float32 (batch, length)."""
+    def token_values(
+        self,
+        labels: Annotated[Tensor, "int32 (batch, length)"],
+        logits: Annotated[Tensor, "(batch, length, vocab_size)"],
+    ) -> Annotated[Tensor, "float32 (batch, length)"]:
+        """Returns the value of every token."""
         raise NotImplementedError
 
 
@@ -46,10 +55,10 @@ class MaskedAccuracy(_TokenMean):
         0.5
     """
 
-    def __init__(self, name: str = "masked_accuracy", dtype: Any = None) -> None:
+    def __init__(self, name: str = "masked_accuracy", dtype: keras.DTypePolicy | str | None = None) -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def token_values(self, labels: Any, logits: Any) -> Any:
+    def token_values(self, labels: Tensor, logits: Tensor) -> Tensor:
         return ops.cast(ops.equal(ops.argmax(logits, axis=-1), labels), "float32")
 
 
@@ -70,11 +79,11 @@ class Perplexity(_TokenMean):
         4.0
     """
 
-    def __init__(self, name: str = "perplexity", dtype: Any = None) -> None:
+    def __init__(self, name: str = "perplexity", dtype: keras.DTypePolicy | str | None = None) -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def token_values(self, labels: Any, logits: Any) -> Any:
+    def token_values(self, labels: Tensor, logits: Tensor) -> Tensor:
         return token_crossentropy(labels, logits)
 
-    def result(self) -> Any:
+    def result(self) -> Annotated[Tensor, "float32 ()"]:
         return ops.exp(super().result())

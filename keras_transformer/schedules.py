@@ -1,11 +1,12 @@
 """The learning rate of section 5.3 of the paper."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 from keras import ops
 
 from .config.rules import Positive, Size, checked
+from .tensors import Dimension, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -20,7 +21,7 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
         scale: float. A factor on the rate. Defaults to 1, the paper's.
 
     Raises:
-        ValueError: An argument breaks its rule.
+        ConfigError: An argument breaks its rule.
 
     Example:
         >>> schedule = WarmupInverseSqrt(d_model=512, warmup_steps=4000)
@@ -34,7 +35,7 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
         self.scale = scale
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Dimension) -> Annotated[Tensor, "float32 ()"]:
         # Keras counts updates from 0, the paper from 1.
         step = ops.cast(step, "float32") + 1.0
         rate = ops.minimum(ops.power(step, -0.5), step * self.warmup_steps**-1.5)

@@ -1,12 +1,13 @@
 """Reshaping without computing sizes that the backend can infer."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from keras import ops
 
+from .tensors import Dimension, Tensor
 
-def reshape_inferring(tensor: Any, shape: Sequence[Any]) -> Any:
+
+def reshape_inferring(tensor: Tensor, shape: Sequence[Dimension]) -> Tensor:
     """Reshapes like `keras.ops.reshape`, but lets the backend infer one size if it is only known at run time.
 
     Computing that size would add up to four small operations to a graph.

@@ -1,4 +1,4 @@
-"""Runs a SavedModel by TensorFlow's C API, as a program in C or Go would; imports no TensorFlow.
+"""Runs a SavedModel with TensorFlow's C API, as a program in C or Go would; imports no TensorFlow.
 
 python tests/c_api.py SAVED_MODEL_DIR < lines > translations
 """

@@ -1,4 +1,4 @@
-"""What several test files share: model directories, made in seconds of invented sentences."""
+"""Shared fixtures: model directories, trained in seconds on invented sentences."""
 
 import ctypes
 import fcntl
@@ -34,7 +34,7 @@ OBJECTS = {"a tree": "einen Baum", "two apples": "zwei Äpfel", "the bridge": "d
 
 @pytest.fixture(scope="module", autouse=True)
 def free_memory():
-    """Graphs and kernels that the tests of a file leave behind would add up to gigabytes."""
+    """Frees the graphs and kernels that the tests of a file leave behind, which would add up to gigabytes."""
     yield
     keras.backend.clear_session()
     ctypes.CDLL(None).malloc_trim(0)
@@ -72,7 +72,7 @@ def model_dirs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny_model_dir(model_dirs):
-    """Path of a model directory with a BPE tokenizer; its model knows `sentence_pairs` by heart."""
+    """Path of a model directory with a BPE tokenizer; its model has memorized `sentence_pairs`."""
     return model_dirs["tiny"]
 
 

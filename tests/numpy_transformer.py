@@ -58,7 +58,7 @@ def multi_head_attention(layer, query, value, key=None, mask=None):
 
 
 def neighborhood_mask(length, neighborhood):
-    """Which positions each one attends to in restricted self-attention (section 4); all if None."""
+    """The positions that each position attends to in restricted self-attention (section 4); all if None."""
     positions = np.arange(length)
     reach = length if neighborhood is None else (neighborhood - 1) // 2
     return np.abs(positions[:, None] - positions[None, :]) <= reach

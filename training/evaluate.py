@@ -1,7 +1,7 @@
 """BLEU and chrF of a translator, by sacreBLEU."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sacrebleu
 
@@ -48,7 +48,7 @@ def evaluate(translate: Callable[[list[str]], list[str]], pairs: SentencePairs, 
     translations = translate(list(pairs.source))
     references = [list(pairs.target)]
 
-    def score(metric: Any) -> Score:
+    def score(metric: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF) -> Score:
         result = metric.corpus_score(translations, references)
         return Score(result.score, str(result), str(metric.get_signature()))
 

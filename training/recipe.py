@@ -4,26 +4,20 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
+from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
+from keras_transformer.config.mappings import check_keys, from_dict, section_of
+from keras_transformer.config.model import PRESETS, PresetName
 from keras_transformer.config.rules import check, require, shown
-from keras_transformer.config.sections import (
-    PRESETS,
-    SECTIONS,
-    Config,
-    PresetName,
-    TokenizerConfig,
-    TransformerConfig,
-    check_keys,
-    from_dict,
-    section_of,
-)
+from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.yaml_file import parse_value, read_sections
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 
-# What may be another in a model whose weights are taken over.
+# What may be changed in a model whose weights are taken over.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
+# As YAML gives them, not checked yet.
+Sections = dict[str, object]
 
 RECIPES = pathlib.Path(__file__).resolve().parent / "recipes"
 
@@ -33,20 +27,20 @@ def load_recipe(
 ) -> Config:
     """Loads a recipe.
 
-    A recipe names only what differs from the defaults. Its `model` section may name a `preset`, and has no
-    vocabulary sizes: these are the tokenizer's.
+    A recipe contains only what differs from the defaults. Its `model` section may name a `preset`, and has no
+    vocabulary sizes, which are those of the tokenizer.
 
     Args:
-        recipe: path of a YAML file, or name of a recipe that comes with the package. Defaults to None: the paper's
-            base model.
+        recipe: str or path of a YAML file, or the name of a recipe of the package. Defaults to None: the paper's base
+            model.
         overrides: list of strings "SECTION.KEY=VALUE", with the value in YAML, which replace values of the recipe.
-        init_from: ModelDir or None. The model that the training begins with. Its model, tokenizers and way of decoding
-            take the place of the defaults, and only the rates of dropout and the way of decoding may be others.
-            Defaults to None: a new model.
+        init_from: ModelDir or None. The model that training starts from. Its sections `model`, `tokenizer` and
+            `decoding` replace the defaults; only the rates of dropout and `decoding` may be changed. Defaults to None:
+            a new model.
 
     Raises:
-        ConfigError: The file cannot be read, a key is unknown, or a value breaks its rule. The message says which
-            file or override is at fault.
+        ConfigError: The file cannot be read, a key is unknown, or a value breaks its rule. The message names the file
+            or the override at fault.
     """
     initial = None if init_from is None else init_from.read_config()
     path = None if recipe is None else _recipe_path(recipe)
@@ -58,8 +52,8 @@ def load_recipe(
     raise ConfigError(f"{_at_fault(sections, overrides, initial, message) or path}: {message}")
 
 
-def _at_fault(sections: dict[str, Any], overrides: Sequence[str], initial: Config | None, message: str) -> str:
-    """The overrides without which the configuration would not have this mistake."""
+def _at_fault(sections: Sections, overrides: Sequence[str], initial: Config | None, message: str) -> str:
+    """The overrides that cause a mistake: without one of them, the configuration does not have it."""
 
     def is_cured_by(overrides: Sequence[str]) -> bool:
         try:
@@ -72,7 +66,7 @@ def _at_fault(sections: dict[str, Any], overrides: Sequence[str], initial: Confi
     at_fault = [override for override, other in zip(overrides, others, strict=True) if is_cured_by(other)]
     if not at_fault and is_cured_by([]):
         at_fault = list(overrides)
-    # One that is not named may only have cured another mistake.
+    # An override that the message does not name may only have cured another mistake.
     at_fault = [override for override in at_fault if _field(override) in message] or at_fault
     # On one line, and without quotes.
     return ", ".join(f"--set {shown(override)[1:-1]}" for override in at_fault)
@@ -83,7 +77,7 @@ def _field(override: str) -> str:
 
 
 def recipe_names() -> list[str]:
-    """Returns the names of the recipes that come with the package, such as "multi30k" and "table3/A-h1"."""
+    """Returns the names of the recipes of the package, such as "multi30k" and "table3/A-h1"."""
     return sorted(path.relative_to(RECIPES).as_posix().removesuffix(".yaml") for path in RECIPES.rglob("*.yaml"))
 
 
@@ -99,7 +93,7 @@ def _recipe_path(recipe: str | os.PathLike[str]) -> pathlib.Path:
     return named
 
 
-def _set(sections: dict[str, Any], override: str) -> None:
+def _set(sections: Sections, override: str) -> None:
     key, equals, value = override.partition("=")
     section, dot, name = key.partition(".")
     if not (equals and dot and name):
@@ -110,7 +104,7 @@ def _set(sections: dict[str, Any], override: str) -> None:
     sections[section] = {**values, name: parse_value(value)}
 
 
-def _resolve(sections: dict[str, Any], overrides: Sequence[str], initial: Config | None) -> Config:
+def _resolve(sections: Sections, overrides: Sequence[str], initial: Config | None) -> Config:
     """Applies the overrides, completes the model's section, and checks everything."""
     sections = dict(sections)
     for override in overrides:
@@ -132,8 +126,8 @@ def _resolve(sections: dict[str, Any], overrides: Sequence[str], initial: Config
     return Config.from_sections({**sections, "model": {**sizes, **PRESETS[model.get("preset", "base")], **changes}})
 
 
-def _continued(initial: Config, sections: dict[str, Any]) -> Config:
-    """A configuration that goes on from a model that exists."""
+def _continued(initial: Config, sections: Sections) -> Config:
+    """The configuration of a training run that starts from an existing model."""
     completed = dict(sections)
     for section in ("model", "tokenizer", "decoding"):
         given = section_of(sections, section)

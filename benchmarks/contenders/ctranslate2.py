@@ -17,10 +17,9 @@ from benchmarks.processes import versions
 def load_tokenizers(
     path: pathlib.Path,
 ) -> tuple[sentencepiece.SentencePieceProcessor, sentencepiece.SentencePieceProcessor, str]:
-    """Loads the tokenizers of source and target, which may be the same.
+    """Returns the tokenizers of source and target, which may be the same, and what goes in front of a text.
 
-    Returns:
-        The two, and what goes in front of a text: tokenizers that were learned here want a space, imported ones add it.
+    Tokenizers that were learned here want a space, imported ones add it.
     """
     space = " " if (paths := sorted(path.glob("*tokenizer.model"))) else ""
     paths = paths or sorted(path.glob("*sentencepiece.model"))

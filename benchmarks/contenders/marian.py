@@ -23,13 +23,9 @@ from benchmarks.processes import versions
 
 
 def best_of_each(lines: Iterable[str]) -> tuple[list[str], list[float]]:
-    """Reads Marian's list of the best translations of each sentence, the best first.
+    """Returns the first translation of each sentence, and its log probability.
 
-    Args:
-        lines: iterable of str, such as "0 ||| Ein Hund rennt. ||| F0= -1.5 ||| -1.5".
-
-    Returns:
-        The first translation of each sentence, and its log probability.
+    The lines of Marian's list are such as "0 ||| Ein Hund rennt. ||| F0= -1.5 ||| -1.5", the best first.
     """
     best: dict[str, tuple[str, float]] = {}
     for line in lines:

@@ -26,13 +26,7 @@ Operation = Callable[[], Any]
 
 
 class Product(NamedTuple):
-    """A product of matrices, or of two equally large stacks of matrices.
-
-    Attributes:
-        repeats: int. How often it is computed.
-        stack: the shape of the stacks, () for single matrices.
-        m, k, n: int. An (m, k) matrix times a (k, n) matrix.
-    """
+    """A product of an (m, k) and a (k, n) matrix, or of two stacks of them, which is computed `repeats` times."""
 
     repeats: int
     stack: tuple[int, ...]
@@ -49,16 +43,7 @@ def forward_products(
     vocab_size: int,
     sizes: Mapping[str, Any],
 ) -> list[Product]:
-    """Lists the products of a forward pass.
-
-    Args:
-        rows: int. Sentence pairs in the batch.
-        source_length: int. Columns of the source.
-        target_length: int. Columns of the target.
-        num_tokens: int. How many positions of the target hold a token.
-        vocab_size: int.
-        sizes: Mapping. The model's sizes, fields of TransformerConfig.
-    """
+    """Lists the products of a forward pass with so many rows; logits are of `num_tokens` positions of the target."""
     num_layers, d_model, d_ff = sizes["num_layers"], sizes["d_model"], sizes["d_ff"]
     heads = (rows, sizes["num_heads"])
     key_dim = d_model // sizes["num_heads"]
@@ -93,21 +78,8 @@ def forward_products(
     ]
 
 
-def count_operations(products: Sequence[Product]) -> int:
-    """Counts the floating-point operations of a training step: three products of m * k * n multiply-adds each."""
-    return sum(3 * 2 * p.repeats * int(np.prod(p.stack)) * p.m * p.k * p.n for p in products)
-
-
 def make_operations(products: Sequence[Product], dtype: str) -> list[Operation]:
-    """Makes the operations of a training step.
-
-    Args:
-        products: list of Product, those of the forward pass.
-        dtype: str. Type of the operands.
-
-    Returns:
-        Functions without arguments, three for each product.
-    """
+    """Makes the operations of a training step: three for each product of the forward pass."""
     operations: list[Operation] = []
     for repeats, stack, m, k, n in products:
         left, right, gradient = (
@@ -143,14 +115,7 @@ def measure_seconds(parts: Sequence[Sequence[Operation]], threads: concurrent.fu
 def products_of_parts(
     lengths: tuple[int, int], batches: Sequence[Batch], facts: Mapping[str, Any], num_parts: int
 ) -> list[list[Product]]:
-    """Lists the forward products of each part of the average batch of some lengths.
-
-    Args:
-        lengths: source length and target length.
-        batches: list of Batch, all batches of these lengths.
-        facts: Mapping, those of a TrainingTask.
-        num_parts: int.
-    """
+    """Lists the forward products of each part of the average of some batches, all of the same two lengths."""
     rows = round(np.mean([len(labels) for _, _, labels in batches]))
     num_tokens = round(np.mean([count_tokens(labels) for _, _, labels in batches]))
     return [
@@ -171,15 +136,12 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(max(cores // options.parts, 1))
     task = TrainingTask(options.task)
     seconds = 0.0
-    num_operations = 0
     with concurrent.futures.ThreadPoolExecutor(options.parts) as threads:
         for lengths, batches in task.batches_by_lengths().items():
             parts = products_of_parts(lengths, batches, task.facts, options.parts)
             operations = [make_operations(products, options.precision) for products in parts]
             seconds += len(batches) * measure_seconds(operations, threads)
-            num_operations += len(batches) * sum(map(count_operations, parts))
-    gigaflops = num_operations / seconds / 1e9
-    print(json.dumps(task.make_report(seconds, versions("tensorflow"), gigaflops=gigaflops)))
+    print(json.dumps(task.make_report(seconds, versions("tensorflow"))))
 
 
 if __name__ == "__main__":

@@ -21,11 +21,7 @@ from benchmarks.training_task import Batch, TrainingTask, make_parser
 def build_stock_transformer(
     vocab_size: int, max_length: int, num_layers: int, d_model: int, d_ff: int, num_heads: int, dropout: float
 ) -> keras.Model:
-    """Builds the Transformer of the paper, with one embedding for the source, the target and the output projection.
-
-    Args:
-        vocab_size, max_length, num_layers, d_model, d_ff, num_heads, dropout: see TransformerConfig.
-    """
+    """Builds the Transformer of the paper, with one embedding for the source, the target and the output projection."""
     positions = sinusoids(max_length, d_model)
     embedding = layers.ReversibleEmbedding(vocab_size, d_model)
     add_positions = layers.Lambda(
@@ -70,11 +66,7 @@ def sinusoids(length: int, width: int) -> np.ndarray:
 
 
 def smoothed_crossentropy(label_smoothing: float) -> Callable[[Any, Any], Any]:
-    """Returns a loss function of labels and logits: the mean over real tokens.
-
-    Args:
-        label_smoothing: float. ε_ls of section 5.4 of the paper.
-    """
+    """Returns a loss function of labels and logits: the mean over real tokens."""
 
     def loss(labels: Any, logits: Any) -> Any:
         one_hot = ops.one_hot(labels, logits.shape[-1])
@@ -114,8 +106,7 @@ def main() -> None:
     begin = time.perf_counter()
     model.fit(epoch, verbose=0)
     seconds = time.perf_counter() - begin
-    report = task.make_report(seconds, versions("keras", "tensorflow"), parameters=model.count_params())
-    print(json.dumps(report))
+    print(json.dumps(task.make_report(seconds, versions("keras", "tensorflow"))))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ import argparse
 import importlib.util
 import typing
 
+from ..config.precision import Precision
 from ..config.rules import check
-from ..config.sections import Precision
 from ..errors import ConfigError, MissingPackageError
 from ..runtime.standard_streams import write_lines
 from .options import OutputDirectory, Parser, ServablePath, add_decoding, add_model_dir

@@ -12,6 +12,7 @@ from typing import Protocol
 from .. import __version__
 from ..errors import Error
 from ..runtime.log import show_log
+from ..runtime.packages import missing_packages_named
 from ..runtime.progress import say
 from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
 from . import average, check_data, evaluate, export, import_model, plot_attention, score, train, translate
@@ -54,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         check_options(options)
-        _COMMANDS[options.command].run(options)
+        with missing_packages_named():
+            _COMMANDS[options.command].run(options)
     except BrokenPipeError:
         # The reader has closed the pipe.
         discard_unwritten()

@@ -7,8 +7,9 @@ import sys
 import typing
 from typing import Annotated, Any, NoReturn
 
+from ..config.decoding import BeamSize, LengthPenalty
+from ..config.precision import PrecisionOrAuto
 from ..config.rules import Rule, Sentence, Size, at_most, check
-from ..config.sections import BeamSize, LengthPenalty, PrecisionOrAuto
 from ..errors import ConfigError, StreamError
 
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]

@@ -85,10 +85,10 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         valid_pairs,
         options.model_dir,
         strategy,
-        parallel_parts,
-        options.allow_changed_text,
-        interruption,
-        init_from,
+        parallel_parts=parallel_parts,
+        allow_changed_text=options.allow_changed_text,
+        interruption=interruption,
+        init_from=init_from,
     )
 
 

@@ -5,7 +5,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..config import Config, DecodingConfig
-from ..config.sections import Precision, PrecisionOrAuto
+from ..config.precision import Precision, PrecisionOrAuto
 from .backend import tensorflow_backend
 
 if TYPE_CHECKING:

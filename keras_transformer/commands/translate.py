@@ -5,8 +5,8 @@ import contextlib
 import logging
 import sys
 
+from ..config.decoding import BeamSize
 from ..config.rules import require
-from ..config.sections import BeamSize
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
 from .lines import LINES_PER_BLOCK, log_truncated

@@ -1,14 +1,12 @@
 """What hyperparameters there are, and what values they may take."""
 
 from ..errors import ConfigError
-from .sections import (
-    Config,
-    DataConfig,
-    DecodingConfig,
-    TokenizerConfig,
-    TrainingConfig,
-    TransformerConfig,
-)
+from .data import DataConfig
+from .decoding import DecodingConfig
+from .model import TransformerConfig
+from .sections import Config
+from .tokenizer import TokenizerConfig
+from .training import TrainingConfig
 
 __all__ = [
     "Config",

@@ -8,15 +8,17 @@ import dataclasses
 import functools
 import inspect
 import numbers
-import operator
 import reprlib
 import sys
 import types
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
 from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,7 +34,7 @@ class Rule:
     """
 
     text: str
-    holds: Callable[[Any], bool]
+    holds: Callable[[Any], bool] = dataclasses.field(repr=False)  # `help` shows rules in signatures.
 
 
 Size = Annotated[int, Rule("positive", lambda value: value > 0)]
@@ -80,14 +82,14 @@ _SHORT = _Short()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
 
 
-def check(name: str, value: object, annotation: Any) -> None:
+def check(name: str, value: object, annotation: object) -> None:
     """Checks a value against an annotation.
 
     Args:
-        name: str. What the error message calls the value.
+        name: str. The name of the value in the error message.
         value: object. The value.
-        annotation: a type of this module, `int`, `float`, `bool`, `str` or a `Literal`, or one of these or `None`.
-            Other annotations are not checked.
+        annotation: a type of this module, `int`, `float`, `bool`, `str` or a `Literal`, or the union of one of them
+            and `None`. Other annotations are not checked.
 
     Raises:
         ConfigError: The value is not of the type, or breaks the rule.
@@ -120,15 +122,15 @@ _IS_TYPE: dict[Any, Callable[[object], bool]] = {
 }
 
 
-def _options(annotation: Any) -> tuple[Any, ...]:
+def _options(annotation: object) -> tuple[Any, ...]:
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return (annotation,)
     options = typing.get_args(annotation)
-    # A choice of several types beside None is nothing that one rule could describe.
+    # No rule describes a choice of several types other than None.
     return options if sum(option is not types.NoneType for option in options) == 1 else (object,)
 
 
-def check_fields(instance: Any, section: str) -> None:
+def check_fields(instance: "DataclassInstance", section: str) -> None:
     """Checks every field of a dataclass instance and turns integers into floats where the field is a float.
 
     Args:
@@ -143,7 +145,7 @@ def check_fields(instance: Any, section: str) -> None:
             object.__setattr__(instance, field.name, float(value))
 
 
-def _base_type(annotation: Any) -> Any:
+def _base_type(annotation: object) -> object:
     return typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation
 
 
@@ -159,12 +161,6 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 check(name, value, hints[name])
         return function(*args, **kwargs)
 
-    # What `help` shows, and Keras reads: the types, not the rules.
-    plain = [p.replace(annotation=_plain(hints.get(p.name, p.annotation))) for p in signature.parameters.values()]
-    checked_function.__signature__ = signature.replace(parameters=plain)  # type: ignore[attr-defined]
+    # Keras constructs layers by `inspect.getfullargspec`, which does not follow `__wrapped__`.
+    checked_function.__signature__ = signature  # type: ignore[attr-defined]
     return checked_function
-
-
-def _plain(annotation: Any) -> Any:
-    plain = [_base_type(option) for option in _options(annotation)]
-    return functools.reduce(operator.or_, plain) if len(plain) > 1 else plain[0]

@@ -1,9 +1,8 @@
-"""What YAML a configuration may be written in."""
+"""The part of YAML in which a configuration may be written."""
 
-import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable
 from typing import Any, NoReturn
 
 import yaml
@@ -16,15 +15,15 @@ _MAX_DEPTH = 10
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads as much of YAML as a configuration needs, so that no text takes long or makes anything but plain values.
+    """Reads only what a configuration needs of YAML, so that no text takes long or gives anything but plain values.
 
-    An alias may stand for a single value only; there are no tags, no deep nesting, no merged or repeated keys and no
-    dates. Numbers are decimal, as in YAML 1.2: `5e-4` and `1e3` are numbers, `010` is ten, and `1:30` is text.
+    An alias may stand only for a single value. Tags, deep nesting, merged or repeated keys, and dates are not allowed.
+    Numbers are decimal, as in YAML 1.2: `5e-4` and `1e3` are numbers, `010` is ten, and `1:30` is text.
     """
 
     depth = 0
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node:
         event = self.peek_event()
         if getattr(event, "tag", None) is not None:
             _refuse(f"the tag {shown(event.tag)} is not allowed", event)
@@ -37,7 +36,7 @@ class _Loader(yaml.SafeLoader):
             _refuse("an alias may stand for a single value only", event)
         return node
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         names = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -47,13 +46,13 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _construct_float(loader: yaml.SafeLoader, node: Any) -> float | int:
+def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | int:
     """Numbers such as `1e5` are whole: they may be numbers of steps."""
     value = loader.construct_yaml_float(node)
     return int(value) if value.is_integer() and "." not in node.value else value
 
 
-def _refuse(problem: str, place: Any) -> NoReturn:
+def _refuse(problem: str, place: yaml.Event | yaml.Node) -> NoReturn:
     raise yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)
 
 
@@ -120,12 +119,3 @@ def _parse(text: str) -> Any:
     except (ValueError, OverflowError):
         # Python refuses thousands of digits, and codes of characters that do not exist.
         raise ValueError("a number or the code of a character is too large") from None
-
-
-@contextlib.contextmanager
-def naming_source(source: object) -> Iterator[None]:
-    """Puts where the configuration came from in front of a ConfigError's message."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None

@@ -6,39 +6,53 @@ goes into the results.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Protocol, TypeVar
 
 from keras import ops, tree
 
+from ..tensors import Tensor
+
+
+class ActiveRows(Protocol):
+    """What a search knows about the sequences that it still extends."""
+
+    @property
+    def rows(self) -> Annotated[Tensor, "int32 (n,)"]: ...
+    @property
+    def found(self) -> tuple[Tensor, ...]: ...
+
+
+Active = TypeVar("Active", bound=ActiveRows)
+
 
 def extend_until_finished(
-    extend: Callable[[Any, Any], tuple[Any, Any]],
-    is_unfinished: Callable[[Any], Any],
-    active: Any,
-    history: Any,
+    extend: Callable[[Tensor, Active], tuple[Active, Tensor]],
+    is_unfinished: Callable[[Active], Tensor],
+    active: Active,
+    history: Annotated[Tensor, "int32 (number of steps, batch, ...)"],
     drop_finished: bool,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Extends all sequences by one token per step until every one is finished.
 
     Args:
-        extend: Callable. Takes a position, int32 scalar, and the active sequences; returns the active sequences with
-            one more token, and what is recorded of the step, (n, ...).
-        is_unfinished: Callable. Takes the active sequences, returns bool (n,).
+        extend: takes a position, int32 scalar, and the active sequences; returns the active sequences with one more
+            token, and what is recorded of the step, (n, ...).
+        is_unfinished: takes the active sequences, returns bool (n,).
         active: a NamedTuple of nests of tensors (n, ...), see above.
-        history: (number of steps, batch, ...), in which the steps are recorded.
-        drop_finished: bool. Whether the rows of finished sequences are left out, as soon as they are an eighth of
-            all; fewer would not pay. Shapes then change.
+        history: where the steps are recorded.
+        drop_finished: whether the rows of finished sequences are left out, as soon as they are an eighth of all; fewer
+            would not pay. Shapes then change.
 
     Returns:
         The number of steps, the history, and what was found for all sequences.
     """
 
-    def step(position: Any, history: Any, active: Any) -> tuple[Any, Any, Any]:
+    def step(position: Tensor, history: Tensor, active: Active) -> tuple[Tensor, Tensor, Active]:
         active, newest = extend(position, active)
         at = ops.stack([ops.full_like(active.rows, position), active.rows], axis=-1)  # (n, 2)
         return position + 1, ops.scatter_update(history, at, newest), active
 
-    def any_unfinished(position: Any, history: Any, active: Any) -> Any:
+    def any_unfinished(position: Tensor, history: Tensor, active: Active) -> Tensor:
         return ops.any(is_unfinished(active))
 
     start = ops.zeros((), "int32")
@@ -46,8 +60,10 @@ def extend_until_finished(
         num_steps, history, active = ops.while_loop(any_unfinished, step, (start, history, active))
         return num_steps, history, active.found
 
-    def steps(position: Any, history: Any, active: Any, found: Any) -> tuple[Any, Any, Any, Any]:
-        def few_finished(position: Any, history: Any, active: Any) -> Any:
+    def steps(
+        position: Tensor, history: Tensor, active: Active, found: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor, Active, tuple[Tensor, ...]]:
+        def few_finished(position: Tensor, history: Tensor, active: Active) -> Tensor:
             num_finished = ops.sum(ops.cast(ops.logical_not(is_unfinished(active)), "int32"))
             return num_finished * 8 < ops.shape(active.rows)[0]
 
@@ -64,16 +80,18 @@ def extend_until_finished(
     return num_steps, history, found
 
 
-def store(results: Any, rows: Any, found: Any) -> Any:
+def store(
+    results: tuple[Tensor, ...], rows: Annotated[Tensor, "int32 (n,)"], found: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
     """Writes what was found for some sequences into the results of all.
 
     Args:
-        results: a nest of tensors (batch, ...).
-        rows: int32 (n,).
-        found: a nest of the same structure, of tensors (n, ...).
+        results: tensors (batch, ...).
+        rows: the places of the sequences in the batch.
+        found: as many tensors (n, ...).
 
     Returns:
-        A nest of tensors (batch, ...).
+        Tensors (batch, ...).
     """
     at = rows[:, None]
     return tree.map_structure(lambda all, some: ops.scatter_update(all, at, some), results, found)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Generic, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -10,10 +10,11 @@ from keras import ops
 from ..config.rules import NonNegative, Size, check, require
 from ..gather import gather_in_rows
 from ..shapes import reshape_inferring
+from ..tensors import Dimension, Tensor
 from .active_rows import extend_until_finished
 from .continuations import continuations
 from .hypotheses import Hypotheses, check_search_arguments
-from .protocol import Step
+from .protocol import State, Step
 
 IMPOSSIBLE = -math.inf
 
@@ -21,31 +22,31 @@ IMPOSSIBLE = -math.inf
 class _Found(NamedTuple):
     """The best finished hypotheses of each sequence."""
 
-    scores: Any  # float32 (n, n_best)
-    ends: Any  # int32 (n, n_best, 3): length, parent and token of the last step
+    scores: Tensor  # float32 (n, n_best)
+    ends: Tensor  # int32 (n, n_best, 3): length, parent and token of the last step
 
 
-class _Active(NamedTuple):
+class _Active(NamedTuple, Generic[State]):
     """The sequences that are still searched.
 
     A hypothesis whose log probability is -inf is dead, as is all that continues it. A sequence is finished when all
     its hypotheses are dead.
     """
 
-    rows: Any  # int32 (n,), places in the batch
-    max_lengths: Any  # int32 (n, 1)
+    rows: Tensor  # int32 (n,), places in the batch
+    max_lengths: Tensor  # int32 (n, 1)
     found: _Found
-    links: Any  # int32 (n, beam_size, 2): parent and newest token of each hypothesis
-    log_probs: Any  # float32 (n, beam_size)
-    state: Any  # of the step function
+    links: Tensor  # int32 (n, beam_size, 2): parent and newest token of each hypothesis
+    log_probs: Tensor  # float32 (n, beam_size)
+    state: State  # of the step function
 
 
 def beam_search(
-    step: Step,
-    state: Any,
-    max_lengths: Any,
+    step: Step[State],
+    state: State,
+    max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
     *,
-    max_length: Any,
+    max_length: Dimension,
     start_id: int,
     end_id: int,
     beam_size: int = 4,
@@ -65,25 +66,24 @@ def beam_search(
     Args:
         step: the step function, see `keras_transformer.decoding.protocol`.
         state: what the first call of `step` receives.
-        max_lengths: int (batch,). The most tokens of each sequence, including the end token; 0 gives an empty
-            sequence with score 0.
-        max_length: int or int scalar. The most tokens of any sequence, the size of the result.
-        start_id: int. The token at position 0.
-        end_id: int. The token that ends a sequence.
-        beam_size: int. Hypotheses that are continued at each step. Defaults to 4.
-        length_penalty: float, at least 0. At 0 the log probability ranks the sequences; the higher, the better
-            longer ones rank. Defaults to 0.6.
-        n_best: int. Sequences to return, at most `beam_size`. Defaults to 1.
-        forbidden_ids: sequence of int. Tokens that are never chosen; the probabilities of the others stay as they are.
-            Defaults to none.
-        drop_finished: bool. Whether finished sequences leave the batch. Shapes must be able to change in a loop:
+        max_lengths: the most tokens of each sequence, including the end token; 0 gives an empty sequence with score 0.
+        max_length: the most tokens of any sequence, the size of the result.
+        start_id: the token at position 0.
+        end_id: the token that ends a sequence.
+        beam_size: hypotheses that are continued at each step. Defaults to 4.
+        length_penalty: at least 0. At 0 the log probability ranks the sequences; the higher, the better longer ones
+            rank. Defaults to 0.6.
+        n_best: sequences to return, at most `beam_size`. Defaults to 1.
+        forbidden_ids: tokens that are never chosen; the probabilities of the others stay as they are. Defaults to
+            none.
+        drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
             TensorFlow, with an unknown batch size. Defaults to False.
 
     Returns:
         `Hypotheses`.
 
     Raises:
-        ValueError: An argument breaks its rule.
+        ConfigError: An argument breaks its rule.
 
     Example:
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.4, 0.4]]  # [previous][next]
@@ -102,10 +102,10 @@ def beam_search(
     check("length_penalty", length_penalty, NonNegative)
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
 
-    def is_unfinished(active: _Active) -> Any:
+    def is_unfinished(active: _Active[State]) -> Tensor:
         return ops.any(active.log_probs > IMPOSSIBLE, axis=-1)
 
-    def extend(position: Any, active: _Active) -> tuple[_Active, Any]:
+    def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
         active = _extend(step, position, active, end_id, length_penalty, forbidden_ids)
         return _stop_searches(active, length_penalty), active.links
 
@@ -116,7 +116,7 @@ def beam_search(
     return Hypotheses(_read_back(history, num_steps, ends, max_length), ends[..., 0], scores)
 
 
-def _start(limits: Any, state: Any, start_id: int, beam_size: int, n_best: int) -> _Active:
+def _start(limits: Tensor, state: State, start_id: int, beam_size: int, n_best: int) -> _Active[State]:
     batch = ops.shape(limits)[0]
     first_alone = np.where(np.arange(beam_size) == 0, 0.0, IMPOSSIBLE).astype("float32")
     identity = ops.broadcast_to(ops.arange(beam_size, dtype="int32"), (batch, beam_size))
@@ -133,8 +133,13 @@ def _start(limits: Any, state: Any, start_id: int, beam_size: int, n_best: int) 
 
 
 def _extend(
-    step: Step, position: Any, active: _Active, end_id: int, length_penalty: float, forbidden_ids: Sequence[int]
-) -> _Active:
+    step: Step[State],
+    position: Tensor,
+    active: _Active[State],
+    end_id: int,
+    length_penalty: float,
+    forbidden_ids: Sequence[int],
+) -> _Active[State]:
     """The active sequences after one more step."""
     beam_size, n_best = active.log_probs.shape[-1], active.found.scores.shape[-1]
     logits, state = step(active.links[..., 1], active.links[..., 0], position, active.state)
@@ -160,7 +165,7 @@ def _extend(
     return active._replace(found=_Found(scores, ends), links=links, log_probs=log_probs, state=state)
 
 
-def _stop_searches(active: _Active, length_penalty: float) -> _Active:
+def _stop_searches(active: _Active[State], length_penalty: float) -> _Active[State]:
     """Kills the hypotheses of sequences whose n_best cannot change any more."""
     # log P only falls, and no length divides it by more than the maximum length does.
     attainable = active.log_probs[:, :1] / _penalty(active.max_lengths, length_penalty)
@@ -168,18 +173,18 @@ def _stop_searches(active: _Active, length_penalty: float) -> _Active:
     return active._replace(log_probs=ops.where(is_settled, IMPOSSIBLE, active.log_probs))
 
 
-def _penalty(lengths: Any, length_penalty: float) -> Any:
+def _penalty(lengths: Tensor, length_penalty: float) -> Tensor:
     return ((5.0 + ops.cast(lengths, "float32")) / 6.0) ** length_penalty
 
 
-def _read_back(history: Any, num_steps: Any, ends: Any, max_length: Any) -> Any:
+def _read_back(history: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dimension) -> Tensor:
     """Follows the links from each end (batch, n_best, 3) to the start: token ids (batch, n_best, max_length)."""
     lengths, last_links = ends[..., 0], ends[..., 1:]
 
-    def any_left(position: Any, links: Any, token_ids: Any) -> Any:
+    def any_left(position: Tensor, links: Tensor, token_ids: Tensor) -> Tensor:
         return position >= 0
 
-    def prepend(position: Any, links: Any, token_ids: Any) -> Any:
+    def prepend(position: Tensor, links: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         links = gather_in_rows(ops.take(history, position, axis=0), links[..., 0])  # (batch, n_best, 2)
         links = ops.where((position < lengths - 1)[..., None], links, last_links)
         newest = ops.where(position < lengths, links[..., 1], 0)

@@ -2,37 +2,44 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from keras import ops
 
+from ..config.rules import require
+from ..errors import ConfigError
 from ..gather import gather_in_rows
 from ..shapes import reshape_inferring
+from ..tensors import Tensor
 
 
-def continuations(log_probs: Any, logits: Any, k: int, forbidden_ids: Sequence[int] = ()) -> tuple[Any, Any]:
+def continuations(
+    log_probs: Annotated[Tensor, "float32 (batch, beam_size)"],
+    logits: Annotated[Tensor, "(batch, beam_size, vocab_size)"],
+    k: int,
+    forbidden_ids: Sequence[int] = (),
+) -> tuple[Annotated[Tensor, "float32 (batch, beam_size, k)"], Annotated[Tensor, "int32 (batch, beam_size, k)"]]:
     """Returns the k best continuations of every hypothesis by one token that is not forbidden.
 
     Among equal logits the lower token id comes first.
 
     Args:
-        log_probs: float32 (batch, beam_size), of the hypotheses; -inf for those that are not continued.
-        logits: (batch, beam_size, vocab_size).
-        k: int. Fewer are returned if the vocabulary is smaller.
-        forbidden_ids: sequence of int. Tokens that continue nothing. The probabilities of the others stay as they
-            are. Defaults to none.
+        log_probs: of the hypotheses; -inf for those that are not continued.
+        logits: of the next token.
+        k: how many. Fewer are returned if the vocabulary is smaller.
+        forbidden_ids: tokens that continue nothing. The probabilities of the others stay as they are. Defaults to
+            none.
 
     Returns:
-        Log probabilities of the continued hypotheses, float32 (batch, beam_size, k), the best first, and their
-        newest tokens, int32 (batch, beam_size, k).
+        Log probabilities of the continued hypotheses, the best first, and their newest tokens.
 
     Raises:
-        ValueError: The vocabulary size is not static, or a forbidden id is not in the vocabulary.
+        ConfigError: The vocabulary size is not static, or a forbidden id is not in the vocabulary.
     """
     vocab_size = logits.shape[-1]
     if vocab_size is None:
-        raise ValueError(
+        raise ConfigError(
             "the logits of step must have a static vocab_size as their last dimension; "
             f"received logits of shape {tuple(logits.shape)}"
         )
@@ -56,25 +63,26 @@ def continuations(log_probs: Any, logits: Any, k: int, forbidden_ids: Sequence[i
 
 def _minus_infinity_at(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
     for token_id in token_ids:
-        if not 0 <= token_id < vocab_size:
-            raise ValueError(f"forbidden_ids must be from 0 to {vocab_size - 1}; received forbidden_ids={token_ids}")
+        require(0 <= token_id < vocab_size, "forbidden_ids", f"from 0 to {vocab_size - 1}", token_ids)
     penalties = np.zeros(vocab_size, "float32")
     penalties[list(token_ids)] = -math.inf
     return penalties
 
 
-def top_k(logits: Any, k: int) -> tuple[Any, Any]:
+def top_k(
+    logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"], k: int
+) -> tuple[Annotated[Tensor, "float32 (batch, beam_size, k)"], Annotated[Tensor, "int32 (batch, beam_size, k)"]]:
     """Computes `keras.ops.top_k` of long rows by way of shorter ones, which is several times as fast.
 
     The k highest logits lie in the k groups of neighbors with the highest maxima. Groups stay in their order, so
     that equal logits stay in theirs.
 
     Args:
-        logits: float32 (batch, beam_size, vocab_size).
-        k: int, at most vocab_size.
+        logits: of the next token.
+        k: at most vocab_size.
 
     Returns:
-        The highest logits, float32 (batch, beam_size, k), and their token ids, int32 (batch, beam_size, k).
+        The highest logits, and their token ids.
     """
     batch, beam_size, vocab_size = ops.shape(logits)
     group_size = _group_size(vocab_size, k)

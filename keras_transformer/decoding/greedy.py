@@ -2,36 +2,37 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Generic, NamedTuple
 
 from keras import ops
 
+from ..tensors import Dimension, Tensor
 from .active_rows import extend_until_finished
 from .continuations import continuations
 from .hypotheses import Hypotheses, check_search_arguments
-from .protocol import Step
+from .protocol import State, Step
 
 
 class _Found(NamedTuple):
-    lengths: Any  # int32 (n, 1)
-    log_probs: Any  # float32 (n, 1)
+    lengths: Tensor  # int32 (n, 1)
+    log_probs: Tensor  # float32 (n, 1)
 
 
-class _Active(NamedTuple):
-    rows: Any  # int32 (n,), places in the batch
-    max_lengths: Any  # int32 (n, 1)
+class _Active(NamedTuple, Generic[State]):
+    rows: Tensor  # int32 (n,), places in the batch
+    max_lengths: Tensor  # int32 (n, 1)
     found: _Found
-    is_unfinished: Any  # bool (n, 1)
-    token_ids: Any  # int32 (n, 1), the newest tokens
-    state: Any  # of the step function
+    is_unfinished: Tensor  # bool (n, 1)
+    token_ids: Tensor  # int32 (n, 1), the newest tokens
+    state: State  # of the step function
 
 
 def greedy_search(
-    step: Step,
-    state: Any,
-    max_lengths: Any,
+    step: Step[State],
+    state: State,
+    max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
     *,
-    max_length: Any,
+    max_length: Dimension,
     start_id: int,
     end_id: int,
     forbidden_ids: Sequence[int] = (),
@@ -46,14 +47,14 @@ def greedy_search(
     Args:
         step: the step function, see `keras_transformer.decoding.protocol`; its beam_size is 1.
         state: what the first call of `step` receives.
-        max_lengths: int (batch,). The most tokens of each sequence, including the end token. A sequence that
-            reaches it is truncated there; 0 gives an empty sequence with score 0.
-        max_length: int or int scalar. The most tokens of any sequence, the size of the result.
-        start_id: int. The token at position 0.
-        end_id: int. The token that ends a sequence.
-        forbidden_ids: sequence of int. Tokens that are never chosen; the probabilities of the others stay as they are.
-            Defaults to none.
-        drop_finished: bool. Whether finished sequences leave the batch. Shapes must be able to change in a loop:
+        max_lengths: the most tokens of each sequence, including the end token. A sequence that reaches it is truncated
+            there; 0 gives an empty sequence with score 0.
+        max_length: the most tokens of any sequence, the size of the result.
+        start_id: the token at position 0.
+        end_id: the token that ends a sequence.
+        forbidden_ids: tokens that are never chosen; the probabilities of the others stay as they are. Defaults to
+            none.
+        drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
             TensorFlow, with an unknown batch size. Defaults to False.
 
     Returns:
@@ -73,7 +74,7 @@ def greedy_search(
     limits = check_search_arguments(max_lengths, max_length, start_id, end_id)
     batch = ops.shape(limits)[0]
 
-    def extend(position: Any, active: _Active) -> tuple[_Active, Any]:
+    def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
         active = _extend(step, position, active, end_id, forbidden_ids)
         return active, active.token_ids
 
@@ -96,7 +97,9 @@ def greedy_search(
     return Hypotheses(ops.where(is_token, token_ids, 0), lengths, scores)
 
 
-def _extend(step: Step, position: Any, active: _Active, end_id: int, forbidden_ids: Sequence[int]) -> _Active:
+def _extend(
+    step: Step[State], position: Tensor, active: _Active[State], end_id: int, forbidden_ids: Sequence[int]
+) -> _Active[State]:
     """The active sequences with one more token; those that are finished stay as they are."""
     parents = ops.zeros_like(active.token_ids)
     logits, state = step(active.token_ids, parents, position, active.state)

@@ -1,11 +1,14 @@
 """One layer of the decoder (section 3.1 of the paper)."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import keras
 from keras import ops
 
+from ..config.rules import OddSize, Positive, Rate, Size, checked
 from ..masks import implicit_mask, neighborhood_mask
+from ..tensors import Dimension, Shape, Tensor
 from .key_value_cache import Cache, KeyValues
 from .transformer_layer import TransformerLayer
 
@@ -21,7 +24,22 @@ class DecoderLayer(TransformerLayer):
     mask, the outputs of the steps equal the rows of one call.
 
     Args:
-        {arguments}
+        num_heads: int. h, the number of attention heads.
+        d_ff: int. Width inside the feed-forward network.
+        key_dim: int or None. d_k, the width of each head's queries and keys. Defaults to `d_model // num_heads`.
+        value_dim: int or None. d_v, the width of each head's values. Defaults to `key_dim`.
+        dropout: float. Rate of dropout on each sublayer's output. Defaults to 0.1.
+        attention_dropout: float. Rate of dropout on the attention weights; the paper has none. Defaults to 0.
+        activation_dropout: float. Rate of dropout inside the feed-forward network; the paper has none. Defaults to
+            0.
+        activation: str or callable. Activation of the feed-forward network. Defaults to "relu".
+        norm_first: bool. Whether to normalize before each sublayer instead of after the residual sum as in the
+            paper. Defaults to False.
+        neighborhood: int or None. r of restricted self-attention (section 4), odd: each position attends to the r
+            positions centred on itself. Defaults to None: all positions.
+        epsilon: float. Added to the variance in layer normalization. Defaults to 1e-6.
+        attention_bias: bool. Whether the projections of attention add a bias; those of the paper do not. Defaults to
+            False.
 
     Call arguments:
         target: (batch, target length, d_model).
@@ -43,11 +61,43 @@ class DecoderLayer(TransformerLayer):
         (2, 5, 512)
     """
 
-    def build(self, target_shape: Any, source_shape: Any = None) -> None:
+    @checked
+    def __init__(
+        self,
+        num_heads: Size,
+        d_ff: Size,
+        key_dim: Size | None = None,
+        value_dim: Size | None = None,
+        dropout: Rate = 0.1,
+        attention_dropout: Rate = 0.0,
+        activation_dropout: Rate = 0.0,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        norm_first: bool = False,
+        neighborhood: OddSize | None = None,
+        epsilon: Positive = 1e-6,
+        attention_bias: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.d_ff = d_ff
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm_first = norm_first
+        self.neighborhood = neighborhood
+        self.epsilon = epsilon
+        self.attention_bias = attention_bias
+        self.supports_masking = True
+
+    def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:
         self.attention, self.attention_residual = self._build_attention(
             "attention", target_shape, target_shape, self.neighborhood
         )
-        self.source_attention: Any = None
+        self.source_attention: Any = None  # MultiHeadAttention in a layer with a source
         if source_shape is not None:
             self.source_attention, self.source_attention_residual = self._build_attention(
                 "source_attention", target_shape, source_shape
@@ -56,12 +106,12 @@ class DecoderLayer(TransformerLayer):
 
     def call(
         self,
-        target: Any,
-        source: Any = None,
-        target_mask: Any = None,
-        source_mask: Any = None,
+        target: Annotated[Tensor, "(batch, target length, d_model)"],
+        source: Annotated[Tensor, "(batch, source length, any width)"] | None = None,
+        target_mask: Annotated[Tensor, "bool (batch, target length)"] | None = None,
+        source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
         training: bool | None = None,
-    ) -> Any:
+    ) -> Annotated[Tensor, "(batch, target length, d_model)"]:
         if (source is None) != (self.source_attention is None):
             built = "without" if self.source_attention is None else "with"
             raise ValueError(
@@ -81,8 +131,12 @@ class DecoderLayer(TransformerLayer):
         return self.feed_forward_residual(target, hidden, training=training)
 
     def source_attention_scores(
-        self, target: Any, source: Any, target_mask: Any = None, source_mask: Any = None
-    ) -> Any:
+        self,
+        target: Annotated[Tensor, "(batch, target length, d_model)"],
+        source: Annotated[Tensor, "(batch, source length, any width)"],
+        target_mask: Annotated[Tensor, "bool (batch, target length)"] | None = None,
+        source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
+    ) -> Annotated[Tensor, "(batch, num_heads, target length, source length)"]:
         """Returns how much every target position attends to every source position.
 
         Args:
@@ -90,22 +144,19 @@ class DecoderLayer(TransformerLayer):
             source: as in a call.
             target_mask: as in a call.
             source_mask: as in a call.
-
-        Returns:
-            (batch, num_heads, target length, source length).
         """
         target = self._attend_to_target(target, target_mask)
         queries = self.source_attention_residual.sublayer_input(target)
         _, scores = self.source_attention(queries, source, value_mask=source_mask, return_attention_scores=True)
         return scores
 
-    def _attend_to_target(self, target: Any, target_mask: Any, training: bool | None = None) -> Any:
+    def _attend_to_target(self, target: Tensor, target_mask: Tensor | None, training: bool | None = None) -> Tensor:
         target_mask = implicit_mask(target) if target_mask is None else target_mask
         hidden = self.attention_residual.sublayer_input(target)
         hidden = self.attention(hidden, hidden, value_mask=target_mask, use_causal_mask=True, training=training)
         return self.attention_residual(target, hidden, training=training)
 
-    def init_cache(self, batch_size: Any, max_length: Any = None) -> Cache:
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
         """Returns an empty cache for the self-attention.
 
         Args:
@@ -116,33 +167,33 @@ class DecoderLayer(TransformerLayer):
             raise ValueError(f"{self.name} must be built before init_cache; call it or its build method first")
         return self.attention.init_cache(batch_size, max_length)
 
-    def project_source(self, source: Any) -> KeyValues:
-        """Projects the source (batch, source length, any width) to keys and values, once for all steps."""
+    def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> KeyValues:
+        """Projects the source to keys and values, once for all steps."""
         return self.source_attention.project_key_value(source)
 
     def step(
         self,
-        target: Any,
+        target: Annotated[Tensor, "(batch, n, d_model)"],
         cache: Cache,
-        position: Any,
-        mask: Any = None,
+        position: Dimension,
+        mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
         source_key_values: KeyValues | None = None,
-        source_mask: Any = None,
-    ) -> tuple[Any, Cache]:
+        source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
+    ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], Cache]:
         """Computes new positions only.
 
         Args:
-            target: (batch, n, d_model): the next position of n hypotheses in a beam search, or n next positions.
+            target: the next position of n hypotheses in a beam search, or n next positions.
             cache: from `init_cache` or the previous step.
             position: int or int scalar, the place in a `FixedCache` where the n entries go.
-            mask: bool, broadcasts to (batch, n, number of entries), True = attend: the entries that each of the n
-                may attend to, within its neighborhood if the layer has one. Defaults to None: the n are next
-                positions, and each sees itself and the entries before it, within its neighborhood.
+            mask: True = attend: the entries that each of the n may attend to, within its neighborhood if the layer
+                has one. Defaults to None: the n are next positions, and each sees itself and the entries before it,
+                within its neighborhood.
             source_key_values: from `project_source`.
-            source_mask: bool (batch, source length), True = a real token.
+            source_mask: True = a real token.
 
         Returns:
-            (batch, n, d_model), and the cache with the n entries.
+            The outputs of the n positions, and the cache with the n entries.
 
         Raises:
             ValueError: The n entries end after the `FixedCache`; only checked if the sizes and `position` are ints.
@@ -162,7 +213,7 @@ class DecoderLayer(TransformerLayer):
         hidden = self.feed_forward(self.feed_forward_residual.sublayer_input(target))
         return self.feed_forward_residual(target, hidden), cache
 
-    def _entries_to_attend_to(self, first_entry: Any, target: Any, cache: Cache) -> Any:
+    def _entries_to_attend_to(self, first_entry: Dimension, target: Tensor, cache: Cache) -> Tensor:
         # What one call attends to: bool (1, n, number of entries)
         entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
         own_entries = ops.cast(first_entry, "int32") + ops.arange(ops.shape(target)[1], dtype="int32")
@@ -170,5 +221,22 @@ class DecoderLayer(TransformerLayer):
             return neighborhood_mask(own_entries, entries, self.neighborhood, use_causal_mask=True)
         return ops.expand_dims(own_entries[:, None] >= entries[None, :], 0)
 
-    def compute_output_shape(self, target_shape: Any, source_shape: Any = None) -> Any:
+    def compute_output_shape(self, target_shape: Shape, source_shape: Shape | None = None) -> Shape:
         return target_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "norm_first": self.norm_first,
+            "neighborhood": self.neighborhood,
+            "epsilon": self.epsilon,
+            "attention_bias": self.attention_bias,
+        }

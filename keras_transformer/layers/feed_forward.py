@@ -1,12 +1,14 @@
 """The position-wise feed-forward network (section 3.3 of the paper)."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import keras
 from keras import ops
 
 from ..config.rules import Rate, Size, checked
 from ..shapes import reshape_inferring
+from ..tensors import Shape, Tensor
 from .dropout import Dropout
 
 
@@ -35,14 +37,20 @@ class FeedForward(keras.layers.Layer):
     """
 
     @checked
-    def __init__(self, d_ff: Size, activation: Any = "relu", dropout: Rate = 0.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        d_ff: Size,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        dropout: Rate = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.d_ff = d_ff
         self.activation = keras.activations.get(activation)
         self.dropout = dropout
         self.supports_masking = True
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         self.hidden_dense = keras.layers.Dense(
             self.d_ff, activation=self.activation, dtype=self.dtype_policy, name="hidden"
         )
@@ -51,13 +59,15 @@ class FeedForward(keras.layers.Layer):
         self.hidden_dense.build(input_shape)
         self.output_dense.build((*input_shape[:-1], self.d_ff))
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(
+        self, inputs: Annotated[Tensor, "(..., d_model)"], training: bool | None = None
+    ) -> Annotated[Tensor, "(..., d_model)"]:
         # In two dimensions TensorFlow fuses product, bias and activation into one operation.
         rows = ops.reshape(inputs, (-1, ops.shape(inputs)[-1]))
         outputs = self.output_dense(self.hidden_dropout(self.hidden_dense(rows), training=training))
         return reshape_inferring(outputs, ops.shape(inputs))
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
     def get_config(self) -> dict[str, Any]:

@@ -1,20 +1,17 @@
 """Keys and values of the positions that were decoded before, so that each step computes new positions only."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from keras import ops
 
+from ..tensors import Dimension, Tensor
+
 
 class KeyValues(NamedTuple):
-    """What attention reads.
+    """What attention reads."""
 
-    Attributes:
-        keys: (batch, num_heads, length, key_dim).
-        values: (batch, num_heads, length, value_dim).
-    """
-
-    keys: Any
-    values: Any
+    keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
+    values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
 
 class GrowingCache(NamedTuple):
@@ -24,16 +21,16 @@ class GrowingCache(NamedTuple):
     is only known at run time.
     """
 
-    keys: Any
-    values: Any
+    keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
+    values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
-    def write(self, new: KeyValues, position: Any) -> "GrowingCache":
+    def write(self, new: KeyValues, position: Dimension) -> "GrowingCache":
         """Returns the cache with `new` at its end, wherever `position` is."""
         return GrowingCache(
             ops.concatenate([self.keys, new.keys], axis=2), ops.concatenate([self.values, new.values], axis=2)
         )
 
-    def next_entry(self, position: Any) -> Any:
+    def next_entry(self, position: Dimension) -> Dimension:
         """Returns the number of the entry that is written next, wherever `position` is."""
         return ops.shape(self.keys)[2]
 
@@ -41,10 +38,10 @@ class GrowingCache(NamedTuple):
 class FixedCache(NamedTuple):
     """A cache with room for a fixed number of entries, for every backend."""
 
-    keys: Any
-    values: Any
+    keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
+    values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
-    def write(self, new: KeyValues, position: Any) -> "FixedCache":
+    def write(self, new: KeyValues, position: Dimension) -> "FixedCache":
         """Returns the cache with `new` at `position` and the positions after it.
 
         Raises:
@@ -58,7 +55,7 @@ class FixedCache(NamedTuple):
             )
         return FixedCache(_overwrite(self.keys, new.keys, position), _overwrite(self.values, new.values, position))
 
-    def next_entry(self, position: Any) -> Any:
+    def next_entry(self, position: Dimension) -> Dimension:
         """Returns the number of the entry that is written next: `position`."""
         return position
 
@@ -67,7 +64,12 @@ Cache = GrowingCache | FixedCache
 
 
 def empty_cache(
-    batch_size: Any, num_heads: int, key_dim: int, value_dim: int, max_length: Any = None, dtype: str = "float32"
+    batch_size: Dimension,
+    num_heads: int,
+    key_dim: int,
+    value_dim: int,
+    max_length: Dimension | None = None,
+    dtype: str = "float32",
 ) -> Cache:
     """Makes an empty cache.
 
@@ -88,7 +90,7 @@ def empty_cache(
     )
 
 
-def _overwrite(entries: Any, new: Any, position: Any) -> Any:
+def _overwrite(entries: Tensor, new: Tensor, position: Dimension) -> Tensor:
     # One scatter into the rows of all sequences and heads: nothing else is touched or copied.
     batch, num_heads, length, width = ops.shape(entries)
     count = ops.shape(new)[2]

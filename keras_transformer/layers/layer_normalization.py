@@ -1,16 +1,18 @@
 """Layer normalization (Ba et al. 2016, as in section 3.1 of the paper) with a gradient of its own."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import keras
 from keras import ops
 
 from ..config.rules import Positive, checked
+from ..tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LayerNormalization(keras.layers.LayerNormalization):
-    """Keras' `LayerNormalization` of the last axis, with a gradient that takes fewer passes over the data.
+class LayerNormalization(keras.layers.Layer):
+    """Normalizes the last axis, with a gradient that takes fewer passes over the data than that of Keras' layer.
 
     Computes `gamma * (x - mean) / sqrt(variance + epsilon) + beta` in float32, or better, under every dtype policy.
 
@@ -24,6 +26,9 @@ class LayerNormalization(keras.layers.LayerNormalization):
     Returns:
         (..., features).
 
+    Raises:
+        ValueError: An argument breaks its rule.
+
     Example:
         >>> np.array(LayerNormalization()(np.array([[1.0, 3.0]]))).round(3)
         array([[-1.,  1.]], dtype=float32)
@@ -31,9 +36,20 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
     @checked
     def __init__(self, epsilon: Positive = 1e-6, **kwargs: Any) -> None:
-        super().__init__(epsilon=epsilon, **kwargs)
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+        self.supports_masking = True
+        # It computes in float32.
+        self.autocast = False
 
-    def call(self, inputs: Any, training: bool | None = False) -> Any:
+    def build(self, input_shape: Shape) -> None:
+        shape = (input_shape[-1],)
+        self.gamma = self.add_weight(shape=shape, initializer="ones", autocast=False, name="gamma")
+        self.beta = self.add_weight(shape=shape, initializer="zeros", autocast=False, name="beta")
+
+    def call(
+        self, inputs: Annotated[Tensor, "(..., features)"], training: bool | None = False
+    ) -> Annotated[Tensor, "(..., features)"]:
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         inputs, gamma, beta = (ops.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
         if training:
@@ -42,23 +58,28 @@ class LayerNormalization(keras.layers.LayerNormalization):
             outputs = _normalize(inputs, self.epsilon)[0] * gamma + beta
         return ops.cast(outputs, self.compute_dtype)
 
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return input_shape
+
     def get_config(self) -> dict[str, Any]:
-        return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon}
+        return {**super().get_config(), "epsilon": self.epsilon}
 
 
-def _normalize(inputs: Any, epsilon: float) -> tuple[Any, Any]:
+def _normalize(inputs: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """Returns the normalized inputs (..., features), and what they were multiplied by (..., 1)."""
     centered = inputs - ops.mean(inputs, axis=-1, keepdims=True)
     scale = ops.rsqrt(ops.mean(ops.square(centered), axis=-1, keepdims=True) + epsilon)
     return centered * scale, scale
 
 
-def _normalize_in_training(inputs: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
+def _normalize_in_training(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
     @ops.custom_gradient
-    def normalize(inputs: Any, gamma: Any, beta: Any) -> Any:
+    def normalize(
+        inputs: Tensor, gamma: Tensor, beta: Tensor
+    ) -> tuple[Tensor, Callable[..., tuple[Tensor, Tensor, Tensor]]]:
         normalized, scale = _normalize(inputs, epsilon)
 
-        def gradient(*args: Any, upstream: Any = None) -> tuple[Any, Any, Any]:
+        def gradient(*args: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
             # Backends pass it in one of two ways.
             upstream = args[0] if upstream is None else upstream
             grad_normalized = upstream * gamma  # (..., features)

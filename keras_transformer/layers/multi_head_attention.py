@@ -1,6 +1,6 @@
 """Multi-head attention (section 3.2 of the paper), for whole sequences or step by step."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 from keras import ops
@@ -8,6 +8,7 @@ from keras import ops
 from ..config.rules import OddSize, Rate, Size, checked
 from ..masks import causal_mask, combine, neighborhood_mask
 from ..shapes import reshape_inferring
+from ..tensors import Dimension, Shape, Tensor
 from .dot_product_attention import attention_weights
 from .dropout import Dropout
 from .key_value_cache import Cache, KeyValues, empty_cache
@@ -77,7 +78,7 @@ class MultiHeadAttention(keras.layers.Layer):
         value_dim: Size | None = None,
         dropout: Rate = 0.0,
         use_bias: bool = False,
-        kernel_initializer: Any = "glorot_uniform",
+        kernel_initializer: str | keras.initializers.Initializer = "glorot_uniform",
         neighborhood: OddSize | None = None,
         **kwargs: Any,
     ) -> None:
@@ -95,7 +96,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def _value_dim(self) -> int:
         return self.value_dim or self.key_dim
 
-    def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         d_model = query_shape[-1]
         if len(query_shape) != 3 or d_model is None:
             raise ValueError(f"query must be (batch, length, d_model); received query of shape {query_shape}")
@@ -123,17 +124,17 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def call(
         self,
-        query: Any,
-        value: Any,
-        key: Any = None,
-        query_mask: Any = None,
-        value_mask: Any = None,
-        key_mask: Any = None,
-        attention_mask: Any = None,
+        query: Annotated[Tensor, "(batch, target length, d_model)"],
+        value: Annotated[Tensor, "(batch, source length, any width)"],
+        key: Annotated[Tensor, "(batch, source length, any width)"] | None = None,
+        query_mask: Annotated[Tensor, "bool (batch, target length)"] | None = None,
+        value_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
+        key_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
+        attention_mask: Annotated[Tensor, "bool (..., target length, source length)"] | None = None,
         use_causal_mask: bool = False,
         return_attention_scores: bool = False,
         training: bool | None = None,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, Tensor]:
         if self.neighborhood is not None:
             self._check_restricted(query, value, attention_mask, return_attention_scores)
             return self._attend_to_neighborhood(
@@ -150,38 +151,40 @@ class MultiHeadAttention(keras.layers.Layer):
         outputs = self._outputs(weights, values, training)
         return (outputs, weights) if return_attention_scores else outputs
 
-    def project_key_value(self, value: Any, key: Any = None) -> KeyValues:
+    def project_key_value(
+        self,
+        value: Annotated[Tensor, "(batch, source length, any width)"],
+        key: Annotated[Tensor, "(batch, source length, any width)"] | None = None,
+    ) -> KeyValues:
         """Projects what is attended to.
 
         Args:
-            value: (batch, source length, any width).
-            key: (batch, source length, any width). Defaults to `value`.
-
-        Returns:
-            `KeyValues`: keys (batch, num_heads, source length, key_dim) and values (batch, num_heads, source
-            length, value_dim).
+            value: as in a call.
+            key: as in a call. Defaults to `value`.
         """
         if key is None:
             return KeyValues(*self._project(value, self.key_dense, self.value_dense))
         return KeyValues(*self._project(key, self.key_dense), *self._project(value, self.value_dense))
 
-    def attend(self, query: Any, key_values: KeyValues | Cache, mask: Any = None) -> Any:
+    def attend(
+        self,
+        query: Annotated[Tensor, "(batch, target length, d_model)"],
+        key_values: KeyValues | Cache,
+        mask: Annotated[Tensor, "bool, broadcasts to (batch, target length, source length)"] | None = None,
+    ) -> Annotated[Tensor, "(batch, target length, d_model)"]:
         """Attends to keys and values that were projected before.
 
         Args:
-            query: (batch, target length, d_model).
+            query: as in a call.
             key_values: from `project_key_value`, or a cache.
-            mask: bool, broadcasts to (batch, target length, source length), True = attend. `neighborhood` does not
-                restrict this call, since the layer cannot know the position of a cache's entry.
-
-        Returns:
-            (batch, target length, d_model).
+            mask: True = attend. Defaults to None: attend to everything. `neighborhood` does not restrict this call,
+                since the layer cannot know the position of a cache's entry.
         """
         (queries,) = self._project(query, self.query_dense)
         weights = self._weights(queries, key_values.keys, None if mask is None else _per_head(mask))
         return self._outputs(weights, key_values.values)
 
-    def init_cache(self, batch_size: Any, max_length: Any = None) -> Cache:
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
         """Returns an empty cache: a `FixedCache` of `max_length` entries, or a `GrowingCache` if that is None.
 
         Raises:
@@ -191,14 +194,14 @@ class MultiHeadAttention(keras.layers.Layer):
             raise ValueError(f"{self.name} must be built before init_cache; call it or its build method first")
         return empty_cache(batch_size, self.num_heads, self.key_dim, self._value_dim, max_length, self.compute_dtype)
 
-    def _project_all(self, query: Any, value: Any, key: Any) -> tuple[Any, Any, Any]:
+    def _project_all(self, query: Tensor, value: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         if key is None and value is query:
             queries, keys, values = self._project(query, self.query_dense, self.key_dense, self.value_dense)
             return queries, keys, values
         (queries,) = self._project(query, self.query_dense)
         return queries, *self.project_key_value(value, key)
 
-    def _project(self, inputs: Any, *projections: keras.layers.Dense) -> list[Any]:
+    def _project(self, inputs: Tensor, *projections: keras.layers.Dense) -> list[Tensor]:
         """Applies each of several projections to the same inputs: (batch, num_heads, length, width) of each."""
         batch, length, width = ops.shape(inputs)
         # In two dimensions: TensorFlow adds a dozen small operations to a product of more.
@@ -214,7 +217,7 @@ class MultiHeadAttention(keras.layers.Layer):
             projected = ops.add(projected, ops.cast(biases, rows.dtype))
         return self._split_heads(projected, batch, length, len(projections))
 
-    def _split_heads(self, projected: Any, batch: Any, length: Any, count: int = 1) -> list[Any]:
+    def _split_heads(self, projected: Tensor, batch: Dimension, length: Dimension, count: int = 1) -> list[Tensor]:
         # (batch * length, count * num_heads * width) -> count times (batch, num_heads, length, width)
         width = projected.shape[-1] // (count * self.num_heads)
         if count == 1:
@@ -223,10 +226,10 @@ class MultiHeadAttention(keras.layers.Layer):
         heads = reshape_inferring(projected, (batch, length, count, self.num_heads, width))
         return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)))
 
-    def _weights(self, queries: Any, keys: Any, mask: Any) -> Any:
+    def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
         return ops.cast(attention_weights(queries, keys, mask), self.compute_dtype)
 
-    def _outputs(self, weights: Any, values: Any, training: bool | None = None) -> Any:
+    def _outputs(self, weights: Tensor, values: Tensor, training: bool | None = None) -> Tensor:
         # weights: (batch, num_heads, target length, source length)
         weights = self.attention_dropout(weights, training=training)
         heads = _swap_heads(ops.matmul(weights, values))  # (batch, target length, num_heads, value_dim)
@@ -235,13 +238,19 @@ class MultiHeadAttention(keras.layers.Layer):
         return reshape_inferring(self.output_dense(rows), (batch, length, self.output_dense.units))
 
     def _attend_to_neighborhood(
-        self, query: Any, value: Any, key: Any, mask: Any, use_causal_mask: bool, training: bool | None
-    ) -> Any:
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None,
+        mask: Tensor | None,
+        use_causal_mask: bool,
+        training: bool | None,
+    ) -> Tensor:
         # Blocks take the place of the batch: each attends to itself and to the blocks beside it.
         batch, length, d_model = ops.shape(query)
         num_blocks, block_length = block_sizes(length, self.neighborhood)
 
-        def windows(sequence: Any) -> Any:  # (batch, length, width) -> (batch * blocks, window length, width)
+        def windows(sequence: Tensor) -> Tensor:  # (batch, length, width) -> (batch * blocks, window length, width)
             after = 0 if use_causal_mask else 1
             return blocks_with_neighbors(sequence, num_blocks, block_length, before=1, after=after)
 
@@ -255,11 +264,13 @@ class MultiHeadAttention(keras.layers.Layer):
         mask = ops.swapaxes(windows(ops.expand_dims(mask, -1)), 1, 2)  # (batch * blocks, 1, window length)
         key_positions = ops.arange(ops.shape(mask)[2]) - block_length
         near = neighborhood_mask(ops.arange(block_length), key_positions, self.neighborhood, use_causal_mask)
-        weights = self._weights(queries, keys, _per_head(combine(mask, near)))
+        weights = self._weights(queries, keys, _per_head(ops.logical_and(mask, near)))
         outputs = self._outputs(weights, values, training)  # (batch * blocks, block length, d_model)
         return ops.reshape(outputs, (batch, num_blocks * block_length, d_model))[:, :length]
 
-    def _check_restricted(self, query: Any, value: Any, attention_mask: Any, return_attention_scores: bool) -> None:
+    def _check_restricted(
+        self, query: Tensor, value: Tensor, attention_mask: Tensor | None, return_attention_scores: bool
+    ) -> None:
         for name, given in (
             ("attention_mask", attention_mask is not None),
             ("return_attention_scores", return_attention_scores),
@@ -273,22 +284,22 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"received lengths {lengths[0]} and {lengths[1]}"
             )
 
-    def compute_output_shape(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> Any:
+    def compute_output_shape(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> Shape:
         return query_shape
 
     def compute_output_spec(
         self,
-        query: Any,
-        value: Any,
-        key: Any = None,
-        query_mask: Any = None,
-        value_mask: Any = None,
-        key_mask: Any = None,
-        attention_mask: Any = None,
+        query: Annotated[Tensor, "(batch, target length, d_model)"],
+        value: Annotated[Tensor, "(batch, source length, any width)"],
+        key: Annotated[Tensor, "(batch, source length, any width)"] | None = None,
+        query_mask: Annotated[Tensor, "bool (batch, target length)"] | None = None,
+        value_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
+        key_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
+        attention_mask: Annotated[Tensor, "bool (..., target length, source length)"] | None = None,
         use_causal_mask: bool = False,
         return_attention_scores: bool = False,
         training: bool | None = None,
-    ) -> Any:
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
         if self.neighborhood is not None:
             self._check_restricted(query, value, attention_mask, return_attention_scores)
         outputs = keras.KerasTensor(query.shape, dtype=self.compute_dtype)
@@ -310,7 +321,7 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
 
-def _swap_heads(heads: Any) -> Any:
+def _swap_heads(heads: Tensor) -> Tensor:
     """Swaps the axes of heads and positions, the second and the third."""
     batch, second, third, width = ops.shape(heads)
     if isinstance(second, int) and isinstance(third, int) and 1 in (second, third):
@@ -319,10 +330,10 @@ def _swap_heads(heads: Any) -> Any:
     return ops.transpose(heads, (0, 2, 1, 3))
 
 
-def _causal_mask(query: Any, value: Any) -> Any:
+def _causal_mask(query: Tensor, value: Tensor) -> Tensor:
     return causal_mask(ops.shape(query)[1], None if value is query else ops.shape(value)[1])
 
 
-def _per_head(mask: Any) -> Any:
+def _per_head(mask: Tensor) -> Tensor:
     """A mask with an axis for the heads, unless it has one: (..., target length, source length) of rank 3 or 4."""
     return mask if len(mask.shape) == 4 else ops.expand_dims(mask, -3)

@@ -4,12 +4,14 @@ A block is half a neighborhood long: what its positions may attend to lies in th
 beside it.
 """
 
-from typing import Any
+from typing import Annotated
 
 from keras import ops
 
+from ..tensors import Dimension, Tensor
 
-def block_sizes(length: Any, neighborhood: int) -> tuple[Any, Any]:
+
+def block_sizes(length: Dimension, neighborhood: int) -> tuple[Dimension, Dimension]:
     """Returns into how many blocks a sequence is divided, and their length; a short sequence is one block.
 
     Args:
@@ -21,18 +23,21 @@ def block_sizes(length: Any, neighborhood: int) -> tuple[Any, Any]:
     return -(-length // block_length), block_length
 
 
-def blocks_with_neighbors(sequence: Any, num_blocks: Any, block_length: Any, before: int = 0, after: int = 0) -> Any:
+def blocks_with_neighbors(
+    sequence: Annotated[Tensor, "(batch, length, width)"],
+    num_blocks: Dimension,
+    block_length: Dimension,
+    before: int = 0,
+    after: int = 0,
+) -> Annotated[Tensor, "(batch * num_blocks, (before + 1 + after) * block_length, width)"]:
     """Returns every block of a sequence together with its neighbors; there are zeros beyond the ends.
 
     Args:
-        sequence: (batch, length, width).
+        sequence: what is divided.
         num_blocks: from `block_sizes`.
         block_length: from `block_sizes`.
         before: int. How many blocks before each block come with it. Defaults to 0.
         after: int. How many blocks after each block come with it. Defaults to 0.
-
-    Returns:
-        (batch * num_blocks, (before + 1 + after) * block_length, width).
     """
     batch, length, width = ops.shape(sequence)
     padding = (before * block_length, (num_blocks + after) * block_length - length)

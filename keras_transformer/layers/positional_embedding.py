@@ -1,6 +1,6 @@
 """Token embeddings with positions (sections 3.4 and 3.5 of the paper)."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import keras
 from keras import ops
@@ -8,6 +8,7 @@ from keras import ops
 from ..config.rules import Rate, Size, checked, require
 from ..masks import padding_mask
 from ..shapes import reshape_inferring
+from ..tensors import Shape, Tensor
 from .dropout import Dropout
 
 
@@ -72,7 +73,7 @@ class PositionalEmbedding(keras.layers.Layer):
         # Ids may come as floats, which a mixed policy would round.
         self.autocast = False
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         # With this deviation, embeddings times sqrt(d_model) and tied logits both start with unit variance.
         initializer = keras.initializers.RandomNormal(stddev=self.d_model**-0.5)
         self.token_table = self.add_weight(
@@ -87,32 +88,46 @@ class PositionalEmbedding(keras.layers.Layer):
             )
         self.sum_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
 
-    def call(self, token_ids: Any, position_ids: Any = None, training: bool | None = None) -> Any:
+    def call(
+        self,
+        token_ids: Annotated[Tensor, "int (batch, length)"],
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
+        training: bool | None = None,
+    ) -> Annotated[Tensor, "(batch, length, d_model)"]:
         if position_ids is None:
             position_ids = self._position_ids(token_ids)
         tokens = ops.take(self.token_table, ops.cast(token_ids, "int32"), axis=0)  # (batch, length, d_model)
         embedded = ops.cast(tokens, "float32") * self.d_model**0.5 + self.encode_positions(position_ids)
         return self.sum_dropout(ops.cast(embedded, self.compute_dtype), training=training)
 
-    def _position_ids(self, token_ids: Any) -> Any:
+    def _position_ids(self, token_ids: Tensor) -> Tensor:
         length = ops.shape(token_ids)[1]
         if self.positions == "learned" and isinstance(length, int) and length > self.max_length:
             raise ValueError(f"token_ids must have at most max_length={self.max_length} positions; received {length}")
         return ops.arange(length, dtype="int32")[None, :]
 
-    def encode_positions(self, position_ids: Any) -> Any:
-        """Returns what is added to the tokens at positions of any shape: float32 (..., d_model)."""
+    def encode_positions(
+        self, position_ids: Annotated[Tensor, "int (...)"]
+    ) -> Annotated[Tensor, "float32 (..., d_model)"]:
+        """Returns what is added to the tokens at the positions."""
         if self.positions == "learned":
             return ops.cast(ops.take(self.position_table, position_ids, axis=0), "float32")
         return sinusoids(position_ids, self.d_model, ends_at_limit=self.positions == "tensor2tensor")
 
-    def compute_mask(self, token_ids: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(
+        self, token_ids: Annotated[Tensor, "int (batch, length)"], previous_mask: Tensor | None = None
+    ) -> Annotated[Tensor, "bool (batch, length)"]:
         return padding_mask(token_ids)
 
-    def compute_output_spec(self, token_ids: Any, position_ids: Any = None, training: bool | None = None) -> Any:
+    def compute_output_spec(
+        self,
+        token_ids: Annotated[Tensor, "int (batch, length)"],
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
+        training: bool | None = None,
+    ) -> keras.KerasTensor:
         return keras.KerasTensor((*token_ids.shape, self.d_model), dtype=self.compute_dtype)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape, self.d_model)
 
     def get_config(self) -> dict[str, Any]:
@@ -126,18 +141,17 @@ class PositionalEmbedding(keras.layers.Layer):
         }
 
 
-def sinusoids(position_ids: Any, d_model: int, ends_at_limit: bool = False) -> Any:
+def sinusoids(
+    position_ids: Annotated[Tensor, "int (...)"], d_model: int, ends_at_limit: bool = False
+) -> Annotated[Tensor, "float32 (..., d_model)"]:
     """Computes the positional encoding of section 3.5.
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))` and `PE(pos, 2i + 1)` the cosine of the same angle.
 
     Args:
-        position_ids: int (...).
+        position_ids: positions, of any shape.
         d_model: int. The width, even.
         ends_at_limit: bool. Whether the exponent is `2i / (d_model - 2)`, which ends at 1. Defaults to False.
-
-    Returns:
-        float32 (..., d_model).
     """
     last = max(d_model - 2, 1) if ends_at_limit else d_model
     exponents = ops.arange(0, d_model, 2, dtype="float32") / last  # (d_model / 2,)

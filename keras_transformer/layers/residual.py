@@ -1,10 +1,11 @@
 """What surrounds every sublayer: residual connection, dropout and layer normalization."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 
 from ..config.rules import Positive, Rate, checked
+from ..tensors import Shape, Tensor
 from .dropout import Dropout
 from .layer_normalization import LayerNormalization
 
@@ -45,20 +46,25 @@ class Residual(keras.layers.Layer):
         self.epsilon = epsilon
         self.supports_masking = True
 
-    def build(self, inputs_shape: Any, sublayer_output_shape: Any = None) -> None:
+    def build(self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:
         self.norm = LayerNormalization(self.epsilon, dtype=self.dtype_policy, name="norm")
         self.norm.build(inputs_shape)
         self.output_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
 
-    def sublayer_input(self, inputs: Any) -> Any:
+    def sublayer_input(self, inputs: Annotated[Tensor, "(..., d_model)"]) -> Annotated[Tensor, "(..., d_model)"]:
         """Returns what the sublayer is applied to: the inputs, normalized if `norm_first`."""
         return self.norm(inputs) if self.norm_first else inputs
 
-    def call(self, inputs: Any, sublayer_output: Any, training: bool | None = None) -> Any:
+    def call(
+        self,
+        inputs: Annotated[Tensor, "(..., d_model)"],
+        sublayer_output: Annotated[Tensor, "(..., d_model)"],
+        training: bool | None = None,
+    ) -> Annotated[Tensor, "(..., d_model)"]:
         total = inputs + self.output_dropout(sublayer_output, training=training)
         return total if self.norm_first else self.norm(total)
 
-    def compute_output_shape(self, inputs_shape: Any, sublayer_output_shape: Any = None) -> Any:
+    def compute_output_shape(self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None) -> Shape:
         return inputs_shape
 
     def get_config(self) -> dict[str, Any]:

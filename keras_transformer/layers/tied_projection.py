@@ -1,12 +1,13 @@
 """The output projection that shares its weights with an embedding (section 3.4 of the paper)."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 from keras import ops
 
 from ..config.rules import checked
 from ..shapes import reshape_inferring
+from ..tensors import Shape, Tensor
 from .positional_embedding import PositionalEmbedding
 
 
@@ -42,46 +43,46 @@ class TiedProjection(keras.layers.Layer):
         super().__init__(**kwargs)
         self.embedding = embedding
         self.use_bias = use_bias
-        self.bias: Any = None
+        self.bias: keras.Variable | None = None
         self.supports_masking = True
         self._may_have_a_copied_embedding = False
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._may_have_a_copied_embedding and getattr(inputs, "_keras_history", None) is not None:
+    def __call__(
+        self, inputs: Annotated[Tensor, "(..., d_model)"], **kwargs: Any
+    ) -> Annotated[Tensor, "(..., vocab_size)"]:
+        if self._may_have_a_copied_embedding and keras.utils.is_keras_tensor(inputs):
             self._share_embedding_with(keras.Function(keras.utils.get_source_inputs(inputs), inputs))
-        return super().__call__(inputs, *args, **kwargs)
+        return super().__call__(inputs, **kwargs)
 
     def _share_embedding_with(self, graph: keras.Function) -> None:
         # `keras.models.clone_model` and `model_from_json` make each layer on its own, so that this one got a copy of
         # the embedding. The names of a graph's layers are unique.
         for operation in graph.operations:
             if isinstance(operation, PositionalEmbedding) and operation.name == self.embedding.name:
-                self._tracker.unlock()
-                self._tracker.untrack(self.embedding)
+                # Keras has no public way to take back a sublayer: both would stay sublayers.
+                self._tracker.replace_tracked_value("layers", self.embedding, operation)
                 self.embedding = operation
-                if self.built:
-                    self._tracker.lock()
         self._may_have_a_copied_embedding = False
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         if not self.embedding.built:
             raise ValueError("embedding must be built before the projection is called")
         if self.use_bias:
             self.bias = self.add_weight(shape=(self.embedding.vocab_size,), initializer="zeros", name="bias")
 
     @property
-    def kernel(self) -> Any:
-        """The transposed token table, (d_model, vocab_size)."""
+    def kernel(self) -> Annotated[Tensor, "(d_model, vocab_size)"]:
+        """The transposed token table."""
         return ops.transpose(self.embedding.token_table)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Annotated[Tensor, "(..., d_model)"]) -> Annotated[Tensor, "(..., vocab_size)"]:
         rows = ops.reshape(ops.cast(inputs, self.compute_dtype), (-1, self.embedding.d_model))
         logits = ops.matmul(rows, ops.cast(self.kernel, self.compute_dtype))
         if self.use_bias:
             logits = ops.add(logits, self.bias)
         return reshape_inferring(logits, (*ops.shape(inputs)[:-1], self.embedding.vocab_size))
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.embedding.vocab_size)
 
     def get_config(self) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import yaml
 
 from ..config import Config
 from ..config.rules import Size, check, shown
-from ..config.yaml_file import naming_source, read_sections
-from ..errors import ConfigError
+from ..config.yaml_file import read_sections
+from ..errors import ConfigError, naming_source
 from .files import replacing
 
 # Raise it when an earlier release could not use a new model directory, or would use it wrongly. Version 1 is that of

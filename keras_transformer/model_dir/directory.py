@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..config import Config, TransformerConfig
 from ..errors import ConfigError, DamagedFileError
+from ..runtime.memory import require_memory
 from .config_file import read_config, write_config
 from .weights_file import load_weights
 
@@ -148,11 +149,13 @@ class ModelDir:
 
         Raises:
             ConfigError: There are no weights, all are damaged, or they do not fit the configuration.
+            MemoryLimitError: The weights take more memory than the machine has.
         """
         from ..models import build_transformer
 
         # Before the model is built, which takes a while.
         self.require_weights()
+        require_memory(config.num_parameters, 2 if dtype in ("bfloat16", "float16") else 4, "to translate")
         model = build_transformer(config, dtype=dtype)
         self.load_weights(model)
         return model

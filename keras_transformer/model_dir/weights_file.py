@@ -1,13 +1,16 @@
 """Weights of a model in a file, `NAME.weights.h5`."""
 
 import io
+import math
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, DamagedFileError
+from ..errors import DamagedFileError, InvalidFileError
 from .checksums import replacing_with_checksum, require_undamaged
 
 if TYPE_CHECKING:
+    import h5py
+
     from ..models import Transformer
 
 
@@ -35,7 +38,7 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
 
     Raises:
         DamagedFileError: The file is damaged, or holds numbers that are not finite.
-        ConfigError: The file does not have exactly the weights of the model.
+        InvalidFileError: The file does not have exactly the weights of the model.
     """
     import h5py
     from keras import ops
@@ -48,7 +51,9 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
         raise DamagedFileError(f"{path}: the file cannot be read ({str(error).splitlines()[0]})") from None
     # Keras ignores what a file has more than a model.
     if sorted(received.values()) != sorted(tuple(weight.shape) for weight in model.weights):
-        raise ConfigError(f"{path}: these weights do not fit the model in config.yaml: {_difference(received, model)}")
+        raise InvalidFileError(
+            f"{path}: these weights do not fit the model in config.yaml: {_difference(received, model)}"
+        )
     try:
         model.load_weights(path)
     except (OSError, ValueError, KeyError) as error:
@@ -73,12 +78,18 @@ def _difference(received: dict[str, tuple[int, ...]], model: "Transformer") -> s
     return f"{name} has the shape {received.get(name, 'none')} in the file, {expected.get(name, 'none')} in the model"
 
 
-def _shapes(file: Any) -> dict[str, tuple[int, ...]]:
+def _shapes(file: "h5py.File") -> dict[str, tuple[int, ...]]:
+    import h5py
+
     shapes = {}
 
-    def visit(name: str, item: Any) -> None:
-        # A group has no shape; a compiled model's file also has its optimizer.
-        if hasattr(item, "shape") and name.startswith("layers/"):
+    def visit(name: str, item: "h5py.Dataset | h5py.Group") -> None:
+        # A compiled model's file also has its optimizer.
+        if isinstance(item, h5py.Dataset) and name.startswith("layers/"):
+            # Text or records of any length would be read before Keras sees that they are no numbers.
+            is_of_numbers = item.shape is not None and item.dtype.kind in "fiub" and item.dtype.itemsize <= 8
+            if not is_of_numbers or math.prod(item.chunks or ()) > max(item.size, 1):
+                raise DamagedFileError(f"{file.filename}: the file is damaged ({name} is not an array of numbers)")
             shapes[name] = item.shape
 
     file.visititems(visit)

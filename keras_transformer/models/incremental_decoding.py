@@ -5,58 +5,57 @@ all steps where they were written; each hypothesis carries a mask of the entries
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 
+from ..decoding.protocol import Step
 from ..gather import gather_in_rows
 from ..layers import Decoder, PositionalEmbedding
 from ..layers.key_value_cache import Cache, KeyValues
 from ..shapes import reshape_inferring
-
-# (token_ids, parents, position, state) -> (logits, state), see `keras_transformer.decoding`
-Step = Callable[[Any, Any, Any, "DecoderState"], tuple[Any, "DecoderState"]]
+from ..tensors import Dimension, Tensor
 
 
 class DecoderState(NamedTuple):
     """What is known between two steps. Every tensor has one row for each source.
 
     Attributes:
-        is_ancestor: bool (batch, beam_size, number of entries). For each hypothesis, whether an entry of the caches
-            is of one of its ancestors or its own.
+        is_ancestor: for each hypothesis, whether an entry of the caches is of one of its ancestors or its own.
         caches: keys and values of the target's positions, for each layer; the entry of a hypothesis at a position
             is number `position * beam_size + hypothesis`.
         source_key_values: keys and values of the source, for each layer.
-        source_mask: bool (batch, source length).
+        source_mask: where the source is not padding.
     """
 
-    is_ancestor: Any
+    is_ancestor: Annotated[Tensor, "bool (batch, beam_size, number of entries)"]
     caches: list[Cache]
     source_key_values: list[KeyValues]
-    source_mask: Any
+    source_mask: Annotated[Tensor, "bool (batch, source length)"]
 
 
 def start_decoding(
     decoder: Decoder,
     embedding: PositionalEmbedding,
-    output_projection: Any,
-    encoded: Any,
-    source_mask: Any,
+    output_projection: keras.layers.Layer,
+    encoded: Annotated[Tensor, "(batch, source length, d_model)"],
+    source_mask: Annotated[Tensor, "bool (batch, source length)"],
     beam_size: int,
-    max_length: Any,
-) -> tuple[Step, DecoderState]:
+    max_length: Dimension | None,
+) -> tuple[Step[DecoderState], DecoderState]:
     """Prepares to decode from an encoded source, see `Transformer.start_decoding`.
 
     Args:
-        decoder: Decoder.
-        embedding: PositionalEmbedding of the target.
+        decoder: the decoder.
+        embedding: the embedding of the target.
         output_projection: layer with a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None, or a
             quantized one, which is called.
-        encoded: (batch, source length, d_model), the encoder's output.
-        source_mask: bool (batch, source length).
-        beam_size: int.
-        max_length: int, int scalar or None.
+        encoded: the encoder's output.
+        source_mask: where the source is not padding.
+        beam_size: hypotheses per source.
+        max_length: tokens for which caches have room, or None.
     """
     batch_size = ops.shape(encoded)[0]
     num_entries = None if max_length is None else max_length * beam_size
@@ -70,7 +69,7 @@ def start_decoding(
     add_newest = _append_newest if max_length is None else _set_newest
     logits_of = _logits_function(output_projection, decoder.compute_dtype)
 
-    def step(token_ids: Any, parents: Any, position: Any, state: DecoderState) -> tuple[Any, DecoderState]:
+    def step(token_ids: Tensor, parents: Tensor, position: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         is_ancestor = add_newest(gather_in_rows(state.is_ancestor, parents), position)
         decoded, caches = decoder.step(
             embedding(token_ids, position_ids=ops.reshape(position, (1, 1))),
@@ -88,7 +87,7 @@ def start_decoding(
     return step, state
 
 
-def _logits_function(output_projection: Any, compute_dtype: str) -> Callable[[Any], Any]:
+def _logits_function(output_projection: keras.layers.Layer, compute_dtype: str) -> Callable[[Tensor], Tensor]:
     """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size)."""
     if output_projection.quantization_mode:
         # Its kernel holds integers, whose scales the layer itself applies.
@@ -98,14 +97,14 @@ def _logits_function(output_projection: Any, compute_dtype: str) -> Callable[[An
     bias = output_projection.bias
     bias = None if bias is None else ops.cast(ops.convert_to_tensor(bias), "float32")
 
-    def logits_of(rows: Any) -> Any:
+    def logits_of(rows: Tensor) -> Tensor:
         logits = ops.cast(ops.matmul(rows, kernel), "float32")
         return logits if bias is None else ops.add(logits, bias)
 
     return logits_of
 
 
-def _set_newest(is_ancestor: Any, position: Any) -> Any:
+def _set_newest(is_ancestor: Tensor, position: Tensor) -> Tensor:
     """Marks the entries of a position, of which each hypothesis is its own ancestor."""
     beam_size = is_ancestor.shape[1]
     entries = ops.arange(ops.shape(is_ancestor)[2], dtype="int32")
@@ -113,13 +112,13 @@ def _set_newest(is_ancestor: Any, position: Any) -> Any:
     return ops.logical_or(is_ancestor, ops.equal(entries, itself))
 
 
-def _append_newest(is_ancestor: Any, position: Any) -> Any:
+def _append_newest(is_ancestor: Tensor, position: Tensor) -> Tensor:
     beam_size = is_ancestor.shape[1]
     itself = ops.broadcast_to(np.eye(beam_size, dtype="bool"), (ops.shape(is_ancestor)[0], beam_size, beam_size))
     return ops.concatenate([is_ancestor, itself], axis=2)
 
 
-def _restricted(is_ancestor: Any, position: Any, neighborhood: int | None) -> Any:
+def _restricted(is_ancestor: Tensor, position: Tensor, neighborhood: int | None) -> Tensor:
     """Leaves out what is before the neighborhood of a position; what is after it does not exist yet."""
     if neighborhood is None:
         return is_ancestor

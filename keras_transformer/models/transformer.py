@@ -1,15 +1,18 @@
 """The Transformer as a functional Keras model, applied to whole sequences or one step at a time."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import keras
 from keras import ops
 
 from ..config import TransformerConfig
-from ..layers import Decoder, Encoder, EncoderLayer, PositionalEmbedding, TiedProjection
+from ..decoding.protocol import Step
+from ..layers import Decoder, Encoder, PositionalEmbedding, TiedProjection
 from ..masks import padding_mask
-from .incremental_decoding import DecoderState, Step, start_decoding
+from ..tensors import Dimension, Tensor
+from .incremental_decoding import DecoderState, start_decoding
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -17,7 +20,7 @@ class Transformer(keras.Model):
     """A functional model from token ids to logits (Figure 1 of the paper).
 
     Args:
-        config: TransformerConfig, or its fields as a dict.
+        config: the configuration, or its fields as a dict.
         dtype: Keras dtype policy, or its name. Defaults to the global policy.
 
     Call arguments:
@@ -35,7 +38,7 @@ class Transformer(keras.Model):
             tied.
 
     Raises:
-        ValueError: A value of the configuration breaks its rule.
+        ConfigError: A value of the configuration breaks its rule.
 
     Example:
         >>> config = TransformerConfig.preset("tiny", source_vocab_size=100, target_vocab_size=100)
@@ -46,7 +49,7 @@ class Transformer(keras.Model):
 
     # `keras.models.clone_model` makes a copy of the graph and calls the class of a functional model with it,
     # `Transformer(inputs, outputs, name=name)`, if its constructor takes any arguments.
-    def __init__(self, config: TransformerConfig | dict[str, Any], *outputs: Any, **kwargs: Any) -> None:
+    def __init__(self, config: TransformerConfig | dict[str, Any], *outputs: Tensor, **kwargs: Any) -> None:
         if outputs:
             super().__init__(config, *outputs, **kwargs)
             self._find_layers()
@@ -82,15 +85,17 @@ class Transformer(keras.Model):
         self.encoder = self.get_layer("encoder")
         self.decoder = self.get_layer("decoder")
         self.output_projection = self.get_layer("logits")
-        embedding = getattr(self.output_projection, "embedding", self.target_embedding)
-        if embedding is not self.target_embedding:
+        projection = self.output_projection
+        if isinstance(projection, TiedProjection) and projection.embedding is not self.target_embedding:
             raise ValueError(
                 f"the output projection must share the table of layer {target_name!r}; "
-                f"received a projection with an embedding of its own, {embedding.name!r}"
+                f"received a projection with an embedding of its own, {projection.embedding.name!r}"
             )
 
-    def hidden_states(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        """Returns what the output projection is applied to: (batch, target length, d_model).
+    def hidden_states(
+        self, inputs: Mapping[str, Tensor], training: bool | None = None
+    ) -> Annotated[Tensor, "(batch, target length, d_model)"]:
+        """Returns what the output projection is applied to.
 
         Args:
             inputs: as in a call.
@@ -106,26 +111,33 @@ class Transformer(keras.Model):
             training,
         )
 
-    def encode(self, source: Any) -> tuple[Any, Any]:
+    def encode(
+        self, source: Annotated[Tensor, "int (batch, source length)"]
+    ) -> tuple[Annotated[Tensor, "(batch, source length, d_model)"], Annotated[Tensor, "bool (batch, source length)"]]:
         """Encodes a source.
 
         Args:
-            source: int (batch, source length).
+            source: token ids, as in a call.
 
         Returns:
-            The encoder's output (batch, source length, d_model), and its mask, bool (batch, source length).
+            The encoder's output, and its mask.
         """
         source_mask = padding_mask(source)
         return self.encoder(self.source_embedding(source), mask=source_mask), source_mask
 
-    def start_decoding(self, source: Any, beam_size: int = 1, max_length: Any = None) -> tuple[Step, DecoderState]:
+    def start_decoding(
+        self,
+        source: Annotated[Tensor, "int (batch, source length)"],
+        beam_size: int = 1,
+        max_length: Dimension | None = None,
+    ) -> tuple[Step[DecoderState], DecoderState]:
         """Encodes a source and prepares to decode: the protocol of `keras_transformer.decoding`.
 
         Args:
-            source: int (batch, source length).
-            beam_size: int. Hypotheses per source. Defaults to 1.
-            max_length: int or int scalar. Tokens for which caches have room. Defaults to None: caches grow with
-                every step, which inside a loop only TensorFlow allows, with an unknown batch size.
+            source: token ids, as in a call.
+            beam_size: hypotheses per source. Defaults to 1.
+            max_length: tokens for which caches have room. Defaults to None: caches grow with every step, which inside
+                a loop only TensorFlow allows, with an unknown batch size.
 
         Returns:
             The step function, and the state for its first call.
@@ -143,7 +155,7 @@ class Transformer(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Transformer":
+    def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, type] | None = None) -> "Transformer":
         return cls(**config)
 
 
@@ -154,21 +166,21 @@ class _Float32Logits(keras.Operation):
         super().__init__(name=name)
         self.config = config if isinstance(config, TransformerConfig) else TransformerConfig(**config)
 
-    def call(self, logits: Any) -> Any:
+    def call(self, logits: Tensor) -> Tensor:
         return ops.cast(logits, "float32")
 
-    def compute_output_spec(self, logits: Any) -> Any:
+    def compute_output_spec(self, logits: keras.KerasTensor) -> keras.KerasTensor:
         return keras.KerasTensor(logits.shape, dtype="float32")
 
     def get_config(self) -> dict[str, Any]:
         return {"config": dataclasses.asdict(self.config), "name": self.name}
 
 
-def build_transformer(config: TransformerConfig, dtype: Any = None) -> Transformer:
+def build_transformer(config: TransformerConfig, dtype: keras.DTypePolicy | str | None = None) -> Transformer:
     """Builds the model that a configuration describes.
 
     Args:
-        config: TransformerConfig.
+        config: the configuration.
         dtype: Keras dtype policy, or its name, such as "mixed_bfloat16". Defaults to the global policy.
 
     Returns:
@@ -178,15 +190,29 @@ def build_transformer(config: TransformerConfig, dtype: Any = None) -> Transform
 
 
 def _layer_arguments(config: TransformerConfig) -> dict[str, Any]:
-    fields = {field.name for field in dataclasses.fields(config)}
-    return {name: getattr(config, name) for name in EncoderLayer.hyperparameters if name in fields}
+    return dict(
+        num_heads=config.num_heads,
+        d_ff=config.d_ff,
+        key_dim=config.key_dim,
+        value_dim=config.value_dim,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout,
+        activation=config.activation,
+        norm_first=config.norm_first,
+        neighborhood=config.neighborhood,
+        epsilon=config.epsilon,
+        attention_bias=config.attention_bias,
+    )
 
 
 def _embedding_names(config: TransformerConfig) -> tuple[str, str]:
     return ("embedding",) * 2 if config.tie_embeddings == "all" else ("source_embedding", "target_embedding")
 
 
-def _make_embeddings(config: TransformerConfig, dtype: Any) -> tuple[PositionalEmbedding, PositionalEmbedding]:
+def _make_embeddings(
+    config: TransformerConfig, dtype: keras.DTypePolicy
+) -> tuple[PositionalEmbedding, PositionalEmbedding]:
     def embedding(vocab_size: int, name: str) -> PositionalEmbedding:
         return PositionalEmbedding(
             vocab_size,
@@ -206,7 +232,7 @@ def _make_embeddings(config: TransformerConfig, dtype: Any) -> tuple[PositionalE
 
 
 def _make_output_projection(
-    config: TransformerConfig, target_embedding: PositionalEmbedding, dtype: Any
+    config: TransformerConfig, target_embedding: PositionalEmbedding, dtype: keras.DTypePolicy
 ) -> keras.layers.Layer:
     if config.tie_embeddings == "none":
         return keras.layers.Dense(config.target_vocab_size, use_bias=config.logits_bias, dtype=dtype, name="logits")
@@ -218,10 +244,10 @@ def _hidden_states(
     target_embedding: PositionalEmbedding,
     encoder: Encoder,
     decoder: Decoder,
-    source: Any,  # (batch, source length)
-    target: Any,  # (batch, target length)
+    source: Tensor,  # (batch, source length)
+    target: Tensor,  # (batch, target length)
     training: bool | None = None,
-) -> Any:
+) -> Tensor:
     source_mask, target_mask = padding_mask(source), padding_mask(target)
     encoded = encoder(source_embedding(source, training=training), mask=source_mask, training=training)
     return decoder(

@@ -1,18 +1,23 @@
 """Models that other programs trained, as model directories.
 
-A reader (`marian.py`, `hugging_face.py`) turns a folder into a `PretrainedModel`: a configuration, tokenizers and
-arrays by the names of our weights. `import_model` writes it; nothing behind it knows where it came from.
+A reader turns a folder into a `PretrainedModel`: a configuration, tokenizers and arrays by the names of our weights.
+`import_model` writes it; nothing behind it knows where it came from.
+
+To add a reader, write a module with the two functions of the protocol `Reader` (`model.py`), as `marian.py` and
+`hugging_face.py` do, and list it in `READERS`. It reads files with the functions of `foreign_files.py`, which check
+sizes and types, and names weights as `keras_transformer.models.named_weights` does.
 """
 
 import os
 import pathlib
 
-from ..errors import ConfigError
-from .hugging_face import read_hugging_face
-from .marian import read_marian
-from .model import PretrainedModel, write_model_dir
+from ..errors import InvalidFileError
+from . import hugging_face, marian
+from .model import PretrainedModel, Reader, write_model_dir
 
-__all__ = ["PretrainedModel", "import_model"]
+__all__ = ["READERS", "PretrainedModel", "Reader", "import_model", "read_model"]
+
+READERS: tuple[Reader, ...] = (hugging_face, marian)
 
 
 def import_model(folder: str | os.PathLike[str], model_dir: str | os.PathLike[str]) -> pathlib.Path:
@@ -26,14 +31,25 @@ def import_model(folder: str | os.PathLike[str], model_dir: str | os.PathLike[st
         The path of the model directory.
 
     Raises:
-        ConfigError: There is no model in the folder, it is damaged, or it has what a Transformer of this package has
-            not; or the directory exists.
+        InvalidFileError: There is no model in the folder, it is damaged, or it has what a Transformer of this package
+            has not.
+        ConfigError: The directory exists.
+    """
+    return write_model_dir(read_model(folder), pathlib.Path(model_dir))
+
+
+def read_model(folder: str | os.PathLike[str]) -> PretrainedModel:
+    """Reads a model of another program.
+
+    Args:
+        folder: str or path of the model's folder.
+
+    Raises:
+        InvalidFileError: There is no model in the folder, it is damaged, or it has what a Transformer of this package
+            has not.
     """
     folder = pathlib.Path(folder)
-    if (folder / "config.json").is_file():
-        model = read_hugging_face(folder)
-    elif any(folder.glob("*.npz")):
-        model = read_marian(folder)
-    else:
-        raise ConfigError(f"{folder}: neither a Marian model (*.npz) nor one of Hugging Face (config.json)")
-    return write_model_dir(model, pathlib.Path(model_dir))
+    for reader in READERS:
+        if reader.matches(folder):
+            return reader.read(folder)
+    raise InvalidFileError(f"{folder}: neither a Marian model (*.npz) nor one of Hugging Face (config.json)")

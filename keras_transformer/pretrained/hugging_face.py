@@ -1,20 +1,19 @@
 """Hugging Face's port of Marian models: config.json, model.safetensors, vocab.json, source.spm and target.spm."""
 
-import json
 import pathlib
 import re
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
-from ..config.rules import Count, check, require, shown
-from ..config.sections import Config, DecodingConfig, TokenizerConfig, TransformerConfig, VocabSize
-from ..config.yaml_file import naming_source
+from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
+from ..config.rules import require
 from ..errors import ConfigError
-from .model import PretrainedModel, tie_embeddings
-from .vocabulary import Vocabulary, read_bytes, tokenizers_of
+from .foreign_files import option, read_json, read_json_vocabulary, read_safetensors, reading, require_supported
+from .model import PretrainedModel, TieEmbeddings, as_weight, tie_embeddings
+from .vocabulary import Vocabulary, tokenizers_of
 
-_SUPPORTED: dict[str, tuple[Any, ...]] = {
+_SUPPORTED: dict[str, tuple[object, ...]] = {
     "model_type": ("marian",),
     "activation_function": ("swish", "silu", "relu", "gelu"),
     "scale_embedding": (True,),
@@ -27,100 +26,81 @@ _NORMS = {**_ATTENTION, "final": "feed_forward"}
 _EPSILON = 1e-5
 
 
-def read_hugging_face(folder: pathlib.Path) -> PretrainedModel:
+def matches(folder: pathlib.Path) -> bool:
+    """Whether there may be a model of Hugging Face in a folder."""
+    return (folder / "config.json").is_file()
+
+
+def read(folder: pathlib.Path) -> PretrainedModel:
     """Reads a folder that `save_pretrained` of a MarianMTModel and its tokenizer wrote.
 
     Raises:
-        ConfigError: A file is missing or damaged, or an option has a value that is not supported.
+        InvalidFileError: A file is missing or damaged, or an option has a value that is not supported.
     """
-    config_path = folder / "config.json"
-    options = _read_json(config_path)
-    with naming_source(config_path):
-        _check(options)
-    path = folder / "model.safetensors"
-    with naming_source(path):
-        weights = _weights(_read_arrays(path))
-    start_id = options.get("decoder_start_token_id")
-    source_ids, target_ids = _vocabulary_paths(folder)
-    sizes = options["vocab_size"], options.get("decoder_vocab_size") or options["vocab_size"]
-    source = folder / "source.spm", Vocabulary.of(_read_json(source_ids), source_ids, sizes[0], start_id)
-    target = folder / "target.spm", Vocabulary.of(_read_json(target_ids), target_ids, sizes[1], start_id)
-    tokenizers = tokenizers_of(source, target)
-    with naming_source(config_path):
-        model = TransformerConfig(
-            len(source[1].rows), len(target[1].rows), tie_embeddings=tie_embeddings(weights), **_sizes(options)
-        )
-    config = Config(
-        model,
-        TokenizerConfig("sentencepiece", len(target[1].rows), tokenizers.is_shared),
-        _decoding(folder / "generation_config.json"),
+    config_path, weights_path = folder / "config.json", folder / "model.safetensors"
+    options = read_json(config_path)
+    with reading(config_path):
+        require_supported(options, _SUPPORTED)
+        vocab_size = option(options, "vocab_size", int)
+        sizes = vocab_size, option(options, "decoder_vocab_size", int, vocab_size)
+        has_start = options.get("decoder_start_token_id") is not None
+        start_id = option(options, "decoder_start_token_id", int) if has_start else None
+        # All values are checked before the large files are read; the model is known only after them.
+        _model(options, *sizes, tie_embeddings="none")
+    arrays = read_safetensors(weights_path)
+    with reading(weights_path):
+        weights = _weights(arrays)
+    source, target = (
+        (folder / name, Vocabulary.of(read_json_vocabulary(ids), ids, size, start_id))
+        for name, ids, size in zip(("source.spm", "target.spm"), _vocabulary_paths(folder), sizes, strict=True)
     )
-    return PretrainedModel(config, tokenizers, weights, source[1].rows, target[1].rows)
+    tokenizers = tokenizers_of(source, target)
+    with reading(config_path):
+        model = _model(options, len(source[1].rows), len(target[1].rows), tie_embeddings(weights))
+        tokenizer = TokenizerConfig("sentencepiece", len(target[1].rows), tokenizers.is_shared)
+    config = Config(model, tokenizer, _decoding(folder / "generation_config.json"))
+    return PretrainedModel(weights_path, config, tokenizers, weights, source[1].rows, target[1].rows)
 
 
-def _check(options: dict[str, Any]) -> None:
-    for name, values in _SUPPORTED.items():
-        if (value := options.get(name, values[0])) not in values:
-            raise ConfigError(f"the option {name}: {shown(value)} is not supported")
-    check("vocab_size", options.get("vocab_size"), VocabSize)
-    check("decoder_vocab_size", options.get("decoder_vocab_size"), VocabSize | None)
-    check("decoder_start_token_id", options.get("decoder_start_token_id"), Count | None)
-    heads = options.get("encoder_attention_heads"), options.get("decoder_attention_heads")
-    widths = options.get("encoder_ffn_dim"), options.get("decoder_ffn_dim")
-    for name, values in (("attention_heads", heads), ("ffn_dim", widths)):
-        require(values[0] == values[1], f"decoder_{name}", f"encoder_{name}={values[0]}", values[1])
-
-
-def _sizes(options: dict[str, Any]) -> dict[str, Any]:
-    encoder, decoder = options.get("encoder_layers"), options.get("decoder_layers")
-    return dict(
-        num_layers=encoder,
-        num_decoder_layers=None if decoder == encoder else decoder,
-        d_model=options.get("d_model"),
-        d_ff=options.get("encoder_ffn_dim"),
-        num_heads=options.get("encoder_attention_heads"),
-        dropout=options.get("dropout", 0.1),
-        attention_dropout=options.get("attention_dropout", 0.0),
-        activation_dropout=options.get("activation_dropout", 0.0),
-        activation=options.get("activation_function"),
+def _model(
+    options: Mapping[str, object], source_size: int, target_size: int, tie_embeddings: TieEmbeddings
+) -> TransformerConfig:
+    depths = option(options, "encoder_layers", int), option(options, "decoder_layers", int)
+    return TransformerConfig(
+        source_size,
+        target_size,
+        num_layers=depths[0],
+        num_decoder_layers=None if depths[0] == depths[1] else depths[1],
+        d_model=option(options, "d_model", int),
+        d_ff=_same(options, "ffn_dim"),
+        num_heads=_same(options, "attention_heads"),
+        dropout=option(options, "dropout", float, 0.1),
+        attention_dropout=option(options, "attention_dropout", float, 0.0),
+        activation_dropout=option(options, "activation_dropout", float, 0.0),
+        activation=option(options, "activation_function", str),
+        tie_embeddings=tie_embeddings,
         attention_bias=True,
         logits_bias=True,
         epsilon=_EPSILON,
-        max_length=options.get("max_position_embeddings", 512),
+        max_length=option(options, "max_position_embeddings", int, 512),
     )
 
 
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    content = read_bytes(path)
-    try:
-        values = json.loads(content)
-    except ValueError:
-        raise ConfigError(f"{path}: the file cannot be read as JSON") from None
-    require(isinstance(values, dict), str(path), "a mapping", values)
-    return values
+def _same(options: Mapping[str, object], name: str) -> int:
+    """The value of an option of the encoder and of the decoder, which must be the same."""
+    encoder, decoder = (option(options, f"{side}_{name}", int) for side in ("encoder", "decoder"))
+    require(decoder == encoder, f"decoder_{name}", f"encoder_{name}={encoder}", decoder)
+    return encoder
 
 
-def _read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    if not path.is_file():
-        raise ConfigError("the file is missing")
-    try:
-        return load_file(path)
-    except (SafetensorError, TypeError, KeyError) as error:
-        raise ConfigError(f"the file cannot be read ({str(error).splitlines()[0]})") from None
-
-
-def _weights(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The weights under our names, in the shapes that Keras has."""
     weights = {}
     for name, array in arrays.items():
         if "embed_positions" in name:
             continue
         ours = _our_name(name)
-        array = array.T if ours.endswith("kernel") else array
-        weights[ours] = array.astype("float32") if ours.endswith(("kernel", "embedding")) else array.ravel()
+        weights[ours] = as_weight(ours, array.T if ours.endswith("kernel") else array)
     if "logits/kernel" in weights and "target_embedding" in weights:
         weights.setdefault("source_embedding", weights["target_embedding"])
     return weights
@@ -132,13 +112,11 @@ def _vocabulary_paths(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]
 
 
 def _decoding(path: pathlib.Path) -> DecodingConfig:
-    settings = _read_json(path) if path.is_file() else {}
-    with naming_source(path):
-        return DecodingConfig(
-            beam_size=settings.get("num_beams", 1),
-            length_penalty=settings.get("length_penalty", 1.0) if settings.get("num_beams", 1) > 1 else 0.0,
-            forbidden_tokens="special",
-        )
+    settings = read_json(path) if path.is_file() else {}
+    with reading(path):
+        beam_size = option(settings, "num_beams", int, 1)
+        length_penalty = option(settings, "length_penalty", float, 1.0)
+        return DecodingConfig(beam_size, length_penalty if beam_size > 1 else 0.0, forbidden_tokens="special")
 
 
 def _our_name(name: str) -> str:
@@ -151,7 +129,7 @@ def _our_name(name: str) -> str:
     }
     if name in special:
         return special[name]
-    if match := re.fullmatch(r"model\.(encoder|decoder)\.layers\.(\d+)\.(.*)\.(weight|bias)", name):
+    if match := re.fullmatch(r"model\.(encoder|decoder)\.layers\.([0-9]{1,4})\.(.*)\.(weight|bias)", name):
         layer, kind = f"{match[1]}/{match[2]}", match[4]
         if norm := re.fullmatch(r"(self_attn|encoder_attn|final)_layer_norm", match[3]):
             return f"{layer}/{_NORMS[norm[1]]}/norm/{'gamma' if kind == 'weight' else 'beta'}"

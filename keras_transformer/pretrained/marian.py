@@ -2,27 +2,35 @@
 
 import pathlib
 import re
-import zipfile
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import yaml
 
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..config.rules import require, shown
-from ..config.yaml_file import naming_source, parse_value, read_sections
-from ..errors import ConfigError
+from ..config.yaml_file import parse_value
+from ..errors import ConfigError, InvalidFileError
 from ..tokenizers import pieces_of
-from .model import PretrainedModel, tie_embeddings
-from .vocabulary import Vocabulary, read_bytes, tokenizers_of
+from .foreign_files import (
+    option,
+    read_npz,
+    read_sentencepiece,
+    read_yaml,
+    read_yaml_vocabulary,
+    reading,
+    require_supported,
+)
+from .model import PretrainedModel, as_weight, tie_embeddings
+from .vocabulary import Vocabulary, tokenizers_of
 
 _CONFIG = "special:model.yml"
+_ACTIVATION = "transformer-ffn-activation"
 # What options may be. One that is missing, as in files of older versions, has the first value.
-_SUPPORTED: dict[str, tuple[Any, ...]] = {
+_SUPPORTED: dict[str, tuple[object, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
-    "transformer-ffn-activation": ("relu", "swish"),
+    _ACTIVATION: ("relu", "swish"),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
     "transformer-decoder-dim-ffn": (0,),
@@ -57,38 +65,30 @@ class MarianFiles(NamedTuple):
     Attributes:
         model: path of the model.
         vocabularies: paths of the vocabularies of source and target, which may be the same.
+        settings_path: path of the decoder.yml, or None.
         settings: content of the decoder.yml, {} if there is none.
     """
 
     model: pathlib.Path
     vocabularies: tuple[pathlib.Path, pathlib.Path]
-    settings: dict[str, Any]
+    settings_path: pathlib.Path | None
+    settings: Mapping[str, object]
 
 
-def find_files(folder: pathlib.Path) -> MarianFiles:
-    """Finds the files of a Marian model.
-
-    Raises:
-        ConfigError: There is none, or more than one that it could be.
-    """
-    model = _model_path(folder)
-    settings_path = next(
-        (each for each in (folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml"))) if each.is_file()), None
-    )
-    settings = read_sections(settings_path) if settings_path else {}
-    paths = _vocabulary_paths(folder, settings)
-    return MarianFiles(model, (paths[0], paths[-1]), settings)
+def matches(folder: pathlib.Path) -> bool:
+    """Whether there may be a model of Marian in a folder."""
+    return any(folder.glob("*.npz"))
 
 
-def read_marian(folder: pathlib.Path) -> PretrainedModel:
+def read(folder: pathlib.Path) -> PretrainedModel:
     """Reads a folder with a Marian model, its vocabularies and, if there is one, its decoder.yml.
 
     Raises:
-        ConfigError: A file is missing or damaged, or an option has a value that is not supported.
+        InvalidFileError: A file is missing or damaged, or an option has a value that is not supported.
     """
-    path, vocabularies, settings = find_files(folder)
-    arrays = _read_arrays(path)
-    with naming_source(path):
+    path, vocabularies, settings_path, settings = find_files(folder)
+    arrays = read_npz(path)
+    with reading(path):
         options = _options(arrays)
         weights = _weights(arrays)
     sizes = [len(weights.get(f"{side}_embedding", weights["target_embedding"])) for side in ("source", "target")]
@@ -97,13 +97,27 @@ def read_marian(folder: pathlib.Path) -> PretrainedModel:
     if "source_embedding" not in weights and source[1].rows != target[1].rows:
         # One table in the file, but with ids of different meanings.
         weights["source_embedding"] = weights["target_embedding"]
-    with naming_source(path):
-        model = TransformerConfig(
-            len(source[1].rows), len(target[1].rows), tie_embeddings=tie_embeddings(weights), **_sizes(options)
-        )
-    tokenizer = TokenizerConfig("sentencepiece", len(target[1].rows), tokenizers.is_shared)
-    config = Config(model, tokenizer, _decoding(settings))
-    return PretrainedModel(config, tokenizers, weights, source[1].rows, target[1].rows)
+    with reading(path):
+        model = _model(options, len(source[1].rows), len(target[1].rows), weights)
+        tokenizer = TokenizerConfig("sentencepiece", len(target[1].rows), tokenizers.is_shared)
+    with reading(settings_path or folder):
+        config = Config(model, tokenizer, _decoding(settings))
+    return PretrainedModel(path, config, tokenizers, weights, source[1].rows, target[1].rows)
+
+
+def find_files(folder: pathlib.Path) -> MarianFiles:
+    """Finds the files of a Marian model.
+
+    Raises:
+        InvalidFileError: There is none, or more than one that it could be, or the decoder.yml cannot be read.
+    """
+    model = _model_path(folder)
+    settings_path = next(
+        (each for each in (folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml"))) if each.is_file()), None
+    )
+    settings = read_yaml(settings_path) if settings_path else {}
+    paths = _vocabulary_paths(folder, settings)
+    return MarianFiles(model, (paths[0], paths[-1]), settings_path, settings)
 
 
 def _model_path(folder: pathlib.Path) -> pathlib.Path:
@@ -111,51 +125,50 @@ def _model_path(folder: pathlib.Path) -> pathlib.Path:
     named = [path for path in paths if path.name == "model.npz"] or paths
     if len(named) != 1:
         names = ", ".join(path.name for path in named) or "none"
-        raise ConfigError(f"{folder}: there must be one model, *.npz; found {names}")
+        raise InvalidFileError(f"{folder}: there must be one model, *.npz; found {names}")
     return named[0]
 
 
-def _read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise ConfigError(f"{path}: the file cannot be read ({str(error).splitlines()[0]})") from None
-
-
-def _options(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def _options(arrays: Mapping[str, np.ndarray]) -> dict[str, object]:
     """The options that the model was trained with, if all of them are supported."""
     if _CONFIG not in arrays:
         raise ConfigError(f"not a Marian model: it has no {_CONFIG}")
     options = parse_value(arrays[_CONFIG].tobytes().rstrip(b"\0").decode("utf-8", "replace"))
     require(isinstance(options, dict), _CONFIG, "a mapping", options)
-    for name, values in _SUPPORTED.items():
-        if (value := options.get(name, values[0])) not in values:
-            raise ConfigError(f"the option {name}: {shown(value)} is not supported")
-    normalization = tuple(options.get(name) or "" for name in _NORMALIZATION)
-    if normalization not in _NORM_FIRST:
+    require_supported(options, _SUPPORTED)
+    if (normalization := _normalization(options)) not in _NORM_FIRST:
         text = ", ".join(f"{name}: {value!r}" for name, value in zip(_NORMALIZATION, normalization, strict=True))
         raise ConfigError(f"the options {text} are not supported")
     return options
 
 
-def _sizes(options: dict[str, Any]) -> dict[str, Any]:
-    return dict(
-        num_layers=options.get("enc-depth"),
-        num_decoder_layers=None if options.get("dec-depth") == options.get("enc-depth") else options.get("dec-depth"),
-        d_model=options.get("dim-emb"),
-        d_ff=options.get("transformer-dim-ffn"),
-        num_heads=options.get("transformer-heads"),
-        activation=options.get("transformer-ffn-activation", "relu"),
-        norm_first=_NORM_FIRST[tuple(options.get(name) or "" for name in _NORMALIZATION)],
+def _normalization(options: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(option(options, name, str, "") for name in _NORMALIZATION)
+
+
+def _model(
+    options: Mapping[str, object], source_size: int, target_size: int, weights: Mapping[str, np.ndarray]
+) -> TransformerConfig:
+    depths = option(options, "enc-depth", int), option(options, "dec-depth", int)
+    return TransformerConfig(
+        source_size,
+        target_size,
+        num_layers=depths[0],
+        num_decoder_layers=None if depths[0] == depths[1] else depths[1],
+        d_model=option(options, "dim-emb", int),
+        d_ff=option(options, "transformer-dim-ffn", int),
+        num_heads=option(options, "transformer-heads", int),
+        activation=option(options, _ACTIVATION, str, "relu"),
+        norm_first=_NORM_FIRST[_normalization(options)],
         positions="tensor2tensor",
+        tie_embeddings=tie_embeddings(weights),
         attention_bias=True,
         logits_bias=True,
         max_length=_MAX_LENGTH,
     )
 
 
-def _weights(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The weights under our names, in the shapes that Keras has."""
     weights = {}
     for name, array in arrays.items():
@@ -164,8 +177,7 @@ def _weights(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         if array.dtype not in (np.float32, np.float16):
             raise ConfigError(f"the weight {name} of type {array.dtype} is not supported")
         ours = _our_name(name)
-        array = array.T if name.endswith("_Wt") else array
-        weights[ours] = array.astype("float32") if ours.endswith(("kernel", "embedding")) else array.ravel()
+        weights[ours] = as_weight(ours, array.T if name.endswith("_Wt") else array)
     if "target_embedding" not in weights:
         raise ConfigError("the weight Wemb or decoder_Wemb is missing")
     if "logits/kernel" in weights:
@@ -186,7 +198,7 @@ def _our_name(name: str) -> str:
         return special[name]
     if match := re.fullmatch(r"(encoder|decoder)_top_ln_(scale|bias)(?:_pre)?", name):
         return f"{match[1]}/final_norm/{_KINDS[match[2]]}"
-    if match := re.fullmatch(r"(encoder|decoder)_l(\d+)_(self|context|ffn)_(\w+)", name):
+    if match := re.fullmatch(r"(encoder|decoder)_l([0-9]{1,4})_(self|context|ffn)_(\w+)", name):
         layer = f"{match[1]}/{int(match[2]) - 1}/{_SUBLAYERS[match[3]]}"
         if norm := re.fullmatch(r"(?:Wo|ffn)_ln_(scale|bias)(?:_pre)?", match[4]):
             return f"{layer}/norm/{_KINDS[norm[1]]}"
@@ -202,15 +214,16 @@ def _vocabularies(
     found = []
     for side, path, size in zip(("source", "target"), paths, sizes, strict=True):
         if path.suffix == ".spm":
-            with naming_source(path):
-                ids = {piece: i for i, piece in enumerate(pieces_of(read_bytes(path)))}
+            content = read_sentencepiece(path)
+            with reading(path):
+                ids = {piece: i for i, piece in enumerate(pieces_of(content))}
             found.append((path, Vocabulary.of(ids, path, size)))
         else:
-            found.append((folder / f"{side}.spm", Vocabulary.of(_read_ids(path), path, size)))
+            found.append((folder / f"{side}.spm", Vocabulary.of(read_yaml_vocabulary(path), path, size)))
     return found
 
 
-def _vocabulary_paths(folder: pathlib.Path, settings: dict[str, Any]) -> list[pathlib.Path]:
+def _vocabulary_paths(folder: pathlib.Path, settings: Mapping[str, object]) -> list[pathlib.Path]:
     names = settings.get("vocabs")
     if isinstance(names, list) and names:
         # They were written where the model was trained.
@@ -219,28 +232,17 @@ def _vocabulary_paths(folder: pathlib.Path, settings: dict[str, Any]) -> list[pa
         if paths := sorted(folder.glob(pattern)):
             break
     else:
-        raise ConfigError(f"{folder}: the vocabulary is missing, *vocab*.yml or *.spm")
+        raise InvalidFileError(f"{folder}: the vocabulary is missing, *vocab*.yml or *.spm")
     if len(paths) > 2:
-        raise ConfigError(f"{folder}: more than two vocabularies: {', '.join(path.name for path in paths)}")
+        raise InvalidFileError(f"{folder}: more than two vocabularies: {', '.join(path.name for path in paths)}")
     return paths
 
 
-def _read_ids(path: pathlib.Path) -> dict[str, int]:
-    content = read_bytes(path)
-    try:
-        # Every scalar is text; yaml-cpp writes "yes" and "1" without quotes.
-        values = yaml.load(content.decode(), yaml.CBaseLoader)
-        return {str(piece): int(token_id) for piece, token_id in values.items()}
-    except (yaml.YAMLError, ValueError, AttributeError, TypeError):
-        raise ConfigError(f"{path}: it must map pieces to ids") from None
-
-
-def _decoding(settings: dict[str, Any]) -> DecodingConfig:
-    beam_size, exponent = settings.get("beam-size", 6), settings.get("normalize", 0.0)
-    unknown = settings.get("allow-unk", False) is True
-    if settings.get("word-penalty"):
-        raise ConfigError(f"decoder.yml: the option word-penalty: {shown(settings['word-penalty'])} is not supported")
-    with naming_source("decoder.yml"):
-        return DecodingConfig(
-            beam_size=beam_size, length_penalty=float(exponent), forbidden_tokens="special" if unknown else "unknown"
-        )
+def _decoding(settings: Mapping[str, object]) -> DecodingConfig:
+    if penalty := option(settings, "word-penalty", float, 0.0):
+        raise ConfigError(f"the option word-penalty: {shown(penalty)} is not supported")
+    return DecodingConfig(
+        beam_size=option(settings, "beam-size", int, 6),
+        length_penalty=option(settings, "normalize", float, 0.0),
+        forbidden_tokens="special" if option(settings, "allow-unk", bool, False) else "unknown",
+    )

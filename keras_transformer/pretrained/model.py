@@ -1,27 +1,34 @@
 """What is known of a model that another program trained, and how it becomes a model directory."""
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence, Set
+from typing import Literal, NamedTuple, Protocol
 
+import keras
 import numpy as np
 
 from ..config import Config
+from ..config.rules import require
 from ..errors import ConfigError
 from ..model_dir import ModelDir
 from ..model_dir.files import rename, temporary_beside
 from ..model_dir.weights_file import save_weights
-from ..models import Transformer, build_transformer
+from ..models import build_transformer
+from ..models.named_weights import named_weights
 from ..tokenizers import Tokenizer, TokenizerPair
+from .foreign_files import reading
 
-# The bias of tokens that the other program does not have: its probability is 0 in float32, yet the loss stays finite.
-_IMPOSSIBLE = -100.0
+TieEmbeddings = Literal["none", "target", "all"]
+
+# The bias of tokens that the other program does not have: their probability is 0 in float32, yet the loss stays finite.
+_NEVER_CHOSEN_LOGIT = -100.0
 
 
 class PretrainedModel(NamedTuple):
     """A model of another program.
 
     Attributes:
+        path: path of the file that holds the weights, for messages.
         config: Config.
         tokenizers: TokenizerPair.
         weights: the other program's arrays by our names, such as "encoder/0/attention/query/kernel", in the shapes that
@@ -30,6 +37,7 @@ class PretrainedModel(NamedTuple):
         target_rows: the same for the target.
     """
 
+    path: pathlib.Path
     config: Config
     tokenizers: TokenizerPair
     weights: Mapping[str, np.ndarray]
@@ -37,40 +45,62 @@ class PretrainedModel(NamedTuple):
     target_rows: Sequence[int | None]
 
 
-class _Weight(NamedTuple):
-    name: str
-    variable: Any
-    model_axes: tuple[int, ...] = ()  # Axes of d_model.
-    rows: tuple[int, Sequence[int | None]] | None = None  # The axis of the vocabulary, and its rows.
+class Reader(Protocol):
+    """What reads the models of one program: a module with these functions, listed in `keras_transformer.pretrained`."""
+
+    def matches(self, folder: pathlib.Path) -> bool:
+        """Returns whether a folder looks like a model of this program; the first reader for which it does reads it."""
+
+    def read(self, folder: pathlib.Path) -> PretrainedModel:
+        """Reads a folder. Files are read by `foreign_files.py` only, which checks sizes and types.
+
+        Raises:
+            InvalidFileError: A file is missing or damaged, or the model has what a Transformer of this package has not.
+        """
 
 
-def tie_embeddings(weights: Mapping[str, np.ndarray]) -> Literal["none", "target", "all"]:
+def tie_embeddings(weights: Mapping[str, np.ndarray]) -> TieEmbeddings:
     """Returns what `TransformerConfig` calls the way in which the weights of a file are shared."""
     if "logits/kernel" in weights:
         return "none"
     return "target" if "source_embedding" in weights else "all"
 
 
+def as_weight(name: str, array: np.ndarray) -> np.ndarray:
+    """Returns a file's array as the weight with our name: float32, a matrix or a vector.
+
+    Raises:
+        ConfigError: It is no matrix where the weight is one, or holds numbers that are not finite.
+    """
+    if name.endswith(("kernel", "embedding")):
+        require(array.ndim == 2, f"the weight {name}", "a matrix", array.shape)
+    else:
+        array = array.ravel()
+    with np.errstate(over="ignore"):
+        array = array.astype("float32")
+    if not np.isfinite(array).all():
+        raise ConfigError(f"the weight {name} has numbers that are NaN or infinite")
+    return array
+
+
 def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
     """Writes a model directory, whole or not at all, and returns its path.
 
     Raises:
-        ConfigError: The directory exists, or a weight is missing or has another shape.
+        ConfigError: The directory exists.
+        InvalidFileError: A weight is missing or has another shape than the configuration says.
     """
     if path.exists():
         raise ConfigError(f"{path}: it exists already; a model is imported into a new directory")
+    check_weights(model)
     transformer = build_transformer(model.config.model, dtype="float32")
-    expected = {weight.name: weight for weight in _weights(transformer, model)}
-    for name in sorted(expected.keys() ^ model.weights.keys()):
-        problem = "is missing" if name in expected else "is one too many"
-        raise ConfigError(f"the weight {name} {problem}: the model is not what its options say")
-    for name, weight in expected.items():
-        weight.variable.assign(_converted(weight, model.weights[name]))
+    for name, variable in named_weights(transformer):
+        variable.assign(_converted(name, model))
     if transformer.output_projection.bias is not None:
         start = np.arange(model.config.model.target_vocab_size) == Tokenizer.start_id
         missing = np.array([row is None for row in model.target_rows])
         bias = np.asarray(transformer.output_projection.bias)
-        transformer.output_projection.bias.assign(np.where(start | missing, _IMPOSSIBLE, bias))
+        transformer.output_projection.bias.assign(np.where(start | missing, _NEVER_CHOSEN_LOGIT, bias))
     with temporary_beside(path, is_directory=True) as temporary:
         model_dir = ModelDir(temporary)
         model.tokenizers.save(temporary)
@@ -80,61 +110,73 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def _weights(transformer: Transformer, model: PretrainedModel) -> Iterator[_Weight]:
-    """All weights, with what has to be done to them."""
-    for side, stack in (("encoder", transformer.encoder), ("decoder", transformer.decoder)):
-        for i, layer in enumerate(stack.layers):
-            yield from _of_layer(f"{side}/{i}", layer)
-        if stack.final_norm is not None:
-            yield from _of_norm(f"{side}/final_norm", stack.final_norm)
-    source, target = transformer.source_embedding, transformer.target_embedding
-    yield _Weight("target_embedding", target.token_table, (1,), (0, model.target_rows))
-    if source is not target:
-        yield _Weight("source_embedding", source.token_table, (1,), (0, model.source_rows))
-    projection = transformer.output_projection
-    if model.config.model.tie_embeddings == "none":
-        yield _Weight("logits/kernel", projection.kernel, (0,), (1, model.target_rows))
-    if projection.bias is not None:
-        yield _Weight("logits/bias", projection.bias, (), (0, model.target_rows))
+def check_weights(model: PretrainedModel) -> None:
+    """Compares the arrays of a file with the weights that its options ask for, before there is memory for these.
+
+    Raises:
+        InvalidFileError: A weight is missing, is one too many, or has another shape.
+    """
+    with reading(model.path):
+        for side, depth in zip(("encoder", "decoder"), model.config.model.depths, strict=True):
+            for i in range(depth):
+                # A thousand layers would take minutes to build.
+                _require_same_names({f"{side}/{i}/attention/query/kernel"}, model.weights.keys(), only_missing=True)
+        # Variables are not made, only described.
+        with keras.StatelessScope(initialize_variables=False):
+            shapes = {
+                name: list(variable.shape)
+                for name, variable in named_weights(build_transformer(model.config.model, dtype="float32"))
+            }
+        _require_same_names(shapes.keys(), model.weights.keys())
+        for name, shape in shapes.items():
+            if (rows := _rows(name, model)) is not None:
+                shape[rows.axis] = 1 + max(row for row in rows.ids if row is not None)
+            if list(model.weights[name].shape) != shape:
+                raise ConfigError(
+                    f"the weight {name} must have the shape {tuple(shape)}; received {model.weights[name].shape}"
+                )
 
 
-def _of_layer(name: str, layer: Any) -> Iterator[_Weight]:
-    for sublayer in ("attention", "source_attention"):
-        if (attention := getattr(layer, sublayer, None)) is None:
-            continue
-        for part in ("query", "key", "value", "output"):
-            is_output = part == "output"
-            yield from _of_dense(f"{name}/{sublayer}/{part}", getattr(attention, f"{part}_dense"), is_output)
-        yield from _of_norm(f"{name}/{sublayer}/norm", getattr(layer, f"{sublayer}_residual").norm)
-    yield from _of_dense(f"{name}/feed_forward/hidden", layer.feed_forward.hidden_dense, False)
-    yield from _of_dense(f"{name}/feed_forward/output", layer.feed_forward.output_dense, True)
-    yield from _of_norm(f"{name}/feed_forward/norm", layer.feed_forward_residual.norm)
+def _require_same_names(expected: Set[str], received: Set[str], only_missing: bool = False) -> None:
+    for name in sorted(expected - received if only_missing else expected ^ received):
+        problem = "is missing" if name in expected else "is one too many"
+        raise ConfigError(f"the weight {name} {problem}: the model is not what its options say")
 
 
-def _of_dense(name: str, dense: Any, to_model: bool) -> Iterator[_Weight]:
-    yield _Weight(f"{name}/kernel", dense.kernel, (1,) if to_model else (0,))
-    if dense.use_bias:
-        yield _Weight(f"{name}/bias", dense.bias, (0,) if to_model else ())
+class _Rows(NamedTuple):
+    axis: int
+    ids: Sequence[int | None]
 
 
-def _of_norm(name: str, norm: Any) -> Iterator[_Weight]:
-    yield _Weight(f"{name}/gamma", norm.gamma, (0,))
-    yield _Weight(f"{name}/beta", norm.beta, (0,))
+def _rows(name: str, model: PretrainedModel) -> _Rows | None:
+    """The axis of the vocabulary, and the other program's id of each of its rows."""
+    return {
+        "source_embedding": _Rows(0, model.source_rows),
+        "target_embedding": _Rows(0, model.target_rows),
+        "logits/kernel": _Rows(1, model.target_rows),
+        "logits/bias": _Rows(0, model.target_rows),
+    }.get(name)
 
 
-def _converted(weight: _Weight, array: np.ndarray) -> np.ndarray:
-    shape = list(weight.variable.shape)
-    if weight.rows is not None:
-        axis, rows = weight.rows
-        shape[axis] = 1 + max(row for row in rows if row is not None)
-    if list(array.shape) != shape:
-        raise ConfigError(f"the weight {weight.name} must have the shape {tuple(shape)}; received {array.shape}")
-    if weight.rows is not None:
-        array = np.take(array, [row or 0 for row in rows], axis=axis)
-        array = np.moveaxis(array, axis, 0)
-        array[[row is None for row in rows]] = 0
-        array = np.moveaxis(array, 0, axis)
-    for axis in weight.model_axes:
+def _model_axis(name: str) -> int | None:
+    """The axis that goes along the model's width; None if a weight has none."""
+    *path, kind = name.split("/")
+    if kind in ("source_embedding", "target_embedding"):
+        return 1
+    if kind in ("gamma", "beta"):
+        return 0
+    if path[-1] == "output":
+        return 1 if kind == "kernel" else 0
+    return 0 if kind == "kernel" else None
+
+
+def _converted(name: str, model: PretrainedModel) -> np.ndarray:
+    array = model.weights[name]
+    if (rows := _rows(name, model)) is not None:
+        array = np.moveaxis(np.take(array, [row or 0 for row in rows.ids], axis=rows.axis), rows.axis, 0)
+        array[[row is None for row in rows.ids]] = 0
+        array = np.moveaxis(array, 0, rows.axis)
+    if (axis := _model_axis(name)) is not None:
         array = np.take(array, _interleaved(array.shape[axis]), axis=axis)
     return array
 

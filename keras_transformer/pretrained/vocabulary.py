@@ -7,8 +7,12 @@ from typing import NamedTuple
 from ..config.rules import require
 from ..errors import ConfigError
 from ..tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair
+from ..tokenizers.sentencepiece_model import check_piece
+from .foreign_files import read_sentencepiece, reading
 
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
+# Only this package's tokenizers have it.
+_START = "<start>"
 
 
 class Vocabulary(NamedTuple):
@@ -33,15 +37,22 @@ class Vocabulary(NamedTuple):
             start_id: int or None. The id that translations begin with. Defaults to None: none, but zeros.
 
         Raises:
-            ConfigError: The ids are not those from 0 to `num_rows - 1`, or a special piece is missing.
+            InvalidFileError: The ids are not those from 0 to `num_rows - 1`, or a special piece is missing, or a piece
+                cannot be one of a tokenizer's.
         """
-        size = len(ids)
-        require(all(type(each) is int for each in ids.values()), f"{path}: the ids", "whole numbers", "others")
-        require(sorted(ids.values()) == list(range(size)), f"{path}: the ids", f"those from 0 to {size - 1}", "others")
-        require(size == num_rows, f"{path}: the number of pieces", f"the model's {num_rows}", size)
-        for piece in (_END, _UNKNOWN):
-            if piece not in ids:
-                raise ConfigError(f"{path}: the vocabulary has no {piece}")
+        with reading(path):
+            size = len(ids)
+            require(size == num_rows, "the number of pieces", f"the model's {num_rows}", size)
+            if sorted(ids.values()) != list(range(size)):
+                raise ConfigError(f"the ids must be those from 0 to {size - 1}, each once")
+            require(start_id is None or 0 <= start_id < size, "the start id", f"0 to {size - 1}", start_id)
+            for piece in ids:
+                check_piece(piece)
+            for piece in (_END, _UNKNOWN):
+                if piece not in ids:
+                    raise ConfigError(f"the vocabulary has no {piece}")
+            if _START in ids:
+                raise ConfigError(f"the vocabulary must not have {_START}, which is a special piece here")
         others = sorted(ids.keys() - {_END, _UNKNOWN, _PADDING}, key=ids.__getitem__)
         special = [ids.get(_PADDING), ids[_UNKNOWN], start_id, ids[_END]]
         return cls(others, [*special, *(ids[piece] for piece in others)])
@@ -51,25 +62,12 @@ def tokenizers_of(source: tuple[pathlib.Path, Vocabulary], target: tuple[pathlib
     """Makes tokenizers of each language's SentencePiece model and vocabulary; one, if they are the same.
 
     Raises:
-        ConfigError: A file is missing, or is not a SentencePiece model that can be used.
+        InvalidFileError: A file is missing, or is not a SentencePiece model that can be used.
     """
     tokenizers = []
     for path, vocabulary in (source, target):
-        try:
-            tokenizers.append(PretrainedSentencePieceTokenizer.with_vocabulary(read_bytes(path), vocabulary.pieces))
-        except ConfigError as error:
-            raise error if str(error).startswith(str(path)) else ConfigError(f"{path}: {error}") from None
+        content = read_sentencepiece(path)
+        with reading(path):
+            tokenizers.append(PretrainedSentencePieceTokenizer.with_vocabulary(content, vocabulary.pieces))
     first, second = tokenizers
     return TokenizerPair.of(first) if first.file_content == second.file_content else TokenizerPair(first, second)
-
-
-def read_bytes(path: pathlib.Path) -> bytes:
-    """Reads a file.
-
-    Raises:
-        ConfigError: It is missing or cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None

@@ -3,14 +3,18 @@
 import os
 import pathlib
 
-from ..config.sections import TokenizerConfig, TokenizerKind
-from ..errors import ConfigError
+from ..config import TokenizerConfig
+from ..config.tokenizer import TokenizerKind
+from ..errors import InvalidFileError
 from ..model_dir.checksums import require_undamaged
-from .pretrained_sentencepiece import PretrainedSentencePieceTokenizer, pieces_of
-from .sentencepiece import SentencePieceTokenizer
-from .tokenizer import Tokenizer
-from .tokenizer_pair import TokenizerPair, filenames
-from .wordpiece import WordPieceTokenizer
+from ..runtime.packages import missing_packages_named
+
+with missing_packages_named():
+    from .pretrained_sentencepiece import PretrainedSentencePieceTokenizer, pieces_of
+    from .sentencepiece import SentencePieceTokenizer
+    from .tokenizer import Tokenizer
+    from .tokenizer_pair import TokenizerPair, filenames
+    from .wordpiece import WordPieceTokenizer
 
 __all__ = [
     "PretrainedSentencePieceTokenizer",
@@ -32,26 +36,22 @@ _CLASSES: dict[str, type[Tokenizer]] = {
 }
 
 
-def load_tokenizer(directory: str | os.PathLike[str], kind: TokenizerKind | None = None) -> Tokenizer:
-    """Loads the tokenizer that both languages share, whose file is in a model directory.
+def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
+    """Loads the only tokenizer in a directory, whichever kind it is.
 
     Args:
         directory: str or path of the model directory.
-        kind: "bpe", "unigram", "wordpiece", "sentencepiece" or None. Which kind it is, if the directory may have other
-            files. Defaults to None: the kind whose file is there.
 
     Raises:
-        ConfigError: The directory has no tokenizer file, more than one of unknown kind, or a damaged one.
+        InvalidFileError: The directory has no tokenizer file, or more than one, or it is not of its kind.
+        DamagedFileError: The file is not the one that was written.
     """
     directory = pathlib.Path(directory)
-    classes: tuple[type[Tokenizer], ...] = tuple(_CLASSES.values())
-    if kind is not None:
-        classes = (_class_of(kind),)
-    found = [cls for cls in classes if (directory / cls.filename).is_file()]
+    found = [cls for cls in _CLASSES.values() if (directory / cls.filename).is_file()]
     if len(found) != 1:
-        names = " or ".join(cls.filename for cls in classes)
+        names = " or ".join(cls.filename for cls in _CLASSES.values())
         received = " and ".join(cls.filename for cls in found) or "none"
-        raise ConfigError(f"{directory} must have one tokenizer file, {names}; it has {received}")
+        raise InvalidFileError(f"{directory} must have one tokenizer file, {names}; it has {received}")
     return _load(found[0], directory / found[0].filename)
 
 
@@ -63,15 +63,15 @@ def load_tokenizers(directory: str | os.PathLike[str], config: TokenizerConfig) 
         config: TokenizerConfig.
 
     Raises:
-        ConfigError: A file is missing or damaged.
+        InvalidFileError: A file is missing, or is not of its kind.
+        DamagedFileError: A file is not the one that was written.
     """
-    if config.shared:
-        return TokenizerPair.of(load_tokenizer(directory, config.kind))
     paths = [pathlib.Path(directory, name) for name in tokenizer_filenames(config)]
     for path in paths:
         if not path.is_file():
-            raise ConfigError(f"{path}: the tokenizer file is missing")
-    return TokenizerPair(*(_load(_class_of(config.kind), path) for path in paths))
+            raise InvalidFileError(f"{path}: the tokenizer file is missing")
+    tokenizers = [_load(_class_of(config.kind), path) for path in paths]
+    return TokenizerPair(tokenizers[0], tokenizers[-1])
 
 
 def tokenizer_filenames(config: TokenizerConfig) -> tuple[str, ...]:
@@ -88,4 +88,4 @@ def _load(tokenizer_class: type[Tokenizer], path: pathlib.Path) -> Tokenizer:
     try:
         return tokenizer_class.load(path)
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise InvalidFileError(f"{path}: {error}") from None

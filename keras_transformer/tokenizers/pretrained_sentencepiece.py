@@ -3,16 +3,12 @@
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import tensorflow as tf
-from google.protobuf.message import DecodeError
-from sentencepiece.sentencepiece_model_pb2 import ModelProto
-from tensorflow_text import SentencepieceTokenizer
 
 from ..config.rules import require
-from ..errors import ConfigError
-from ..runtime.native_log import silenced
+from ..tensors import Tensor
+from .sentencepiece_model import SentencePiece, check_piece, load_subwords, parse_model
 from .tokenizer import Tokenizer
 
 _SPECIAL_PIECES = ("<pad>", "<unk>", "<start>", "</s>")
@@ -38,20 +34,20 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
     filename = "sentencepiece.model"
 
     def __init__(self, model: bytes) -> None:
-        proto = _parse(model)
-        vocab_size = proto.trainer_spec.vocab_size
+        proto = parse_model(model)
+        vocab_size, num_pieces = proto.trainer_spec.vocab_size, len(proto.pieces)
+        require(0 < vocab_size <= num_pieces, "the vocabulary's size", f"1 to {num_pieces:,}, the pieces", vocab_size)
         self.vocabulary = tuple(piece.piece for piece in proto.pieces[:vocab_size])
         special = self.vocabulary[:4]
         require(special == _SPECIAL_PIECES, "special pieces", f"{', '.join(_SPECIAL_PIECES)}, in front", special)
         super().__init__(vocab_size, model)
-        with silenced():
-            self._segment = SentencepieceTokenizer(model, out_type=tf.string)
+        self._segment = load_subwords(model, tf.string)
         pieces = tf.constant(self.vocabulary)
         initializer = tf.lookup.KeyValueTensorInitializer(pieces, tf.range(vocab_size))
         self._ids = tf.lookup.StaticHashTable(initializer, self.unk_id)
         self._has_languages = any(piece.startswith(">>") and piece.endswith("<<") for piece in self.vocabulary)
 
-    def _tokenize(self, texts: Any) -> tf.RaggedTensor:
+    def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
         if not self._has_languages:
             return self._lookup(self._segment.tokenize(texts))
         has_language = tf.strings.regex_full_match(texts, _LANGUAGE)
@@ -63,7 +59,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
     def _lookup(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
         return pieces.with_flat_values(self._ids.lookup(pieces.flat_values))
 
-    def _detokenize(self, token_ids: Any) -> tf.Tensor:
+    def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
         pieces = tf.gather(tf.constant(self.vocabulary), token_ids)
         texts = tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=-1), "\u2581", " ")
         return tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
@@ -84,25 +80,34 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
             vocabulary: list of str. The pieces in the order of the ids from 4 on, without special ones.
 
         Raises:
-            ConfigError: It is not a SentencePiece model, it spells with bytes, or a piece occurs twice.
+            ConfigError: It is not a SentencePiece model, it spells with bytes, or a piece of the vocabulary occurs
+                twice, is a special one or cannot be stored.
         """
-        proto, Piece = _parse(model), ModelProto.SentencePiece
+        proto = parse_model(model)
         known = {piece.piece: piece for piece in proto.pieces}
-        spells_with_bytes = any(piece.type == Piece.BYTE for piece in proto.pieces)
+        spells_with_bytes = any(piece.type == SentencePiece.BYTE for piece in proto.pieces)
         require(not spells_with_bytes, "the SentencePiece model", "without byte fallback", "one with byte fallback")
-        unknown = [piece.piece for piece in proto.pieces if piece.type == Piece.UNKNOWN]
-        require(
-            len(set(vocabulary)) == len(vocabulary), "the vocabulary", "of different pieces", "one with repetitions"
-        )
+        unknown = [piece.piece for piece in proto.pieces if piece.type == SentencePiece.UNKNOWN]
         ordered = [*_SPECIAL_PIECES, *vocabulary]
+        for piece in vocabulary:
+            check_piece(piece)
+        require(
+            len(set(ordered)) == len(ordered),
+            "the vocabulary",
+            f"of different pieces, and without {', '.join(_SPECIAL_PIECES)}",
+            "one with repetitions",
+        )
         rest = [piece for piece in known if piece not in {*ordered, *unknown}]
         del proto.pieces[:]
         for piece in (*ordered, *rest):
-            # No text is segmented into control pieces.
-            default = Piece(piece=piece, score=0.0, type=Piece.CONTROL)
+            # No text is segmented into control pieces. BPE looks up single characters and may find unused pieces only.
+            kind = SentencePiece.CONTROL if len(piece) > 1 else SentencePiece.UNUSED
+            default = SentencePiece(piece=piece, score=0.0, type=kind)
             proto.pieces.append(default if piece in _SPECIAL_PIECES else known.get(piece, default))
-        proto.pieces[cls.unk_id].type = Piece.UNKNOWN
+        proto.pieces[cls.unk_id].type = SentencePiece.UNKNOWN
         proto.trainer_spec.vocab_size = len(ordered)
+        # Texts that SentencePiece would segment whenever it loads the file, with the pieces that it had.
+        proto.ClearField("self_test_data")
         return cls(proto.SerializeToString())
 
 
@@ -112,14 +117,4 @@ def pieces_of(model: bytes) -> list[str]:
     Raises:
         ConfigError: It is not a SentencePiece model.
     """
-    return [piece.piece for piece in _parse(model).pieces]
-
-
-def _parse(model: bytes) -> Any:
-    try:
-        proto = ModelProto.FromString(model)
-    except DecodeError:
-        proto = None
-    if proto is None or not proto.pieces:
-        raise ConfigError(f"model must be the content of a SentencePiece model file; received {len(model)} other bytes")
-    return proto
+    return [piece.piece for piece in parse_model(model).pieces]

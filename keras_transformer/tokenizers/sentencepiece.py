@@ -4,16 +4,12 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import tensorflow as tf
 
-# Not FastSentencepieceTokenizer: it ignores byte fallback, and its ids for BPE models are wrong.
-from tensorflow_text import SentencepieceTokenizer
-
 from ..config.rules import require
-from ..errors import ConfigError
-from ..runtime.native_log import silenced
+from ..tensors import Tensor
+from .sentencepiece_model import load_subwords, parse_model
 from .tokenizer import Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is therefore escaped,
@@ -56,14 +52,8 @@ class SentencePieceTokenizer(Tokenizer):
     filename = "tokenizer.model"
 
     def __init__(self, model: bytes) -> None:
-        try:
-            # It would say that the text is not normalized, as if that were worth a warning.
-            with silenced():
-                subwords = SentencepieceTokenizer(model, out_type=tf.int32)
-        except tf.errors.OpError:
-            raise ConfigError(
-                f"model must be the content of a SentencePiece model file; received {len(model)} other bytes"
-            ) from None
+        parse_model(model)
+        subwords = load_subwords(model, tf.int32)
         super().__init__(int(subwords.vocab_size()), model)
         self._subwords = subwords
         special = self.pieces(range(min(4, self.vocab_size)))
@@ -74,12 +64,12 @@ class SentencePieceTokenizer(Tokenizer):
             special,
         )
 
-    def _tokenize(self, texts: Any) -> tf.RaggedTensor:
+    def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
         texts = tf.strings.regex_replace(texts, _ESCAPE, _ESCAPED_ESCAPE)
         texts = tf.strings.regex_replace(texts, _SPACE, _ESCAPED_SPACE)
         return self._subwords.tokenize(tf.where(texts == "", texts, " " + texts))
 
-    def _detokenize(self, token_ids: Any) -> tf.Tensor:
+    def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
         texts = self._subwords.detokenize(token_ids)
         texts = tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
         texts = tf.strings.regex_replace(texts, _ESCAPED_SPACE, _SPACE)

@@ -1,12 +1,13 @@
 """What the tokenizers share: special ids, valid UTF-8 in, no special tokens out, one file."""
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import tensorflow as tf
 
 from ..model_dir.checksums import replacing_with_checksum
+from ..tensors import Tensor
 
 
 class Tokenizer(tf.Module):
@@ -30,33 +31,33 @@ class Tokenizer(tf.Module):
         self.vocab_size = vocab_size
         self.file_content = file_content
 
-    def tokenize(self, texts: Any) -> tf.RaggedTensor:
+    def tokenize(self, texts: Annotated[Tensor, "string (n,)"] | Sequence[str | bytes]) -> tf.RaggedTensor:
         """Splits texts into subword ids, without start and end ids.
 
         Args:
-            texts: string (n,). Bytes that are not UTF-8 are read as U+FFFD.
+            texts: tensor, or list of str or bytes. Bytes that are not UTF-8 are read as U+FFFD.
 
         Returns:
             RaggedTensor, int32 (n, None). An empty text has no ids.
         """
         return self._tokenize(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"))
 
-    def detokenize(self, token_ids: Any) -> tf.Tensor:
+    def detokenize(self, token_ids: Annotated[Tensor, "int32 (n, None)"]) -> Annotated[tf.Tensor, "string (n,)"]:
         """Joins subword ids into texts.
 
         Args:
-            token_ids: RaggedTensor, int32 (n, None). Special ids, and ids beyond the vocabulary, are ignored.
+            token_ids: RaggedTensor. Special ids, and ids beyond the vocabulary, are ignored.
 
         Returns:
-            string (n,), always valid UTF-8.
+            Always valid UTF-8.
         """
         in_vocabulary = (token_ids > self.end_id) & (token_ids < self.vocab_size)
         return self._detokenize(tf.ragged.boolean_mask(token_ids, in_vocabulary))
 
-    def _tokenize(self, texts: Any) -> tf.RaggedTensor:
+    def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
         raise NotImplementedError
 
-    def _detokenize(self, token_ids: Any) -> tf.Tensor:
+    def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
         raise NotImplementedError
 
     def unknown_ids(self) -> list[int]:

@@ -3,12 +3,13 @@
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import tensorflow as tf
 from tensorflow_text import FastBertTokenizer
 
 from ..config.rules import require
+from ..errors import ConfigError
+from ..tensors import Tensor
 from .tokenizer import Tokenizer
 
 
@@ -23,7 +24,7 @@ class WordPieceTokenizer(Tokenizer):
             piece that continues a word begins with "##".
 
     Raises:
-        ConfigError: The vocabulary does not begin with the four special pieces.
+        ConfigError: The vocabulary does not begin with the four special pieces, or WordPiece cannot use it.
 
     Example:
         >>> tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "dog", "##s"])
@@ -41,12 +42,16 @@ class WordPieceTokenizer(Tokenizer):
         file_content = "".join(piece + "\n" for piece in vocabulary).encode()
         super().__init__(len(vocabulary), file_content)
         self.vocabulary = tuple(vocabulary)
-        self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)
+        try:
+            self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)
+        except RuntimeError as error:
+            # Such as a piece that occurs twice.
+            raise ConfigError(f"WordPiece cannot use the vocabulary ({str(error).splitlines()[0]})") from None
 
-    def _tokenize(self, texts: Any) -> tf.RaggedTensor:
+    def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
         return self._subwords.tokenize(texts)
 
-    def _detokenize(self, token_ids: Any) -> tf.Tensor:
+    def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
         return self._subwords.detokenize(token_ids)
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:

@@ -1,5 +1,8 @@
 """Text to text with a trained model."""
 
-from .translator import Translator
+from ..runtime.packages import missing_packages_named
+
+with missing_packages_named():
+    from .translator import Translator
 
 __all__ = ["Translator"]

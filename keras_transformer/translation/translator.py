@@ -9,8 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ..config import Config, DecodingConfig, TransformerConfig
+from ..config.precision import Precision
 from ..config.rules import check, require, shown
-from ..config.sections import Config, DecodingConfig, Precision, TransformerConfig
 from ..decoding import Decodable, Hypotheses, beam_search, greedy_search
 from ..errors import ConfigError
 from ..losses import token_crossentropy

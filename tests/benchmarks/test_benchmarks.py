@@ -1,4 +1,4 @@
-"""Tests of the benchmark of Table 1: its arithmetic, and the command."""
+"""Tests of the Table 1 benchmark: its arithmetic, and the command."""
 
 import json
 import pathlib

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,33 +11,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs as invented_pairs
-from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
 from keras_transformer.training.text.text_files import read_lines, shards_of
 
-from benchmarks import machine, text, training
-from benchmarks.comparison import (
-    Comparison,
-    best_of,
-    make_parser,
-    measure,
-    parse_options,
-    print_table,
-    publish,
-    select,
-)
+from benchmarks import long_corpus, machine, memory, scaling, startup, text, training
+from benchmarks.command import settings_of
+from benchmarks.comparison import Comparison, make_parser, measure, parse_options, print_table, publish
 from benchmarks.contenders import matrix_products, stock_keras, train_command
-from benchmarks.generated_lines import write_lines, write_shards
-from benchmarks.long_corpus import speed
-from benchmarks.model import learn_tokenizer, vocab_size_for
-from benchmarks.processes import ROOT, RunFailed, run_for_report, skipped, time_to_first_line
+from benchmarks.generated_lines import write_shards
+from benchmarks.processes import ROOT, RunFailed, run_for_report, skipped
 from benchmarks.training_task import prepare
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import ConfigError
 from keras_transformer.models import build_transformer
 
-# Tests replace `sys.executable`.
-PYTHON = sys.executable
 SIZES = dict(num_layers=2, d_model=16, d_ff=24, num_heads=2, dropout=0.1)
 
 
@@ -50,12 +38,14 @@ def task(tmp_path_factory):
     folder = tmp_path_factory.mktemp("task")
     pairs = invented_text()
     # At most 9 rows of 30 tokens, so that the last batch is not full.
-    return prepare(folder, pairs, pairs, vocab_size=320, sizes=SIZES, tokens_per_batch=270)
+    settings = {**settings_of(SIZES, 320, steps=1), "training.tokens_per_batch": 270}
+    return prepare(folder, pairs, pairs, settings)
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return learn_tokenizer(invented_text(), 320)
+    pairs = invented_text()
+    return train_tokenizer([*pairs.source, *pairs.target], "bpe", 320)
 
 
 def scripted(*values, calls=None, name=None):
@@ -90,28 +80,6 @@ def test_contenders_take_turns_and_one_that_fails_is_not_run_again():
     assert comparison.median("absent") is None and comparison.ratio("absent") is None
 
 
-def test_best_of_two_precisions_is_the_higher_median_of_each_contender():
-    names = "fast", "slow", "absent"
-    float32 = Comparison("float32", "tokens/s", dict.fromkeys(names), "fast")
-    bfloat16 = Comparison("bfloat16", "tokens/s", dict.fromkeys(names), "fast")
-    float32.reports = {"fast": [{"value": 4}, {"value": 5}, {"value": 90}], "slow": [{"value": 3}]}
-    bfloat16.reports = {"fast": [{"value": 6}], "slow": [{"value": 2}]}
-    float32.failures = bfloat16.failures = {"absent": "not here"}
-    best = best_of([float32, bfloat16], "best")
-    assert best.median("fast") == 6 and best.median("slow") == 3
-    assert best.ratio("slow") == 2 and best.failures == {"absent": "not here"}
-
-
-def test_contenders_are_selected_by_name():
-    first = Comparison("first", "s", {"one": scripted(), "two": scripted()}, "one")
-    second = Comparison("second", "s", {"three": scripted()})
-    assert select([first, second], None) == [first, second]
-    (selected,) = select([first, second], ["two"])
-    assert (selected.title, selected.contenders) == ("first", {"two": first.contenders["two"]})
-    with pytest.raises(ConfigError, match="^--only must be one of one; two; three; received --only='four'$"):
-        select([first, second], ["one", "four"])
-
-
 def test_table_and_json_file_contain_all_measurements(tmp_path, capsys):
     contenders = {"fast": scripted(9000, 8000), "slow": scripted(2.5, 3.5), "absent": skipped("no")}
     comparison = Comparison("speed", "tokens/s", contenders, "fast")
@@ -125,10 +93,9 @@ def test_table_and_json_file_contain_all_measurements(tmp_path, capsys):
     assert rows["absent"] == ["skipped:", "no"]
     written = json.loads((tmp_path / "speed.json").read_text())
     assert written["settings"] == {"pairs": 7} and written["machine"] == machine.machine()
-    fast, slow, absent = written["comparisons"][0]["contenders"]
-    assert fast["median"] == 8500 and [run["value"] for run in fast["reports"]] == [9000, 8000]
-    assert slow["ratio"] == pytest.approx(8500 / 3)
-    assert absent["failure"] == "skipped: no" and absent["median"] is None and absent["reports"] == []
+    (written,) = written["comparisons"]
+    assert [run["value"] for run in written["reports"]["fast"]] == [9000, 8000]
+    assert written["failures"] == {"absent": "skipped: no"} and list(written["reports"]) == ["fast", "slow"]
 
 
 def test_without_a_reference_there_are_no_ratios(capsys):
@@ -145,9 +112,9 @@ def test_report_and_error_of_a_process_are_its_last_lines(tmp_path):
     assert run_for_report([sys.executable, "-c", code], path) == {"value": 42}
     with pytest.raises(RunFailed, match="^ModuleNotFoundError: No module named 'nowhere'$"):
         run_for_report([sys.executable, "-c", "import nowhere"])
-    assert time_to_first_line([sys.executable, "-c", "print(input())"], "line\n")["value"] > 0
+    assert startup.time_to_first_line([sys.executable, "-c", "print(input())"], "line\n")["value"] > 0
     with pytest.raises(RunFailed):
-        time_to_first_line([sys.executable, "-c", ""])
+        startup.time_to_first_line([sys.executable, "-c", ""])
 
 
 def test_batches_contain_each_pair_once_and_no_empty_rows(task, tokenizer):
@@ -168,18 +135,6 @@ def test_target_tokens_are_subwords_and_end_tokens(task, tokenizer):
     assert task.facts["target_tokens"] == sum((labels != 0).sum() for _, _, labels in task.batches)
     assert task.make_report(4.0, {})["value"] == task.facts["target_tokens"] / 4
     assert task.facts["steps"] == len(task.batches)
-    words = [line.split() for line in (task.path / "ids.de").read_text().splitlines()]
-    assert sum(map(len, words)) == subwords
-    vocabulary = (task.path / "vocabulary.txt").read_text().split()
-    assert {word for line in words for word in line} <= set(vocabulary)
-    # OpenNMT-tf adds a token of its own for unknown words.
-    assert len(vocabulary) == task.facts["vocab_size"] - 1
-
-
-def test_recipe_has_the_sizes_of_model_and_batches(task):
-    recipe = load_recipe(str(task.path / "recipe.yaml"))
-    assert {name: getattr(recipe.model, name) for name in SIZES} == SIZES
-    assert recipe.tokenizer.vocab_size == 320 and recipe.training.tokens_per_batch == 270
 
 
 def texts_of(tokenizer, rows):
@@ -213,7 +168,7 @@ def test_matrix_products_of_a_small_model_equal_a_count_by_hand():
     decoder = 3 * 4 * 12 + 2 * (3 * 2 * 3) * 2 + 3 * 4 * 4
     decoder += 3 * 4 * 4 + 2 * 4 * 8 + 2 * (3 * 2 * 2) * 2 + 3 * 4 * 4 + 2 * (3 * 4 * 6)
     logits = 3 * 4 * 5
-    assert matrix_products.count_operations(products) == 6 * (encoder + decoder + logits)
+    assert sum(p.repeats * math.prod(p.stack) * p.m * p.k * p.n for p in products) == encoder + decoder + logits
     # Each product is computed three times. With twice the layers, all but the logits are computed twice as often.
     assert len(matrix_products.make_operations(products, "float32")) == 3 * len(products)
     twice = matrix_products.forward_products(1, 2, 3, 3, 5, {**sizes, "num_layers": 2})
@@ -238,33 +193,6 @@ def test_speed_of_the_command_is_that_of_the_step():
     assert train_command.reported_speed("step 340: loss 3.214\n12 target tokens/s", 340) is None
 
 
-def run_train_command(task, tmp_path, monkeypatch, code):
-    """Runs the contender with a Python interpreter that runs the code whatever its arguments are."""
-    interpreter = tmp_path / "python"
-    interpreter.write_text(f"#!{PYTHON}\nimport sys\n{code}\n")
-    interpreter.chmod(0o755)
-    monkeypatch.setattr(sys, "argv", ["train_command", str(task.path)])
-    monkeypatch.setattr(sys, "executable", str(interpreter))
-    train_command.main()
-
-
-def test_train_command_reports_the_speed_of_the_second_epoch(task, tmp_path, monkeypatch, capsys):
-    steps = task.facts["steps"]
-    arguments = f"assert sys.argv[-4:] == ['--set', 'training.steps={2 * steps}', '--set', "
-    arguments += f"'training.validate_every={steps}'], sys.argv"
-    lines = ["7,123 parameters, 12 steps", f"step {steps}: 50 target tokens/s", f"step {2 * steps}: 80 target tokens/s"]
-    run_train_command(task, tmp_path, monkeypatch, f"{arguments}\nsys.stderr.write({chr(10).join(lines)!r})")
-    report = json.loads(capsys.readouterr().out)
-    assert report["value"] == pytest.approx(80)
-    assert report["seconds"] == task.facts["target_tokens"] / 80
-    assert report["log"] == lines[:1] and "keras" in report["versions"]
-    message = f"did not report its target tokens/s at step {2 * steps}, "
-    with pytest.raises(SystemExit, match=message):
-        run_train_command(task, tmp_path, monkeypatch, f"sys.stderr.write({lines[1]!r})")
-    with pytest.raises(SystemExit, match="^no such thing$"):
-        run_train_command(task, tmp_path, monkeypatch, "print('step', file=sys.stderr); sys.exit('no such thing')")
-
-
 def run_python(code):
     process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
@@ -277,14 +205,14 @@ def test_isa_and_cores_hold_for_all_processes_that_are_started():
         "import sys\n"
         "from benchmarks.comparison import make_parser, parse_options\n"
         "from benchmarks.machine import machine, restrictions\n"
-        "from benchmarks.processes import run\n"
+        "from benchmarks.processes import run_for_report\n"
         "sys.argv = ['x', '--json', 'x', '--isa', 'avx2', '--cores', '1']\n"
         "parse_options(make_parser('x', None))\n"
         "print(restrictions(), machine()['isa'], machine()['cores'], sep='; ')\n"
-        "code = 'import os; print(os.sched_getaffinity(0), *map(os.environ.get, %r))'\n"
-        f"print(run([sys.executable, '-c', code % {list(machine.AVX2_ENVIRONMENT)}]))"
+        "code = 'import json, os; print(json.dumps([*os.sched_getaffinity(0), *map(os.environ.get, %r)]))'\n"
+        f"print(*run_for_report([sys.executable, '-c', code % {list(machine.AVX2_ENVIRONMENT)}]))"
     )
-    assert printed[:2] == ["AVX2, 1 core; AVX2; 1", f"{{{first}}} AVX2 0 AVX2 avx2 AVX2"]
+    assert printed[:2] == ["AVX2, 1 core; AVX2; 1", f"{first} AVX2 0 AVX2 avx2 AVX2"]
 
 
 def test_wrong_options_are_one_error(monkeypatch, capsys):
@@ -306,54 +234,12 @@ def test_wrong_options_are_one_error(monkeypatch, capsys):
     assert restricted == [(0, [3])]
 
 
-def test_training_in_bfloat16_is_skipped_with_avx2(monkeypatch):
-    for name, value in machine.AVX2_ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    # A module that is not there is not run.
-    for run_once in training.contenders("nowhere", "bfloat16", None).values():
-        with pytest.raises(RunFailed, match="^skipped: "):
-            run_once()
-    assert machine.restrictions().startswith("AVX2, ")
-    # All variables are needed.
-    monkeypatch.delenv("CT2_FORCE_CPU_ISA")
-    assert not machine.is_limited_to_avx2()
-
-
 def test_peak_memory_is_that_of_the_command():
     # Memory of this process, which must not be counted.
     here = np.ones(20 * 2**20)
-    code = "import sys; held = bytearray(b'x') * (100 * 2**20); print('held', file=sys.stderr)"
+    code = "import sys; held = bytearray(b'x') * (100 * 2**20)"
     measured = run_for_report([sys.executable, "-m", "benchmarks.peak_memory", sys.executable, "-c", code])
     assert 100 <= measured["value"] < 150 < here.nbytes / 2**20
-    assert [line for _, line in measured["said"]] == ["held"]
-    assert 0 <= measured["cpu_seconds"][0] <= measured["seconds"] + 0.01
-
-
-def test_generated_lines_depend_on_number_and_seed(tmp_path):
-    lines = write_lines(tmp_path / "a", 3000, seed=1).read_text().splitlines()
-    assert len(lines) == 3000 and {len(line.split()) for line in lines} == set(range(4, 21))
-    assert write_lines(tmp_path / "b", 3000, seed=1).read_text().splitlines() == lines
-    counts = collections.Counter(word for line in lines for word in line.split()).most_common(2)
-    # Zipf's law: the second word is half as frequent as the first.
-    assert counts[0][1] / counts[1][1] == pytest.approx(2, rel=0.15)
-
-
-def test_shards_hold_the_lines_in_compressed_files(tmp_path):
-    lines = write_lines(tmp_path / "all", 250, seed=1).read_text().splitlines()
-    pattern = write_shards(tmp_path, "en", 250, 100, seed=1)
-    shards = shards_of(pattern)
-    assert [key.partition(".")[0] for key in shards] == ["000", "001", "002"]
-    assert [path.rpartition(".")[2] for path in shards.values()] == ["gz", "zst", "gz"]
-    assert [line for path in shards.values() for line in read_lines(path)] == lines
-
-
-def test_the_speed_after_the_first_minute_is_read_from_what_training_says():
-    said = [(30.0 * number, f"training: {500 * number:,} of 9,000 steps (5%), loss 9.4") for number in range(6)]
-    said = [(0.0, "one pass over the text takes 125 steps"), *said, (200.0, "step 9,000: loss 8.5")]
-    report = {"said": said, "cpu_seconds": [second / 2 for second, _ in said]}
-    # From the second 90 to the second 150.
-    assert speed(report) == pytest.approx({"steps_per_second": 1000 / 60, "steps_per_cpu_second": 1000 / 30})
-    assert speed({"said": said[:3], "cpu_seconds": [0, 0, 2]})["steps_per_second"] is None
 
 
 def test_text_comes_from_a_directory_or_is_generated(tmp_path):
@@ -364,24 +250,100 @@ def test_text_comes_from_a_directory_or_is_generated(tmp_path):
     splits = [text.sentence_pairs(None, split) for split in text.GENERATED_SIZES]
     assert [len(split) for split in splits] == list(text.GENERATED_SIZES.values())
     assert len(set().union(*(split.source for split in splits))) == sum(text.GENERATED_SIZES.values())
-    assert vocab_size_for(str(tmp_path)) == 8000
+    assert text.vocab_size_for(str(tmp_path)) == 8000
 
 
-def test_training_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys):
-    def contenders(path, precision, opennmt):
-        speeds = {"float32": (9, 3), "bfloat16": (8, 4)}[precision]
-        return dict(zip((training.TRAIN_COMMAND, "other"), (scripted(speed) for speed in speeds)))
+def run_command(module, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, arguments)])
+    module.main()
 
-    monkeypatch.setattr(training, "contenders", contenders)
-    path = tmp_path / "training.json"
-    arguments = ["--pairs", "1500", "--repeats", "1", "--json", str(path)]
-    monkeypatch.setattr(sys, "argv", ["training", *arguments])
-    training.main()
-    printed = capsys.readouterr().out
-    assert "1,500 sentence pairs" in printed and "each in its best precision" in printed
-    written = json.loads(path.read_text())
-    ratios = [comparison["contenders"][1]["ratio"] for comparison in written["comparisons"]]
-    assert ratios == [3, 2, 9 / 4] and written["settings"]["vocab_size"] == 2000
-    monkeypatch.setattr(sys, "argv", ["training", *arguments, "--only", "nobody"])
-    with pytest.raises(SystemExit):
-        training.main()
+
+def reports_of(path):
+    """Each table of a JSON file: the values by contender."""
+    tables = json.loads(path.read_text())["comparisons"]
+    assert [table["failures"] for table in tables] == [{}] * len(tables)
+    return {
+        table["title"]: {name: [run["value"] for run in runs] for name, runs in table["reports"].items()}
+        for table in tables
+    }
+
+
+@pytest.fixture
+def tiny_sizes(monkeypatch):
+    """The benchmarks of a tiny model and little text."""
+    monkeypatch.setattr(text, "sentence_pairs", lambda data, split, limit=None: invented_text())
+    for module in (training, memory, startup):
+        monkeypatch.setattr(module, "SIZES", {**SIZES, "num_layers": 1})
+        monkeypatch.setattr(module, "sentence_pairs", text.sentence_pairs)
+        monkeypatch.setattr(module, "vocab_size_for", lambda data: 320)
+    one = SentencePairs(["Anna sees a tree."], ["Anna"], "one")
+    monkeypatch.setattr(startup, "sentence_pairs", lambda *arguments: one)
+
+
+@pytest.mark.slow
+def test_training_runs(tiny_sizes, tmp_path, monkeypatch, capsys):
+    all_contenders = training.contenders
+    # Without PyTorch, which is not installed for the tests.
+    chosen = (training.TRAIN_COMMAND, "stock Keras", "matrix products, by core")
+    monkeypatch.setattr(training, "PRECISIONS", ("float32",))
+    monkeypatch.setattr(
+        training, "contenders", lambda *arguments: {name: all_contenders(*arguments)[name] for name in chosen}
+    )
+    run_command(training, monkeypatch, "--repeats", 1, "--json", tmp_path / "training.json")
+    (values,) = reports_of(tmp_path / "training.json").values()
+    assert list(values) == list(chosen) and all(runs[0] > 0 for runs in values.values())
+    assert f"{len(invented_text())} sentence pairs" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_startup_runs(tiny_sizes, tmp_path, monkeypatch, capsys):
+    run_command(startup, monkeypatch, "--repeats", 1, "--json", tmp_path / "startup.json")
+    values = reports_of(tmp_path / "startup.json")["start-up"]
+    assert list(values) == [startup.HELP, startup.IMPORT_TENSORFLOW, startup.FIRST_TRANSLATION]
+    more = values[startup.FIRST_TRANSLATION][0] - values[startup.IMPORT_TENSORFLOW][0]
+    assert f"takes {more:.1f} s more than importing TensorFlow" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_memory_runs(tiny_sizes, tmp_path, monkeypatch):
+    run_command(memory, monkeypatch, "--steps", 2, "--json", tmp_path / "memory.json")
+    values = reports_of(tmp_path / "memory.json")["peak memory"]
+    imported, trained, translated = (runs[0] for runs in values.values())
+    # Both import TensorFlow, too.
+    assert 100 < imported < min(trained, translated)
+
+
+@pytest.mark.slow
+def test_long_corpus_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(long_corpus, "NUM_VALID_PAIRS", 5)
+    monkeypatch.setattr(long_corpus, "VOCAB_SIZE", 400)
+    run_command(long_corpus, monkeypatch, "--pairs", 300, 600, "--steps", 1, "--json", tmp_path / "long_corpus.json")
+    tables = reports_of(tmp_path / "long_corpus.json")
+    assert [list(values) for values in tables.values()] == [["300 pairs", "600 pairs"]] * 2
+
+
+@pytest.mark.slow
+def test_scaling_runs(tmp_path, monkeypatch):
+    sizes = ("--workers", 1, 2, "--rows", 2, "--steps", 1, "--repeats", 1)
+    run_command(scaling, monkeypatch, *sizes, "--json", tmp_path / "scaling.json")
+    assert list(reports_of(tmp_path / "scaling.json")["training step"]) == ["workers: 1", "workers: 2"]
+
+
+def test_scaling_gives_the_tokens_of_a_batch_by_the_seconds_of_a_step(tmp_path, monkeypatch, capsys):
+    reports = {1: {"value": 900, "sum": 0, "versions": {}}, 2: {"value": 600, "sum": 50, "versions": {}}}
+    monkeypatch.setattr(scaling, "measure_workers", lambda number, rows, steps: reports[number])
+    run_command(scaling, monkeypatch, "--workers", 1, 2, "--rows", 64, "--json", tmp_path / "scaling.json")
+    *_, last = capsys.readouterr().out.splitlines()
+    # 64 rows of 30 tokens.
+    assert last == "workers: 2: 3,200 target tokens/s; adding up gradients takes 50 ms"
+
+
+def test_shards_hold_random_lines_whose_words_follow_zipf_s_law(tmp_path):
+    shards = shards_of(write_shards(tmp_path, "en", 3000, 1250, seed=1))
+    assert [key.partition(".")[0] for key in shards] == ["000", "001", "002"]
+    assert [path.rpartition(".")[2] for path in shards.values()] == ["gz", "zst", "gz"]
+    lines = [line for path in shards.values() for line in read_lines(path)]
+    assert len(lines) == 3000 and {len(line.split()) for line in lines} == set(range(4, 21))
+    counts = collections.Counter(word for line in lines for word in line.split()).most_common(2)
+    # The second word is half as frequent as the first.
+    assert counts[0][1] / counts[1][1] == pytest.approx(2, rel=0.15)

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: mistakes end in one clear line, a non-zero exit, and nothing half-written."""
+"""The command line: mistakes end with one clear line and a non-zero exit code, without incomplete files."""
 
 import errno
 import gzip
@@ -36,7 +36,7 @@ GERMAN = "der hund rennt\neine katze schläft\n"
 
 @pytest.fixture
 def text(tmp_path):
-    """Writes files into the test's folder and gives their paths."""
+    """Writes files to the test's folder and returns their paths."""
 
     def write(name, content):
         path = tmp_path / name
@@ -48,7 +48,7 @@ def text(tmp_path):
 
 @pytest.fixture
 def fails(capsys):
-    """Runs a command that must fail, and gives its one line on standard error."""
+    """Runs a command that must fail, and returns its one line on standard error."""
 
     def run(*arguments):
         with pytest.raises(SystemExit) as stopped:

@@ -1,4 +1,4 @@
-"""Configurations: the paper's sizes, and one clear line for every value that makes no sense."""
+"""Configurations: the paper's sizes, and a clear one-line error for every invalid value."""
 
 import dataclasses
 
@@ -6,17 +6,9 @@ import keras
 import pytest
 
 from keras_transformer import TransformerConfig, build_transformer
-from keras_transformer.config.sections import (
-    ACTIVATIONS,
-    MAX_PARAMETERS,
-    Config,
-    DataConfig,
-    DecodingConfig,
-    TokenizerConfig,
-    TrainingConfig,
-    check_keys,
-    from_dict,
-)
+from keras_transformer.config import Config, DataConfig, DecodingConfig, TokenizerConfig, TrainingConfig
+from keras_transformer.config.mappings import check_keys, from_dict
+from keras_transformer.config.model import ACTIVATIONS, MAX_PARAMETERS
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.config_file import read_config, write_config
 
@@ -243,13 +235,23 @@ def test_key_dim_frees_d_model_from_the_heads():
             DataConfig,
             "data",
             {"weights": [1, 0]},
-            "data.weights must be a list of numbers, each above 0 and at most 1,000; received data.weights=[1, 0]",
+            "data.weights must be a list of numbers, each from 0.001 to 1,000; received data.weights=[1, 0]",
+        ),
+        *(
+            (
+                DataConfig,
+                "data",
+                {"weights": [1, weight]},
+                "data.weights must be a list of numbers, each from 0.001 to 1,000; received "
+                f"data.weights=[1, {weight}]",
+            )
+            for weight in (1e-300, 0.00099, float("nan"), float("inf"), 1001, True)
         ),
         (
             DataConfig,
             "data",
             {"weights": 2},
-            "data.weights must be a list of numbers, each above 0 and at most 1,000; received data.weights=2",
+            "data.weights must be a list of numbers, each from 0.001 to 1,000; received data.weights=2",
         ),
         (
             DataConfig,

@@ -1,4 +1,4 @@
-"""YAML files and `--set`: what is read as a number, and hostile text that is refused at once, in one line."""
+"""YAML files and `--set`: what is read as a number, and hostile text that is rejected immediately, in one line."""
 
 import pathlib
 import time
@@ -18,7 +18,7 @@ MERGES = NINES.replace("[", "{<<: [").replace("]", "]}")
 
 @pytest.fixture
 def refused(tmp_path):
-    """Loads a recipe that must be refused, and gives the message without the path."""
+    """Loads a recipe that must be rejected, and returns the message without the path."""
 
     def load(text, *overrides):
         path = tmp_path / "recipe.yaml"

@@ -1,4 +1,4 @@
-"""Random configurations, of files and of `--set`: each is valid or refused in one line, before TensorFlow is loaded."""
+"""Random configurations from files and `--set`: each is valid or rejected in one line before TensorFlow is loaded."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from keras_transformer.training.recipe import load_recipe
 
-from keras_transformer.config.sections import MAX_PARAMETERS, PRESETS, SECTIONS, Config
+from keras_transformer.config import Config
+from keras_transformer.config.model import MAX_PARAMETERS, PRESETS
+from keras_transformer.config.sections import SECTIONS
 from keras_transformer.errors import ConfigError
 
 FIELDS = {section: [field.name for field in dataclasses.fields(cls)] for section, cls in SECTIONS.items()}

@@ -1,9 +1,10 @@
-"""Rules as annotations: what each lets through, and the words in which it refuses the rest."""
+"""Rules as annotations: what each accepts, and its message for everything else."""
 
 import dataclasses
 import fractions
 import inspect
 import math
+import pydoc
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -303,7 +304,7 @@ def test_a_refused_call_never_reaches_the_function():
     assert calls == [1]
 
 
-def test_the_signature_stays_but_for_the_rules():
+def test_the_signature_stays():
     assert (function.__name__, function.__doc__) == ("function", "What it does.")
     signature = inspect.signature(function)
     assert [(p.name, p.kind, p.default) for p in signature.parameters.values()] == [
@@ -316,8 +317,10 @@ def test_the_signature_stays_but_for_the_rules():
         ("kwargs", inspect.Parameter.VAR_KEYWORD, inspect.Parameter.empty),
     ]
     annotations = [p.annotation for p in signature.parameters.values()]
-    assert annotations == [int, float, Any, int | None, inspect.Parameter.empty, Kind, int]
+    assert annotations == [Size, Rate, Any, Size | None, inspect.Parameter.empty, "Kind", Size]
     assert signature.return_annotation == list[Any]
+    # `help` shows rules in words.
+    assert "Annotated[int, Rule(text='positive')]" in pydoc.plain(pydoc.render_doc(function))
 
 
 def test_methods_are_checked():

@@ -1,4 +1,4 @@
-"""The best continuations of hypotheses, and the largest of many numbers, against NumPy's stable sort."""
+"""The best continuations of hypotheses, and top-k, against NumPy's stable sort."""
 
 import keras
 import numpy as np

@@ -57,7 +57,7 @@ def log_softmax(logits):
 
 
 def markov_step(probabilities):
-    """A model that knows the last token alone: probabilities[previous][next]."""
+    """A model that depends only on the last token: probabilities[previous][next]."""
     with np.errstate(divide="ignore"):
         logits = np.log(np.array(probabilities, "float32"))
     return lambda token_ids, parents, position, state: (ops.take(logits, token_ids, axis=0), state)
@@ -129,7 +129,7 @@ def as_arrays(hypotheses):
 
 
 def as_lists(hypotheses):
-    """Of each sentence the (score, tokens) that were found."""
+    """The (score, tokens) found for each sentence."""
     token_ids, lengths, scores = as_arrays(hypotheses)
     assert (lengths[np.isneginf(scores)] == 0).all()
     return [
@@ -437,7 +437,7 @@ def test_greedy_search_stops_with_its_last_sentence():
 
 
 class RecurrentModel:
-    """Somebody else's model: it shares nothing with ours but the protocol."""
+    """A third-party model: it shares only the protocol with ours."""
 
     vocab_size, width = 4, 5
 

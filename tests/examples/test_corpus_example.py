@@ -1,4 +1,4 @@
-"""The generated corpus: sentences worked out by hand, agreement, and what `generate` and `write` promise."""
+"""The generated corpus: sentences worked out by hand, agreement, and the guarantees of `generate` and `write`."""
 
 import os
 import pathlib

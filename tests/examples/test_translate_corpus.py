@@ -1,4 +1,4 @@
-"""The corpus example on Apache Beam: a line for each line, in order, whatever the files, and after a kill too.
+"""The corpus example on Apache Beam: one output line per input line, in order, for all files, also after a kill.
 
 It needs the extra `beam`, whose packages do not fit beside those of the extra `test`: `make test-beam` runs it.
 """

@@ -94,7 +94,7 @@ def padded(sentences):
 
 
 def log_probs(forward, sources, targets):
-    """Of every target token, the end token included, one array for each sentence; `forward` gives the logits."""
+    """Log probabilities of all target tokens and the end token, one array per sentence; `forward` returns logits."""
     labels = padded(targets)
     target = np.concatenate([np.full((len(labels), 1), START), labels[:, :-1]], axis=1)
     logits = reference.array(forward(padded(sources), target))
@@ -169,7 +169,7 @@ def their_search(engine, beam_size, max_length):
 
 
 def assert_same_sums(theirs, ours, translations):
-    """Sums of log probabilities, each of which may be off by its tokens' tolerances."""
+    """Asserts that sums of log probabilities agree, each within the tolerance of its tokens."""
     tolerances = TOLERANCE * np.array([len(translation) for translation in translations])
     assert np.all(np.abs(np.subtract(theirs, ours)) <= tolerances), (theirs, ours)
 

@@ -104,7 +104,7 @@ def translator(tiny_model_dir):
 
 @pytest.fixture(scope="module")
 def saved_and_verified(translator, tmp_path_factory):
-    """The path of a SavedModel, and what was seen when it was verified: other versions, and its content."""
+    """The path of a SavedModel, and its state when it was verified: other versions, and its content."""
     folder = tmp_path_factory.mktemp("servable")
     verify, seen = servable._verify, []
 
@@ -315,7 +315,7 @@ def content(path):
 
 @pytest.fixture
 def untraced(monkeypatch):
-    """Nothing is traced, for tests in which nothing is saved."""
+    """Disables tracing, for tests that do not save anything."""
     function = types.SimpleNamespace(get_concrete_function=lambda: None)
     monkeypatch.setattr(servable, "Servable", lambda translator: types.SimpleNamespace(translate=function))
 

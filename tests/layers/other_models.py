@@ -1,4 +1,4 @@
-"""Somebody else's models around our layers. A script, for a process of each backend:
+"""A user's models with our layers. A script, run in one process per backend:
 
 python other_models.py train DIRECTORY POLICY     trains models of a dtype policy, writes them and their outputs
 python other_models.py load OUTPUT DIRECTORY...   loads such files, writes their outputs

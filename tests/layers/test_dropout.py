@@ -1,4 +1,4 @@
-"""Dropout from 16 random bits an element: how much is dropped, what is kept, when nothing happens."""
+"""Dropout from 16 random bits per element: how much is dropped, what is kept, and when it does nothing."""
 
 import keras
 import numpy as np
@@ -48,3 +48,26 @@ def test_the_config_makes_the_same_layer():
     layer = Dropout(0.25, seed=7, name="drop")
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
     assert type(copy) is Dropout and copy.get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize("noise_shape", [(1, 4), None])
+def test_a_noise_shape_is_refused(noise_shape):
+    with pytest.raises(ValueError, match="Dropout.*noise_shape") as error:
+        Dropout(0.5, noise_shape=noise_shape)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-0.1,), "rate must be from 0 to 1; received rate=-0.1"),
+        ((1.1,), "rate must be from 0 to 1; received rate=1.1"),
+        ((float("nan"),), "rate must be from 0 to 1; received rate=nan"),
+        (("0.5",), "rate must be of type float; received rate='0.5'"),
+        ((0.5, (1, 4)), "seed must be of type int or null; received seed=(1, 4)"),
+    ],
+)
+def test_an_argument_that_breaks_its_rule_is_refused(arguments, message):
+    with pytest.raises(ValueError) as error:
+        Dropout(*arguments)
+    assert str(error.value) == message

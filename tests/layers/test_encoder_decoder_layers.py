@@ -1,4 +1,4 @@
-"""What layers and stacks are made of, and they themselves, against NumPy; steps against calls."""
+"""The parts of layers and stacks, and the layers and stacks themselves, against NumPy; steps against calls."""
 
 import keras
 import numpy as np

@@ -1,10 +1,11 @@
-"""What every public layer owes to Keras and to its users."""
+"""What Keras and users expect of every public layer, loss, metric and schedule."""
 
 import ast
 import inspect
 import json
 import math
 import re
+import typing
 
 import keras
 import numpy as np
@@ -55,7 +56,13 @@ LAYERS = {
     "Encoder": ({"num_layers": 1, **SIZES}, 1),
     "Decoder": ({"num_layers": 1, **SIZES}, 2),
 }
-
+# Losses, metrics and schedules: a value other than the default for every argument.
+OTHERS = {
+    "MaskedLabelSmoothedCrossentropy": dict(label_smoothing=0.2, reduction="sum", name="loss"),
+    "MaskedAccuracy": dict(name="accuracy", dtype="float64"),
+    "Perplexity": dict(name="perplexity_of_all", dtype="float64"),
+    "WarmupInverseSqrt": dict(d_model=8, warmup_steps=100, scale=2.0),
+}
 
 # The arguments that may be None; key_dim may in the layers that can derive it from d_model.
 MAY_BE_NULL = {"value_dim", "neighborhood", "max_length"}
@@ -123,24 +130,30 @@ def may_be_null(name, argument):
     return argument in MAY_BE_NULL or (argument == "key_dim" and name != "MultiHeadAttention")
 
 
-def constructor_arguments(layer_class):
-    """The parameters as `help` shows them, without those of every Keras layer."""
-    parameters = inspect.signature(layer_class).parameters
-    assert list(parameters)[-1] == "kwargs"
-    return {argument: parameter for argument, parameter in parameters.items() if argument != "kwargs"}
+def constructor_arguments(cls):
+    """The parameters as `help` shows them, without those of every Keras layer or loss."""
+    parameters = inspect.signature(cls).parameters
+    own = {argument: parameter for argument, parameter in parameters.items() if argument != "kwargs"}
+    assert {parameter.kind for parameter in own.values()} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    return own
+
+
+def plain_types(cls):
+    """The types of the constructor's arguments, without their rules."""
+    return typing.get_type_hints(cls.__init__)
 
 
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
-def test_every_public_layer_is_here():
-    public = {name: getattr(keras_transformer, name) for name in keras_transformer.__all__}
-    layers = {
-        name
-        for name, value in public.items()
-        if isinstance(value, type) and issubclass(value, keras.layers.Layer) and not issubclass(value, keras.Model)
+def test_every_public_layer_loss_metric_and_schedule_is_here():
+    assert {*LAYERS, *OTHERS} == {*keras_transformer.__all__} - {
+        "Transformer",
+        "TransformerConfig",
+        "build_transformer",
     }
-    assert layers == set(LAYERS)
+    for name in LAYERS:
+        assert issubclass(class_of(name), keras.layers.Layer)
 
 
 @every_layer
@@ -149,6 +162,7 @@ def test_arguments_are_attributes_and_config_keys(name):
     layer = class_of(name)(**arguments)
     config = layer.get_config()
     assert list(constructor_arguments(type(layer))) == list(arguments)
+    assert list(inspect.signature(type(layer)).parameters)[-1] == "kwargs"
     assert set(config) == set(arguments) | {"name", "trainable", "dtype"}
     for argument, value in arguments.items():
         attribute = getattr(layer, argument)
@@ -182,14 +196,15 @@ def test_arguments_may_be_given_by_place_by_name_and_in_a_configuration(name):
 
 
 @every_layer
-def test_the_signature_shows_plain_types_and_the_defaults_that_apply(name):
-    parameters = constructor_arguments(class_of(name))
+def test_the_signature_shows_types_and_the_defaults_that_apply(name):
+    parameters, types = constructor_arguments(class_of(name)), plain_types(class_of(name))
+    assert list(types) == [*parameters, "kwargs", "return"]
     required = {argument: arguments_of(name)[argument] for argument, p in parameters.items() if p.default is p.empty}
     layer = class_of(name)(**required)
     for argument, parameter in parameters.items():
         if argument in TYPES:
             expected = TYPES[argument] | None if may_be_null(name, argument) else TYPES[argument]
-            assert parameter.annotation == expected, argument
+            assert types[argument] == expected, argument
         if argument not in required and argument not in ("activation", "kernel_initializer"):
             assert getattr(layer, argument) == parameter.default, argument
 
@@ -197,13 +212,23 @@ def test_the_signature_shows_plain_types_and_the_defaults_that_apply(name):
 @pytest.mark.parametrize(("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")])
 def test_a_stack_has_the_arguments_of_its_layers_after_the_number_of_layers(stack, layer):
     (first, num_layers), *others = constructor_arguments(class_of(stack)).items()
-    assert (first, num_layers.annotation, num_layers.default) == ("num_layers", int, inspect.Parameter.empty)
+    assert (first, num_layers.default) == ("num_layers", inspect.Parameter.empty)
     assert dict(others) == constructor_arguments(class_of(layer))
     assert [argument for argument, _ in others] == [*SIZES]
 
 
+@pytest.mark.parametrize(("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")])
+def test_a_stack_gives_its_arguments_to_every_layer(stack, layer):
+    made = class_of(stack)(3, **SIZES, dtype="mixed_bfloat16")
+    made.build((None, None, D_MODEL))
+    assert [type(one) for one in made.layers] == [class_of(layer)] * 3
+    for number, one in enumerate(made.layers):
+        expected = class_of(layer)(**SIZES, dtype="mixed_bfloat16", name=f"layer_{number}")
+        assert one.get_config() == expected.get_config()
+
+
 def entries(docstring, section):
-    """What a section of a docstring says about each name."""
+    """Returns what a section of a docstring says about each name."""
     docstring = inspect.cleandoc(docstring)
     _, _, rest = docstring.partition(f"\n{section}:\n")
     lines = rest.partition("\n\n")[0].splitlines()
@@ -216,24 +241,36 @@ def entries(docstring, section):
     return texts
 
 
-@every_layer
+@pytest.mark.parametrize("name", [*LAYERS, *OTHERS])
 def test_the_docstring_describes_every_argument_and_its_default(name):
-    layer_class = class_of(name)
-    assert "{arguments}" not in layer_class.__doc__
-    texts, parameters = entries(layer_class.__doc__, "Args"), constructor_arguments(layer_class)
+    cls = class_of(name)
+    texts, parameters = entries(cls.__doc__, "Args"), constructor_arguments(cls)
     assert list(texts) == list(parameters)
     for argument, parameter in parameters.items():
         default = re.search(r"Defaults to (\S+)", texts[argument])
         assert (default is None) == (parameter.default is parameter.empty), argument
         # A default that is another argument's value stands in backquotes; in the signature it is None.
         if default is not None:
-            text = default[1].rstrip(".:")
+            text = default[1].rstrip(".,:")
             assert (None if text.startswith("`") else ast.literal_eval(text)) == parameter.default, argument
         if argument in TYPES:
             or_none = " or None" if may_be_null(name, argument) else ""
             assert texts[argument].startswith(f"{TYPES[argument].__name__}{or_none}. "), argument
-    call_arguments = list(inspect.signature(layer_class.call).parameters)[1:]
-    assert sorted(entries(layer_class.__doc__, "Call arguments")) == sorted(call_arguments)
+
+
+@every_layer
+def test_the_docstring_describes_every_call_argument(name):
+    call_arguments = list(inspect.signature(class_of(name).call).parameters)[1:]
+    assert sorted(entries(class_of(name).__doc__, "Call arguments")) == sorted(call_arguments)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_arguments_of_losses_metrics_and_schedules_are_config_keys(name):
+    arguments = OTHERS[name]
+    assert list(constructor_arguments(class_of(name))) == list(arguments)
+    for made in (class_of(name)(**arguments), class_of(name)(*arguments.values())):
+        assert made.get_config() == arguments
+        assert class_of(name).from_config(json.loads(json.dumps(made.get_config()))).get_config() == arguments
 
 
 def broken_arguments():
@@ -268,7 +305,7 @@ def test_a_value_that_breaks_its_rule_is_refused_in_one_line(name, argument, val
 
 
 def classifier(name, dtype=None):
-    """Somebody's model: the layer between stock ones."""
+    """A user's model: the layer between stock layers."""
     _, num_inputs = LAYERS[name]
     token_ids = keras.Input((None,), dtype="int32")
     layer = make(name, dtype)

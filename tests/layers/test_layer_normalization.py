@@ -1,4 +1,4 @@
-"""The normalization and the gradient that is written out, against Keras' and against NumPy."""
+"""Layer normalization and its custom gradient, against Keras and NumPy."""
 
 import keras
 import numpy as np
@@ -62,6 +62,46 @@ def test_outputs_by_hand(training):
     root = 3**0.5
     # The mean may be rounded, and so the middle not quite 0.
     np.testing.assert_allclose(outputs, [[-2 / root, 0.0, 6 / root + 1]], rtol=1e-6, atol=1e-6)
+
+
+def test_the_config_makes_the_same_layer():
+    layer = LayerNormalization(epsilon=0.5, name="norm", trainable=False, dtype="mixed_bfloat16")
+    config = layer.get_config()
+    assert (config["epsilon"], config["name"], config["trainable"]) == (0.5, "norm", False)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert type(copy) is LayerNormalization and copy.get_config() == config
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("axis", 1),
+        ("axis", -1),
+        ("center", False),
+        ("scale", False),
+        ("rms_scaling", True),
+        ("beta_initializer", "ones"),
+        ("gamma_regularizer", "l2"),
+        ("gamma_constraint", "non_neg"),
+    ],
+)
+def test_what_keras_layer_has_and_this_one_does_not_is_refused(argument, value):
+    with pytest.raises(ValueError, match=f"LayerNormalization.*{argument}") as error:
+        LayerNormalization(**{argument: value})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "message"),
+    [
+        (0, "epsilon must be positive and finite; received epsilon=0"),
+        ("1", "epsilon must be of type float; received epsilon='1'"),
+    ],
+)
+def test_epsilon_is_positive(epsilon, message):
+    with pytest.raises(ValueError) as error:
+        LayerNormalization(epsilon)
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("training", (False, True))

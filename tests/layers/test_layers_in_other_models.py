@@ -1,4 +1,4 @@
-"""Models of stock Keras layers and ours: trained, saved, and loaded without custom objects."""
+"""Models of stock Keras layers and our layers: trained, saved, and loaded without custom objects."""
 
 import json
 import os
@@ -15,7 +15,7 @@ SCRIPT = pathlib.Path(__file__).with_name("other_models.py")
 
 
 def run_on_every_backend(arguments_of):
-    """Both at once, each in a fresh process; JAX in one that cannot import TensorFlow."""
+    """Both backends in parallel, each in a fresh process; JAX in one that cannot import TensorFlow."""
     processes = [
         subprocess.Popen(
             [sys.executable, SCRIPT, *arguments_of(backend)],
@@ -50,7 +50,7 @@ def trained(policy, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loaded(trained):
-    """What each backend predicts with the files of both, in a process that trained nothing."""
+    """The predictions of each backend with the files of both, in a process that has not trained."""
 
     run_on_every_backend(lambda backend: ["load", trained[backend] / "loaded.npz", *trained.values()])
     return {backend: np.load(trained[backend] / "loaded.npz") for backend in BACKENDS}

@@ -7,6 +7,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention
+from keras_transformer.masks import implicit_mask
 
 BATCH, LENGTH, D_MODEL = 2, 11, 6
 TOLERANCE = 1e-5
@@ -133,7 +134,7 @@ def test_implicit_masks_are_honored_and_passed_on():
     expected, _ = reference.multi_head_attention(layer, numpy(embedded), numpy(embedded), mask=mask)
     output = layer(embedded, embedded)
     np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
-    np.testing.assert_array_equal(numpy(output._keras_mask), token_ids != 0)
+    np.testing.assert_array_equal(numpy(implicit_mask(output)), token_ids != 0)
 
 
 def test_weights_are_dropped_in_training_alone():

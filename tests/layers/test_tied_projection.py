@@ -1,4 +1,4 @@
-"""TiedProjection: logits from the token table of an embedding, which stays one table everywhere."""
+"""TiedProjection: logits from the token table of an embedding, which is always one shared table."""
 
 import subprocess
 import sys

@@ -45,7 +45,7 @@ PAIRS = SentencePairs(["a red bird", "two birds sing"], ["ein roter Vogel", "zwe
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder that is gone after the test: pytest would keep the weights of all rows, gigabytes."""
+    """A folder that is deleted after the test; pytest would keep the weights of all rows, which are gigabytes."""
     yield tmp_path
     shutil.rmtree(tmp_path)
 

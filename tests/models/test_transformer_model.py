@@ -1,4 +1,4 @@
-"""The whole model against NumPy, cached steps against the full pass, what must change nothing."""
+"""The whole model against NumPy, cached steps against the full pass, and changes that must have no effect."""
 
 import dataclasses
 
@@ -110,6 +110,24 @@ def test_encoder_and_decoder_may_differ_in_depth(changes, depths):
     expected = reference.transformer(model, SOURCE, TARGET)
     np.testing.assert_allclose(logits_of(model, SOURCE, TARGET), expected, atol=5e-5)
     assert_each_hypothesis_equals_the_full_pass(model, beam_size=2)
+
+
+def test_the_configuration_reaches_encoder_and_decoder():
+    others = dict(
+        dropout=0.2,
+        attention_dropout=0.3,
+        activation_dropout=0.4,
+        activation="gelu",
+        norm_first=True,
+        neighborhood=5,
+        epsilon=1e-5,
+        attention_bias=True,
+    )
+    model = model_of(**others)
+    expected = {name: SIZES[name] for name in ("num_layers", "num_heads", "d_ff", "key_dim", "value_dim")} | others
+    for stack in (model.encoder, model.decoder):
+        config = stack.get_config()
+        assert {name: config[name] for name in config.keys() - {"name", "trainable", "dtype"}} == expected
 
 
 def random_parents(generator, position, beam_size):

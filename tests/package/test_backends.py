@@ -1,4 +1,4 @@
-"""The tests of layers, model and search once more: on JAX, in a process that cannot import TensorFlow."""
+"""The tests of layers, model and search on JAX, in a process that cannot import TensorFlow."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""The examples in docstrings run, and give what they say."""
+"""The examples in docstrings run, and return what they show."""
 
 import doctest
 import importlib
@@ -36,7 +36,7 @@ def module_names():
 
 
 class Checker(doctest.OutputChecker):
-    """Backends show shapes and numbers in ways of their own."""
+    """Backends print shapes and numbers differently."""
 
     def check_output(self, want, got, optionflags):
         return super().check_output(self.plain(want), self.plain(got), optionflags)
@@ -48,7 +48,7 @@ class Checker(doctest.OutputChecker):
 
 @pytest.fixture(scope="module")
 def names(tiny_model_dir):
-    """What the examples use without importing it."""
+    """Names that the examples use without importing them."""
     public = {name: getattr(keras_transformer, name) for name in (*keras_transformer.__all__, "Translator")}
     tokenizer = train_tokenizer([text for pair in sentence_pairs() for text in pair], "bpe", 320)
     assert isinstance(tokenizer, SentencePieceTokenizer)

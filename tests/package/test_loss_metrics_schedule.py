@@ -37,7 +37,7 @@ def mean_loss(labels, logits, label_smoothing):
 
 
 def gradient(function, x):
-    """Of a scalar function of one tensor, by the backend's automatic differentiation."""
+    """The gradient of a scalar function of one tensor, by the backend's automatic differentiation."""
     if keras.backend.backend() == "jax":
         import jax
 

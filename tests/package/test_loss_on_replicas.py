@@ -1,4 +1,4 @@
-"""The loss in `compile`, `fit` and `evaluate` under a strategy of `tf.distribute`."""
+"""The loss in `compile`, `fit` and `evaluate` under a `tf.distribute` strategy."""
 
 import subprocess
 import sys

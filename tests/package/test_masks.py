@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 from keras import ops
 
@@ -44,6 +45,16 @@ def test_combine_is_the_conjunction_of_masks_that_broadcast():
 
 def test_a_tensor_without_a_mask_has_no_implicit_mask():
     assert implicit_mask(ops.ones((1, 2))) is None
+
+
+def test_the_implicit_mask_is_the_one_that_keras_layers_attach():
+    # Where Keras attaches it is not public, and may change with a new release.
+    token_ids = np.array([[5, 2, 0], [0, 7, 0]])
+    embedding = keras.layers.Embedding(9, 4, mask_zero=True)
+    mask = implicit_mask(keras.layers.Dense(3)(embedding(token_ids)))
+    assert ops.convert_to_numpy(mask).tolist() == (token_ids != 0).tolist()
+    symbolic = implicit_mask(embedding(keras.Input((7,), dtype="int32")))
+    assert (symbolic.shape, symbolic.dtype) == ((None, 7), "bool")
 
 
 def test_neighborhood_mask_by_hand():

@@ -1,4 +1,4 @@
-"""What pip installs: the wheel against the disk, in an environment that has never seen the checkout."""
+"""What pip installs: the wheel compared with the source tree, in an environment without the checkout."""
 
 import configparser
 import pathlib
@@ -22,7 +22,7 @@ def wheel(tmp_path_factory):
 def sources(folder):
     return {
         path.relative_to(ROOT / folder).as_posix()
-        for pattern in ("**/*.py", "**/*.yaml")
+        for pattern in ("**/*.py", "**/*.yaml", "**/py.typed")
         for path in (ROOT / folder).glob(pattern)
     }
 
@@ -73,5 +73,6 @@ def test_every_dependency_has_a_lower_and_an_upper_bound():
         if line and not line.startswith("#")
     ]
     assert len(requirements) > 10
+    assert [line.split(">")[0] for line in requirements[:2]] == ["keras", "numpy"]
     for requirement in requirements:
         assert ">=" in requirement and ",<" in requirement, requirement

@@ -1,4 +1,4 @@
-"""Hugging Face's port of Marian: what PyTorch computes and how its tokenizer reads, before and after the import."""
+"""Hugging Face's port of Marian: outputs of PyTorch and its tokenizer compared with those of the imported model."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ SCRIPTS = ("abcdefghij", "àéîõüßñç", "абвгдежз", "αβγδεζη
 
 
 def save_tokenizer(folder):
-    """A vocabulary of the pieces of both languages, in an order of its own."""
+    """A vocabulary of the pieces of both languages, in a different order."""
     source, target = (
         train_sentencepiece([pair[side] for pair in PAIRS], folder / f"{name}.spm", 250 + 30 * side)
         for side, name in enumerate(("source", "target"))
@@ -46,7 +46,7 @@ def save_tokenizer(folder):
 
 @pytest.fixture(scope="module", params=["swish, tied", "relu, untied"])
 def hugging_face(request, tmp_path_factory):
-    """A model of random weights by PyTorch, its tokenizer, and the path of the model directory made of it."""
+    """A PyTorch model with random weights, its tokenizer, and the path of the model directory imported from it."""
     folder = tmp_path_factory.mktemp("hugging_face")
     tokenizer, vocab_size = save_tokenizer(folder)
     is_tied = "untied" not in request.param
@@ -87,7 +87,7 @@ def texts(number):
 
 
 def their_ids(path, ids, tokenizer):
-    """Our ids as theirs."""
+    """Returns the table from our ids to theirs, and the converted ids."""
     pair = load_tokenizers(path, ModelDir(path).read_config().tokenizer)
     special = [tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.pad_token_id, tokenizer.eos_token_id]
     table = np.array([*special, *(tokenizer.encoder[piece] for piece in pair.target.vocabulary[4:])])

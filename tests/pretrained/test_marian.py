@@ -1,4 +1,4 @@
-"""Marian itself, against what is made of its models; `make test-marian` puts the program `pymarian` on the path."""
+"""Imported models compared with Marian itself; `make test-marian` puts the program `pymarian` on the path."""
 
 import json
 import pathlib
@@ -54,7 +54,7 @@ def write(path, lines):
 
 @pytest.fixture(scope="module", params=MODELS)
 def models(request, tmp_path_factory):
-    """The folder of a model that Marian trained, how its programs are told of it, and the model directory."""
+    """The folder of a model that Marian trained, the arguments of Marian's programs, and the model directory."""
     folder = tmp_path_factory.mktemp("marian")
     vocabs, options = MODELS[request.param]
     for side, name in enumerate(("en", "de")):

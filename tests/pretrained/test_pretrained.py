@@ -1,4 +1,4 @@
-"""Marian's files: what is read from them, and each mistake in them. `test_marian.py` compares with Marian itself."""
+"""Marian's files: what is read from them, and errors in them. `test_marian.py` compares with Marian itself."""
 
 import csv
 import json
@@ -82,7 +82,7 @@ def save_vocab_yml(path, pieces):
 
 @pytest.fixture
 def marian_folder(spm_files, tmp_path):
-    """As OPUS-MT publishes models: one vocabulary, two SentencePiece models."""
+    """The format of OPUS-MT models: one vocabulary, two SentencePiece models."""
     folder = tmp_path / "marian"
     shutil.copytree(spm_files, folder)
     processors = [
@@ -198,7 +198,7 @@ MISTAKES = {
     ),
     "deeper": (
         lambda folder: change_options(folder, **{"enc-depth": 3}),
-        "the weight encoder/2/attention/key/bias is missing: the model is not what its options say",
+        "the weight encoder/2/attention/query/kernel is missing: the model is not what its options say",
     ),
     "strange weight": (
         lambda folder: change_arrays(folder, encoder_bi_W=np.zeros(3, "float32")),
@@ -212,8 +212,8 @@ MISTAKES = {
         lambda folder: change_arrays(folder, decoder_l1_ffn_W1=np.zeros((16, 8), "float32")),
         "the weight decoder/0/feed_forward/hidden/kernel must have the shape (16, 24); received (16, 8)",
     ),
-    "no vocabulary": (lambda folder: (folder / "opus.vocab.yml").unlink(), "opus.vocab.yml: No such file or directory"),
-    "no SentencePiece": (lambda folder: (folder / "target.spm").unlink(), "target.spm: No such file or directory"),
+    "no vocabulary": (lambda folder: (folder / "opus.vocab.yml").unlink(), "opus.vocab.yml: the file is missing"),
+    "no SentencePiece": (lambda folder: (folder / "target.spm").unlink(), "target.spm: the file is missing"),
     "other SentencePiece": (
         lambda folder: (folder / "source.spm").write_bytes(b"abc"), "source.spm: model must be the content of a"
     ),
@@ -253,7 +253,7 @@ HUGGING_FACE = {
         (dict(vocab_size=None), "config.json: vocab_size must be of type int; received vocab_size=None"),
         (dict(), "model.safetensors: the file is missing"),
         (dict(weights={"pooler.weight": 1}), "model.safetensors: the weight pooler.weight is not one of a Transformer"),
-        (dict(weights={"model.shared.weight": 1}), "vocab.json: No such file or directory"),
+        (dict(weights={"model.shared.weight": 1}), "vocab.json: the file is missing"),
         (dict(weights={}, vocab=["a"]), "vocab.json: the file cannot be read as JSON"),
         (dict(weights={}, vocab={"a": 0}), "vocab.json: the number of pieces must be the model's 9; received"),
         (dict(weights={}, vocab={"a": "b"}), "vocab.json: the ids must be whole numbers"),

@@ -1,4 +1,4 @@
-"""Which precision a device is given."""
+"""Which precision is chosen for a device."""
 
 import os
 import subprocess
@@ -129,7 +129,7 @@ def test_this_processor_is_measured_and_with_a_limit_of_its_instructions_is_give
     assert chosen == ("bfloat16" if ratio >= precision._MIN_RATIO else "float32") or abs(ratio - 2) < 0.06
     # A process of its own: the limit is read when oneDNN is loaded, and a product that it forbids ends the process.
     script = (
-        "from keras_transformer.config.sections import TransformerConfig\n"
+        "from keras_transformer.config import TransformerConfig\n"
         "from keras_transformer.runtime.precision import choose_precision\n"
         "config = TransformerConfig.preset('tiny', source_vocab_size=100, target_vocab_size=100)\n"
         "print(choose_precision(config, 1000).precision)\n"

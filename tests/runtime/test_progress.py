@@ -1,4 +1,4 @@
-"""What long work shows: lines in a log, a bar on a terminal."""
+"""Progress of long operations: lines in a log, a bar in a terminal."""
 
 import io
 import os
@@ -21,7 +21,7 @@ SECONDS_TO_FAIL = 60
 
 
 class Clock:
-    """What `progress` takes for the module `time`; only `advance` lets time pass."""
+    """Replaces the module `time` in `progress`; time passes only in `advance`."""
 
     def __init__(self):
         self._now = 1000.0

@@ -1,4 +1,4 @@
-"""Standard streams as a shell may give them: slow, closed, full."""
+"""Standard streams: slow, closed, full."""
 
 import os
 import subprocess
@@ -134,7 +134,7 @@ def test_counted():
 
 
 def run(code, redirection):
-    """Runs Python code in a process of its own, with redirected streams; gives its exit code, output and errors."""
+    """Runs Python code in a separate process with redirected streams; returns its exit code, output and errors."""
     command = ["sh", "-c", f'exec "$0" -c "$1" {redirection}', sys.executable, code]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return result.returncode, result.stdout, result.stderr

@@ -1,4 +1,4 @@
-"""The tokenizers: exact round trips, the sentencepiece package's own ids, life in a SavedModel."""
+"""The tokenizers: exact round trips, the same ids as the sentencepiece package, use in a SavedModel."""
 
 import json
 import random
@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.config import TokenizerConfig
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import InvalidFileError
 from keras_transformer.tokenizers import (
     SentencePieceTokenizer,
     TokenizerPair,
@@ -56,7 +56,7 @@ AWKWARD = [
 
 
 def random_texts(number, seed):
-    """Texts in which the characters that tokenizers treat specially are frequent."""
+    """Texts with many characters that tokenizers treat specially."""
     rng = random.Random(seed)
     special = list(" \t\n\0▁␛_.<>aenßé\u0301\u200d\ufeff😀")
     anything = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
@@ -195,7 +195,7 @@ def test_a_function_of_unknown_batch_size_takes_any_number_of_texts(tokenizer):
 
 
 class RoundTrip(tf.Module):
-    """What an exported translator does with its tokenizer, without the model between."""
+    """The tokenizer's part of an exported translator, without the model."""
 
     def __init__(self, tokenizer):
         super().__init__()
@@ -355,6 +355,6 @@ def test_a_missing_or_damaged_tokenizer_of_one_language_is_named(tmp_path):
     with pytest.raises(ValueError, match=f"{path}: the file is damaged"):
         load_tokenizers(tmp_path, config)
     path.unlink()
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(InvalidFileError) as error:
         load_tokenizers(tmp_path, config)
     assert str(error.value) == f"{path}: the tokenizer file is missing"

@@ -1,4 +1,4 @@
-"""The translator against the model called plainly, NumPy, and itself on other batches."""
+"""The translator against direct calls of the model, NumPy, and itself on other batches."""
 
 import dataclasses
 import random
@@ -29,7 +29,7 @@ def greedy(tiny_model_dir):
 
 
 def mixed_texts():
-    """More than one search takes at a time, of all lengths, in no order."""
+    """More texts than one search takes, of all lengths, unordered."""
     rng = random.Random(3)
     sources = [source for source, _ in sentence_pairs()]
     texts = [" ".join(rng.choices(sources, k=rng.choice([1, 1, 1, 2, 4]))) for _ in range(150)]
@@ -47,7 +47,7 @@ def texts_of(translator, rows):
 
 
 def next_log_probs(translator, source_ids, prefix):
-    """Log softmax, in NumPy, of what the model as a whole says at every position of the prefix."""
+    """Log softmax, in NumPy, of the whole model's logits at every position of the prefix."""
     source, target = np.array([source_ids]), np.array([[translator.tokenizers.target.start_id, *prefix]])
     logits = np.asarray(translator.model({"source": source, "target": target})[0], "float64")
     logits -= logits.max(axis=-1, keepdims=True)

@@ -4,14 +4,13 @@ No Python runs in the pipeline's threads: it would take the interpreter's lock f
 that ends while a thread waits for the lock hangs.
 """
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config.rules import Count, Size, checked
+from keras_transformer.tensors import Dimension, Tensor
 
-from .plan import BatchPlan
+from .plan import BatchPlan, PlannedBatch
 
 # Batches that are made while others are computed. A batch is made in a few milliseconds.
 _BATCHES_AHEAD = 4
@@ -27,10 +26,10 @@ def training_dataset(
     replicas: range = range(1),
     num_replicas: Size = 1,
 ) -> tf.data.Dataset:
-    """Endless batches for `fit`: every pair once in each epoch, in an order of its own.
+    """Returns endless batches for `fit`: every pair once in each epoch, in another order each time.
 
-    The order depends on the seed and the number of the epoch only, so that a training that stopped after `k` steps
-    continues with the batches that it would have seen, given `first_step=k`.
+    The order depends only on the seed and the number of the epoch. A training run that was stopped after `k` steps
+    continues with the same batches if it is resumed with `first_step=k`.
 
     Args:
         plan: BatchPlan.
@@ -47,12 +46,12 @@ def training_dataset(
         labels are the sentence and the end token. Empty rows come last.
 
     Raises:
-        ValueError: A number is out of its range.
+        ConfigError: A number is out of its range.
     """
     num_blocks = plan.pairs.num_blocks
     first_epoch, steps_to_skip = divmod(first_step, plan.num_steps)
 
-    def block_order(epoch: Any) -> Any:
+    def block_order(epoch: Dimension) -> tf.Tensor:
         return tf.argsort(tf.random.stateless_uniform([num_blocks], [-1 - seed, epoch]))
 
     # The block with the first step, and how many of its batches come before that step.
@@ -62,17 +61,18 @@ def training_dataset(
     # A turn is one block of one epoch.
     first_turn = first_epoch * num_blocks + first_place
 
-    def batches_of_turn(turn: Any) -> tf.data.Dataset:
+    def batches_of_turn(turn: Tensor) -> tf.data.Dataset:
         epoch = turn // num_blocks
         block = tf.cast(block_order(epoch)[turn % num_blocks], tf.int64)
         bucket_of_pair, batches = _bucket_of_pair(plan, block), _planned_batches(plan, block)
-        num_pairs, num_batches = tf.size(bucket_of_pair), tf.shape(batches)[0]
+        num_pairs, num_batches = tf.size(bucket_of_pair), tf.size(batches.begin)
         seeds = [seed, epoch * num_blocks + block]
         random = tf.random.stateless_uniform([num_pairs + num_batches], seeds, maxval=2**32, dtype=tf.int64)
         # In the order of this key, the pairs of a bucket are together, in random order.
         pairs = tf.argsort(bucket_of_pair * 2**32 + random[:num_pairs])
         order = tf.argsort(random[num_pairs:])[tf.where(turn == first_turn, batches_to_skip, 0) :]
-        shares = _shares(tf.gather(batches, order), replicas, num_replicas)
+        ordered = PlannedBatch(*(tf.gather(field, order) for field in batches))
+        shares = _shares(ordered, replicas, num_replicas)
         return _assemble(plan, block, pairs, shares, start_id)
 
     turns = tf.data.Dataset.counter(first_turn)
@@ -83,7 +83,7 @@ def training_dataset(
 def validation_dataset(
     plan: BatchPlan, *, start_id: int, replicas: range = range(1), num_replicas: Size = 1
 ) -> tf.data.Dataset:
-    """Batches of every pair once, in the same order each time, within a block from the shortest to the longest.
+    """Returns batches of every pair once, always in the same order: in a block, from the shortest to the longest.
 
     Args:
         plan: BatchPlan.
@@ -95,7 +95,7 @@ def validation_dataset(
         Dataset of known cardinality, of elements as `training_dataset` has them.
     """
 
-    def batches_of_block(block: Any) -> tf.data.Dataset:
+    def batches_of_block(block: Tensor) -> tf.data.Dataset:
         pairs = tf.argsort(_bucket_of_pair(plan, block), stable=True)
         shares = _shares(_planned_batches(plan, block), replicas, num_replicas)
         return _assemble(plan, block, pairs, shares, start_id)
@@ -104,38 +104,40 @@ def validation_dataset(
     return _finish(blocks.flat_map(batches_of_block), plan.num_steps * len(replicas))
 
 
-def _bucket_of_pair(plan: BatchPlan, block: Any) -> Any:
-    """The number of each pair's bucket: int64 (number of pairs,)."""
+def _bucket_of_pair(plan: BatchPlan, block: Tensor) -> Tensor:
+    """The number of each pair's bucket: int64 (num_pairs,)."""
     longest = [max(bucket.source_length, bucket.target_length) for bucket in plan.buckets]
     lengths = tf.maximum(plan.pairs.lengths("source", block), plan.pairs.lengths("target", block))
     return tf.searchsorted(longest, lengths, out_type=tf.int64)
 
 
-def _planned_batches(plan: BatchPlan, block: Any) -> Any:
-    """The plan of the block whose number is a tensor: int64 (number of batches, 5)."""
+def _planned_batches(plan: BatchPlan, block: Tensor) -> PlannedBatch:
+    """The plan of the block whose number is a tensor, in fields that are int64 (num_batches,)."""
     ends = np.cumsum([0, *map(len, plan.batches)])
-    return tf.constant(np.concatenate(plan.batches))[tf.gather(ends, block) : tf.gather(ends, block + 1)]
+    begin, end = tf.gather(ends, block), tf.gather(ends, block + 1)
+    batches = np.concatenate(plan.batches)
+    return PlannedBatch(*(tf.constant(batches[name])[begin:end] for name in PlannedBatch._fields))
 
 
-def _shares(batches: Any, replicas: range, num_replicas: int) -> Any:
-    """The shares of replicas in batches: int64 (number of batches * len(replicas), 5), columns as in the plan."""
-    begin, end, num_rows, *lengths = tf.unstack(tf.repeat(batches, len(replicas), axis=0), axis=1)
-    num_rows //= num_replicas
-    begin += num_rows * tf.tile(tf.range(replicas.start, replicas.stop, dtype=tf.int64), tf.shape(batches)[:1])
-    begin = tf.minimum(begin, end)
-    return tf.stack([begin, tf.minimum(begin + num_rows, end), num_rows, *lengths], axis=1)
+def _shares(batches: PlannedBatch, replicas: range, num_replicas: int) -> PlannedBatch:
+    """The shares of replicas in batches, in fields that are int64 (num_batches * len(replicas),)."""
+    replica = tf.tile(tf.range(replicas.start, replicas.stop, dtype=tf.int64), [tf.size(batches.begin)])
+    repeated = PlannedBatch(*(tf.repeat(field, len(replicas)) for field in batches))
+    num_rows = repeated.num_rows // num_replicas
+    begin = tf.minimum(repeated.begin + num_rows * replica, repeated.end)
+    return repeated._replace(begin=begin, end=tf.minimum(begin + num_rows, repeated.end), num_rows=num_rows)
 
 
-def _assemble(plan: BatchPlan, block: Any, pairs: Any, batches: Any, start_id: int) -> tf.data.Dataset:
+def _assemble(plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBatch, start_id: int) -> tf.data.Dataset:
     """Makes planned batches of a block's pairs, which come in the order of their buckets."""
     token_ids = {side: plan.pairs.token_ids(side, block) for side in ("source", "target")}
     offsets = {side: _offsets(plan.pairs.lengths(side, block)) for side in ("source", "target")}
 
-    def assemble(batch: Any) -> Any:
-        begin, end, num_rows, source_length, target_length = tf.unstack(batch)
-        rows = pairs[begin:end]
-        source = _padded(token_ids["source"], offsets["source"], rows, [num_rows, source_length])
-        labels = _padded(token_ids["target"], offsets["target"], rows, [num_rows, target_length])
+    def assemble(batch: PlannedBatch) -> tuple[dict[str, Tensor], Tensor]:
+        num_rows = batch.num_rows
+        rows = pairs[batch.begin : batch.end]
+        source = _padded(token_ids["source"], offsets["source"], rows, [num_rows, batch.source_length])
+        labels = _padded(token_ids["target"], offsets["target"], rows, [num_rows, batch.target_length])
         target = tf.concat([tf.fill([num_rows, 1], start_id), labels[:, :-1]], axis=1)
         # Neither the end token, which now comes after the sentence, nor the start of an empty row.
         target = tf.where(labels == 0, 0, target)
@@ -144,11 +146,11 @@ def _assemble(plan: BatchPlan, block: Any, pairs: Any, batches: Any, start_id: i
     return tf.data.Dataset.from_tensor_slices(batches).map(assemble, num_parallel_calls=_BATCHES_AHEAD)
 
 
-def _offsets(lengths: Any) -> Any:
+def _offsets(lengths: Tensor) -> Tensor:
     return tf.concat([[0], tf.cumsum(tf.cast(lengths, tf.int64))], axis=0)
 
 
-def _padded(token_ids: Any, offsets: Any, rows: Any, shape: Any) -> Any:
+def _padded(token_ids: Tensor, offsets: Tensor, rows: Tensor, shape: list[Dimension]) -> Tensor:
     # Not a gather of a RaggedTensor, which goes through all offsets of the block each time.
     positions = tf.ragged.range(tf.gather(offsets, rows), tf.gather(offsets, rows + 1))
     return tf.cast(tf.gather(token_ids, positions).to_tensor(shape=shape), tf.int32)

@@ -1,18 +1,21 @@
 """The plan of an epoch: which shapes batches have, and which pairs of a text go into which batch.
 
-It follows from the lengths of the pairs alone, is made once, and gives the batches (`batches.py`), their number,
+It follows from the lengths of the pairs alone, is made once, and determines the batches (`pipeline.py`), their number,
 their shapes and their padding.
 """
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from keras_transformer.config.rules import Size, checked
+from keras_transformer.tensors import Dimension
 
 from .encoded_pairs import EncodedPairs
+
+Number = TypeVar("Number", int, np.ndarray)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +33,27 @@ class Bucket:
     batch_size: int
 
 
+class PlannedBatch(NamedTuple):
+    """A batch of a block's pairs, which are in the order of their buckets. In the pipeline, the fields are tensors.
+
+    Attributes:
+        begin: int. The place of its first pair.
+        end: int. The place after its last pair.
+        num_rows: int. Its rows; those without a pair are empty.
+        source_length: int. Columns of the source, in tokens.
+        target_length: int. Columns of the target, in tokens.
+    """
+
+    begin: Dimension
+    end: Dimension
+    num_rows: Dimension
+    source_length: Dimension
+    target_length: Dimension
+
+
+PLANNED_BATCH = np.dtype([(name, np.int64) for name in PlannedBatch._fields])
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchPlan:
     """The batches of one epoch.
@@ -37,9 +61,7 @@ class BatchPlan:
     Args:
         pairs: EncodedPairs.
         buckets: list of Bucket, from the shortest to the longest.
-        batches: for each block of the pairs, int64 (number of batches, 5), with the columns begin, end, rows,
-            source_length, target_length: a batch holds the pairs from begin to end, in the order of their buckets,
-            and empty rows up to its number of rows.
+        batches: list of PLANNED_BATCH (number of batches,), one array for each block of the pairs.
     """
 
     pairs: EncodedPairs
@@ -54,8 +76,9 @@ class BatchPlan:
     @property
     def padding_share(self) -> float:
         """The share of positions, source and target together, that hold no token."""
-        _, _, rows, source_lengths, target_lengths = np.concatenate(self.batches).T
-        return 1 - self.pairs.num_tokens / float((rows * (source_lengths + target_lengths)).sum())
+        batches = np.concatenate(self.batches)
+        num_positions = (batches["num_rows"] * (batches["source_length"] + batches["target_length"])).sum()
+        return 1 - self.pairs.num_tokens / float(num_positions)
 
 
 @checked
@@ -69,34 +92,33 @@ def plan_batches(
         tokens_per_batch: int. The most that `batch_size * max(source_length, target_length)` may be, unless one row
             is already more.
         num_buckets: int. The most shapes. Defaults to 8.
-        num_parts: int. Into how many parts of as many rows a batch can be divided: it is filled with empty rows. The
-            pairs in a batch do not depend on it. Defaults to 1.
+        num_parts: int. The number of equal parts into which each batch can be divided, because empty rows fill it up.
+            The pairs in a batch do not depend on it. Defaults to 1.
 
     Raises:
-        ValueError: A number is not positive.
+        ConfigError: A number is not positive.
     """
-    block, source_length, target_length, num_pairs = pairs.length_counts.T
-    buckets = choose_buckets(source_length, target_length, num_pairs, tokens_per_batch, num_buckets)
+    counts = pairs.length_counts
+    source_length, target_length = counts["source_length"], counts["target_length"]
+    buckets = choose_buckets(source_length, target_length, counts["num_pairs"], tokens_per_batch, num_buckets)
     longest = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
     pairs_in_buckets = np.zeros((pairs.num_blocks, len(buckets)), np.int64)
-    np.add.at(pairs_in_buckets, (block, np.searchsorted(longest, np.maximum(source_length, target_length))), num_pairs)
+    bucket = np.searchsorted(longest, np.maximum(source_length, target_length))
+    np.add.at(pairs_in_buckets, (counts["block"], bucket), counts["num_pairs"])
     batches = [
-        np.array(list(_batches_of_block(counts, buckets, num_parts)), np.int64).reshape(-1, 5)
-        for counts in pairs_in_buckets
+        np.array(list(_batches_of_block(counts, buckets, num_parts)), PLANNED_BATCH) for counts in pairs_in_buckets
     ]
     return BatchPlan(pairs, buckets, batches)
 
 
-def _batches_of_block(
-    pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_parts: int
-) -> Iterator[tuple[int, int, int, int, int]]:
+def _batches_of_block(pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_parts: int) -> Iterator[PlannedBatch]:
     begin = 0
     for bucket, num_pairs in zip(buckets, pairs_in_buckets, strict=True):
         rows = _round_up(bucket.batch_size, num_parts)
         end = begin + num_pairs
         for first in range(begin, end, bucket.batch_size):
             last = min(first + bucket.batch_size, end)
-            yield first, last, rows, bucket.source_length, bucket.target_length
+            yield PlannedBatch(first, last, rows, bucket.source_length, bucket.target_length)
         begin = end
 
 
@@ -181,5 +203,5 @@ def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int
     return ranges[::-1]
 
 
-def _round_up(number: Any, multiple: Any) -> Any:
+def _round_up(number: Number, multiple: Number) -> Number:
     return -(-number // multiple) * multiple

@@ -1,11 +1,11 @@
 """BPE-dropout: a text is segmented into different subwords each time."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated
 
 import sentencepiece
 import tensorflow as tf
 
+from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 
@@ -15,7 +15,7 @@ class SubwordDropout:
 
     Args:
         tokenizer: SentencePieceTokenizer of kind "bpe".
-        rate: float. Probability with which a merge is skipped each time it could be made.
+        rate: float. Probability with which a possible merge is skipped.
         seed: int. Seed of the random numbers.
 
     Example:
@@ -33,8 +33,8 @@ class SubwordDropout:
         self._calls = 0
         self._model = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.file_content)
 
-    def tokenize(self, texts: Any | Sequence[str]) -> tf.RaggedTensor:
-        """Segments texts in valid UTF-8 like `Tokenizer.tokenize`: int32 (n, None)."""
+    def tokenize(self, texts: Annotated[Tensor, "string (n,)"] | list[str]) -> tf.RaggedTensor:
+        """Segments texts in valid UTF-8, as `Tokenizer.tokenize` does: int32 (n, None)."""
         decoded = [text.decode() for text in tf.convert_to_tensor(texts).numpy()]
         lines = [prepare_line(text) if text else "" for text in decoded]
         # SentencePiece's random numbers start from the seed in a new thread, and it starts one for two lines or more.

@@ -7,14 +7,17 @@ import logging
 import random
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import cast
 
 import sentencepiece
+
+# No name in tensorflow_text itself stands for these two; the tests of WordPiece fail if a release moves them.
 from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
 
+from keras_transformer.config import TokenizerConfig
 from keras_transformer.config.rules import Size, check, checked
-from keras_transformer.config.sections import LearnedTokenizerKind, TokenizerConfig
+from keras_transformer.config.tokenizer import LearnedTokenizerKind
 from keras_transformer.errors import ConfigError
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
@@ -37,14 +40,14 @@ def train_tokenizer(lines: Iterable[str], kind: LearnedTokenizerKind, vocab_size
     two million is used; SentencePiece skips lines of more than 65,536 bytes.
 
     Args:
-        lines: sentences without line ends, of both languages for a vocabulary that they share.
+        lines: iterable of str. Sentences without line ends, of both languages if they share the vocabulary.
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
         vocab_size: int. Number of ids, including the special ones. WordPiece chooses pieces by a threshold on their
-            frequency, and stops within 5% below `vocab_size` or as near as a threshold comes.
+            frequency, so that it may have up to 5% fewer, or as many as the nearest threshold gives.
 
     Raises:
-        ValueError: An argument breaks its rule, there is no text, or `vocab_size` is below what the alphabet of the
-            text takes or above what the text supports; the message gives the limit.
+        ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for the alphabet of the
+            text or too large for the text; the message gives the limit.
 
     Example:
         >>> train_tokenizer(["the dog runs", "the cat runs"], "bpe", vocab_size=275).vocab_size
@@ -59,13 +62,13 @@ def train_tokenizer(lines: Iterable[str], kind: LearnedTokenizerKind, vocab_size
 
 
 def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> TokenizerPair:
-    """Learns the vocabulary that the languages share, or one for each, and says how large they are.
+    """Learns one vocabulary that the languages share, or one for each.
 
     Raises:
         ConfigError: `vocab_size` does not fit the text.
     """
-    kind: Any = config.kind
-    check("tokenizer.kind", kind, LearnedTokenizerKind)
+    check("tokenizer.kind", config.kind, LearnedTokenizerKind)
+    kind = cast(LearnedTokenizerKind, config.kind)
     if config.shared:
         texts: dict[str, Iterable[str]] = {"vocabulary": itertools.chain(pairs.source, pairs.target)}
     else:
@@ -81,7 +84,7 @@ def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> Tokenizer
 def sample_lines(lines: Iterable[str], size: int) -> list[str]:
     """Returns `size` of the lines, each with the same probability, or all if there are no more.
 
-    Reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R). The seed is fixed.
+    Reads the lines once and holds `size` of them (reservoir sampling, Vitter's algorithm R), with a fixed seed.
     """
     lines = iter(lines)
     sample = list(itertools.islice(lines, size))
@@ -154,9 +157,9 @@ def _train_wordpiece(lines: list[str], vocab_size: int) -> WordPieceTokenizer:
             max_unique_chars=max_characters,
         )
 
-    # Look for the lowest threshold in (low, high] whose vocabulary fits; 5% too small is good enough, since each trial
-    # takes seconds. A word as frequent as the threshold is a piece, so that a threshold which vocab_size words reach
-    # is too low.
+    # Search for the lowest threshold in (low, high] whose vocabulary fits; 5% too small is good enough, since a trial
+    # takes seconds. Every word as frequent as the threshold is a piece, so a threshold that vocab_size words reach is
+    # too low.
     low = counts.most_common(vocab_size)[-1][1] if len(counts) >= vocab_size else 0
     high = low + 1
     while len(vocabulary := learn(high)) > vocab_size:

@@ -34,7 +34,8 @@ def average_checkpoints(
         The paths of the averaged checkpoints. A damaged one is left out, and a warning says so.
 
     Raises:
-        ConfigError: Both numbers are given, one is not positive, there are no checkpoints, or all are damaged.
+        ConfigError: Both numbers are given, one is not positive, or there are no checkpoints.
+        DamagedFileError: All checkpoints are damaged.
     """
     model_dir = ModelDir(model_dir)
     config = model_dir.read_config()

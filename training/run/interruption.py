@@ -1,11 +1,11 @@
-"""SIGTERM and SIGINT (Ctrl-C) while a training runs."""
+"""SIGTERM and SIGINT (Ctrl-C) during a training run."""
 
 import contextlib
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 _log = logging.getLogger(__name__)
 
@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """Ends a training in good order at SIGTERM or SIGINT, while a `with` block runs in the main thread.
+    """Ends a training run in good order at SIGTERM or SIGINT, while a `with` block runs in the main thread.
 
     The exit code is that of a process which the signal ended: 128 and the signal's number. A second signal ends the
     process at once.
@@ -34,7 +34,7 @@ class Interruption:
 
     def __enter__(self) -> Self:
         # One that is ignored stays so: a shell starts a command in the background like this.
-        self._handlers: dict[signal.Signals, Any] = {
+        self._handlers: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {
             each: signal.signal(each, self._receive) for each in _SIGNALS if signal.getsignal(each) != signal.SIG_IGN
         }
         return self

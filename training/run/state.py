@@ -6,13 +6,13 @@ import logging
 import math
 import pathlib
 import zipfile
-from collections.abc import Iterator, Sequence
-from typing import Any
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
 
-from keras_transformer.errors import ConfigError, DamagedFileError, Error
+from keras_transformer.errors import DamagedFileError, Error, InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import (
     rename_with_checksum,
@@ -20,15 +20,25 @@ from keras_transformer.model_dir.checksums import (
     require_undamaged,
 )
 
+from ..step.model import TrainingModel
 from ..text.fingerprint import Fingerprint
 from .divergence import diverged
 from .workers import Workers
 
 _log = logging.getLogger(__name__)
+# A row of the log: the numbers of a validation by their names.
+Row = dict[str, float]
+# NumPy's kinds of types.
+_INTEGER, _FLOAT = "iu", "f"
+# What NumPy, zipfile and json raise for bytes that are not theirs, and the checks here.
+_UNREADABLE = (
+    *(OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError),
+    *(MemoryError, RecursionError, NotImplementedError, zipfile.BadZipFile, zlib.error),
+)
 
 
 @dataclasses.dataclass
-class Progress:
+class RunState:
     """How far a training run is.
 
     Args:
@@ -36,8 +46,8 @@ class Progress:
         best_score: float. The highest score of a validation so far: BLEU, or minus the perplexity.
         validations_since_best: int. Validations since then.
         scores: dict. The scores of the checkpoints that are kept, by their steps.
-        rows: list of dict or None. The rows of the log, one for each validation; None if version 0.1 wrote the
-            state, which kept them in the log only.
+        rows: list of Row or None. The log, a row for each validation; None if version 0.1 wrote the state, which kept
+            them in the log only.
         loss_sums: list of float. Sums of the mean loss since the last validation, if the run stopped between two.
         text: dict. The fingerprint of the text; empty if version 0.1 wrote the state.
     """
@@ -46,36 +56,46 @@ class Progress:
     best_score: float = -math.inf
     validations_since_best: int = 0
     scores: dict[int, float] = dataclasses.field(default_factory=dict)
-    rows: list[dict[str, Any]] | None = dataclasses.field(default_factory=list)
+    rows: list[Row] | None = dataclasses.field(default_factory=list)
     loss_sums: list[float] = dataclasses.field(default_factory=list)
     text: Fingerprint = dataclasses.field(default_factory=dict)
 
+    def add_validation(self, row: Row, score: float, is_best: bool) -> None:
+        """Adds a validation after `row["step"]` steps."""
+        self.step = int(row["step"])
+        self.rows = [*(self.rows or []), row]
+        self.scores[self.step] = score
+        self.validations_since_best += 1
+        if is_best:
+            self.best_score = score
+            self.validations_since_best = 0
 
-def finite_variables(model: keras.Model, model_dir: ModelDir, progress: Progress) -> dict[str, np.ndarray]:
+
+def finite_variables(model: TrainingModel, model_dir: ModelDir, saved_step: int) -> dict[str, np.ndarray]:
     """Returns the values of all variables of a compiled model and its optimizer, to be saved.
 
     Raises:
-        FloatingPointError: One of them is not finite; the message says what to do.
+        DivergedError: One of them is not finite; the message says what to do.
     """
     arrays = {name: keras.ops.convert_to_numpy(variable) for name, variable in _named_variables(model)}
     for array in arrays.values():
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            raise diverged("a weight is NaN or infinite", model, model_dir, progress.step)
+        if np.issubdtype(array.dtype, _FLOAT) and not np.isfinite(array).all():
+            raise diverged("a weight is NaN or infinite", model, model_dir, saved_step)
     return arrays
 
 
-def save_training_state(model_dir: ModelDir, variables: dict[str, np.ndarray], progress: Progress) -> None:
-    """Saves the state of a training; the one before is kept under another name.
+def save_training_state(model_dir: ModelDir, variables: Mapping[str, np.ndarray], state: RunState) -> None:
+    """Saves the state of a training run; the one before is kept under another name.
 
     Args:
         model_dir: ModelDir.
         variables: dict, from `finite_variables`.
-        progress: Progress.
+        state: RunState.
 
     Raises:
         OSError: The state cannot be written; those before stay.
     """
-    fields = dataclasses.asdict(progress)
+    fields = dataclasses.asdict(state)
     scores = fields.pop("scores")
     fields["scored_steps"], fields["scores"] = list(scores), list(scores.values())
     for name in ("rows", "text"):
@@ -86,46 +106,47 @@ def save_training_state(model_dir: ModelDir, variables: dict[str, np.ndarray], p
         np.savez(file, **{**variables, **fields})
 
 
-def read_progress(model_dir: ModelDir) -> Progress:
+def read_progress(model_dir: ModelDir) -> RunState:
     """Reads how far the training of a model directory is; not at all if it has no training state.
 
     Raises:
-        ConfigError: The training state is damaged, and there is none before it.
+        DamagedFileError: The training state is damaged, and there is none before it.
     """
     return _read_last_state(model_dir, [])[1]
 
 
 def restore_training_state(
-    model_dir: ModelDir, model: keras.Model, workers: Workers, init_from: ModelDir | None = None
-) -> Progress:
-    """Sets a compiled model and its optimizer to the last saved state, or to where the training begins.
+    model_dir: ModelDir, model: TrainingModel, workers: Workers, init_from: ModelDir | None = None
+) -> RunState:
+    """Sets a compiled model and its optimizer to the last saved state, or to where the training starts.
 
     If the state is damaged, the one before takes its place, and a warning says so. The chief reads it; the other
     workers get its variables, also if nothing was saved yet.
 
     Args:
         model_dir: ModelDir.
-        model: keras.Model, compiled.
+        model: TrainingModel, compiled.
         workers: Workers.
-        init_from: ModelDir or None. Whose weights the training begins with. Defaults to None: those that the model has.
+        init_from: ModelDir or None. Whose weights the training starts with. Defaults to None: those that the model has.
 
     Raises:
-        ConfigError: No state is undamaged, or the state or the weights of `init_from` do not fit the model.
+        DamagedFileError: No state is undamaged.
+        InvalidFileError: The state, or the weights of `init_from`, do not fit the model.
     """
-    progress = Progress()
+    state = RunState()
     if workers.is_chief:
-        path, progress = _read_last_state(model_dir, list(_named_variables(model)))
+        path, state = _read_last_state(model_dir, list(_named_variables(model)))
         if path == model_dir.previous_state_path:
             rename_with_checksum(path, model_dir.training_state_path)
-        if init_from is not None and not progress.step:
+        if init_from is not None and not state.step:
             _log.info(f"the training begins with the weights of {init_from.load_weights(model.transformer)}")
     if workers.number > 1:
-        _share(progress, [variable for _, variable in _named_variables(model)], workers)
-    return progress
+        _share(state, [variable for _, variable in _named_variables(model)], workers)
+    return state
 
 
-def _share(progress: Progress, variables: list[Any], workers: Workers) -> None:
-    """Sets the variables of all workers, and what they need to know of the progress, to those of the chief."""
+def _share(state: RunState, variables: Sequence[keras.Variable], workers: Workers) -> None:
+    """Sets the variables of all workers, and what they need to know of the state, to those of the chief."""
     arrays = [keras.ops.convert_to_numpy(variable) for variable in variables]
     content = workers.from_chief(b"".join(array.tobytes() for array in arrays) if workers.is_chief else b"")
     begin = 0
@@ -134,60 +155,105 @@ def _share(progress: Progress, variables: list[Any], workers: Workers) -> None:
         variable.assign(values.reshape(array.shape))
         begin += array.nbytes
     names = ("step", "loss_sums", "text")
-    fields = workers.from_chief(json.dumps({name: getattr(progress, name) for name in names}).encode())
+    fields = workers.from_chief(json.dumps({name: getattr(state, name) for name in names}).encode())
     for name, value in json.loads(fields).items():
-        setattr(progress, name, value)
+        setattr(state, name, value)
 
 
-def _read_last_state(model_dir: ModelDir, variables: Sequence[tuple[str, Any]]) -> tuple[pathlib.Path, Progress]:
+def _read_last_state(
+    model_dir: ModelDir, variables: Sequence[tuple[str, keras.Variable]]
+) -> tuple[pathlib.Path, RunState]:
     damaged = []
     # Only the state before is there if the run was killed between the two renames.
     for path in (model_dir.training_state_path, model_dir.previous_state_path):
         if path.is_file():
             try:
-                progress = _read_state(path, variables)
+                state = _read_state(path, variables)
             except DamagedFileError as error:
                 damaged.append(error)
                 continue
             if damaged:
-                _log.warning(f"{damaged[0]}; {path.name}, of step {progress.step:,}, is used instead")
-            return path, progress
+                _log.warning(f"{damaged[0]}; {path.name}, of step {state.step:,}, is used instead")
+            return path, state
     if damaged:
-        raise ConfigError(f"{damaged[0]}. No state before it is left; remove it to begin the training anew")
-    return model_dir.training_state_path, Progress()
+        raise DamagedFileError(f"{damaged[0]}. No state before it is left; remove it to start the training anew")
+    return model_dir.training_state_path, RunState()
 
 
-def _read_state(path: pathlib.Path, variables: Sequence[tuple[str, Any]]) -> Progress:
+def _read_state(path: pathlib.Path, variables: Sequence[tuple[str, keras.Variable]]) -> RunState:
     try:
         require_undamaged(path)
-        with np.load(path, allow_pickle=False) as state:
+        with np.load(path, allow_pickle=False) as arrays:
+            # First what is small: nothing is assigned if it is damaged.
+            state = _run_state(arrays)
             for name, variable in variables:
-                if name.startswith("loss_scale.") and name not in state:
+                if name.startswith("loss_scale.") and name not in arrays:
                     continue  # The training was in another precision before.
-                if name not in state or state[name].shape != tuple(variable.shape):
-                    raise ConfigError(
+                array = arrays.get(name)
+                if array is None or array.shape != tuple(variable.shape):
+                    raise InvalidFileError(
                         f"{path}: the training state does not fit the model "
                         f"({variable.path} is missing or has another shape)"
                     )
-                variable.assign(state[name])
-            return _progress(state)
+                kinds = _FLOAT if keras.backend.is_float_dtype(variable.dtype) else _INTEGER
+                variable.assign(_checked(name, array, kinds, variable.shape))
+            return state
     except Error:
         raise
-    except (OSError, KeyError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise DamagedFileError(f"{path}: the training state is damaged ({error})") from None
+    except _UNREADABLE as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DamagedFileError(f"{path}: the training state is damaged ({reason})") from None
 
 
-def _progress(state: Any) -> Progress:
-    progress = Progress(int(state["step"]), float(state["best_score"]), int(state["validations_since_best"]), rows=None)
-    if "scores" in state:  # version 0.1 kept neither these
-        progress.scores = dict(zip(state["scored_steps"].tolist(), state["scores"].tolist(), strict=True))
-    if "rows" in state:  # nor these
-        progress.rows, progress.text = (json.loads(bytes(state[name])) for name in ("rows", "text"))
-        progress.loss_sums = state["loss_sums"].tolist()
-    return progress
+def _run_state(arrays: Mapping[str, np.ndarray]) -> RunState:
+    state = RunState(
+        int(_checked("step", arrays["step"], _INTEGER)),
+        float(_checked("best_score", arrays["best_score"], _FLOAT)),
+        int(_checked("validations_since_best", arrays["validations_since_best"], _INTEGER)),
+        rows=None,
+    )
+    if state.step < 0 or math.isnan(state.best_score):
+        raise ValueError("step must not be negative, best_score must not be NaN")
+    if "scores" in arrays:  # version 0.1 kept neither these
+        steps, scores = arrays["scored_steps"], arrays["scores"]
+        # Without any, both are of NumPy's default type, float64.
+        _checked("scored_steps", steps, _INTEGER if steps.size else _FLOAT, (steps.size,))
+        _checked("scores", scores, _FLOAT, (steps.size,))
+        state.scores = dict(zip(steps.tolist(), scores.tolist(), strict=True))
+    if "rows" in arrays:  # nor these
+        state.rows, state.text = (json.loads(bytes(arrays[name])) for name in ("rows", "text"))
+        _require_rows(state.rows)
+        _require_fingerprint(state.text)
+        sums = arrays["loss_sums"]
+        state.loss_sums = _checked("loss_sums", sums, _FLOAT, (sums.size,)).tolist()
+    return state
 
 
-def _named_variables(model: keras.Model) -> Iterator[tuple[str, Any]]:
+def _checked(name: str, array: np.ndarray, kinds: str, shape: Sequence[int] = ()) -> np.ndarray:
+    if array.dtype.kind not in kinds or array.shape != tuple(shape):
+        raise ValueError(f"{name} is of type {array.dtype} and shape {array.shape}")
+    return array
+
+
+def _require_rows(rows: object) -> None:
+    if not isinstance(rows, list) or not all(
+        isinstance(row, dict) and "step" in row and all(isinstance(number, (int, float)) for number in row.values())
+        for row in rows
+    ):
+        raise ValueError("rows must be a list of numbers by their names, with step")
+
+
+def _require_fingerprint(text: object) -> None:
+    if not isinstance(text, dict) or not all(
+        isinstance(part, dict)
+        and isinstance(part.get("lines"), int)
+        and all(isinstance(part.get(side), str) for side in ("source", "target"))
+        for part in text.values()
+    ):
+        raise ValueError("text must have the lines, source and target of each text")
+
+
+def _named_variables(model: TrainingModel) -> Iterator[tuple[str, keras.Variable]]:
     # Weights, seeds of dropout, and the optimizer's moments and step; by number, since Keras gives layers new names
     # in every process.
     owners = {

@@ -2,16 +2,19 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 import os
 import pathlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypedDict, Unpack, cast
 
+import keras
 import tensorflow as tf
 
 from keras_transformer.config import Config, TokenizerConfig, TrainingConfig
+from keras_transformer.config.precision import TrainingPrecision
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import checksum_path
@@ -33,13 +36,14 @@ from ..step.model import TrainingModel
 from ..text.corpus import SentencePairs
 from ..text.fingerprint import Fingerprint, require_same_text
 from .average import average_checkpoints
-from .checkpoints import SaveCheckpoints, StopTogether, is_out_of_patience
-from .divergence import StopIfDiverged
+from .checkpoints import is_out_of_patience
 from .interruption import Interruption
-from .log import WriteLog, restore_log
-from .progress_report import ReportProgress
-from .state import Progress, restore_training_state
-from .validation import Validation
+from .log import restore_log
+from .loop import TrainingLoop, TrainingRun
+from .memory import require_memory_to_train
+from .progress_report import ProgressReport
+from .state import restore_training_state
+from .validation import greedy_translator, measure_bleu
 from .workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -48,7 +52,7 @@ _log = logging.getLogger(__name__)
 _NOTABLE_SHARE = 0.01
 
 
-class Text(NamedTuple):
+class TrainingData(NamedTuple):
     """What the text becomes before training: tokenizers, and the plans of the batches."""
 
     tokenizers: TokenizerPair
@@ -60,18 +64,25 @@ class Text(NamedTuple):
         return {"train": self.train.pairs.fingerprint, "valid": self.valid.pairs.fingerprint}
 
 
+class RunOptions(TypedDict, total=False):
+    """What `train` takes by name, and describes."""
+
+    parallel_parts: int
+    allow_changed_text: bool
+    interruption: Interruption | None
+    init_from: ModelDir | None
+    callbacks: Sequence[keras.callbacks.Callback]
+
+
 def train(
     config: Config,
     train_pairs: SentencePairs,
     valid_pairs: SentencePairs,
     model_dir: str | os.PathLike[str] | ModelDir,
     strategy: tf.distribute.Strategy,
-    parallel_parts: int = 1,
-    allow_changed_text: bool = False,
-    interruption: Interruption | None = None,
-    init_from: ModelDir | None = None,
+    **options: Unpack[RunOptions],
 ) -> None:
-    """Trains a translator, or resumes a training that was stopped.
+    """Trains a translator, or resumes a training run that was stopped.
 
     Initial weights and dropout follow from Keras' global seed: call `keras.utils.set_random_seed` before, and before
     any tokenizer is loaded, because TensorFlow then loses the SentencePiece models that it holds.
@@ -84,20 +95,56 @@ def train(
         strategy: from `make_strategy`.
         parallel_parts: int. Into how many parts all devices together divide a batch, to compute them side by side:
             what `divide_cores` returns. Defaults to 1.
-        allow_changed_text: bool. Whether a training may be resumed with another text. Defaults to False.
-        interruption: Interruption or None. What signals do to the training. Defaults to None: what they do to any
-            Python program.
-        init_from: ModelDir or None. The model whose tokenizers and weights the training begins with; the
+        allow_changed_text: bool. Whether a run may be resumed with another text. Defaults to False.
+        interruption: Interruption or None. What signals do to the run. Defaults to None: what they do to any Python
+            program.
+        init_from: ModelDir or None. The model whose tokenizers and weights the training starts with; the
             configuration must be made from it (`load_recipe`). Defaults to None: a new vocabulary and random weights.
+        callbacks: list of `keras.callbacks.Callback`, such as those of Weights & Biases or MLflow, or your own. Keras
+            calls each validation the end of an epoch. Defaults to none.
+
+    After each step the logs of a callback have `loss`, the mean since the last validation. After each validation they
+    have all columns of `log.csv`: `step`, `learning_rate`, `loss`, `val_loss`, `val_perplexity`, `val_accuracy`,
+    `val_bleu` if checkpoints are ranked by it, and `skipped_steps` in float16. By then everything is saved, and
+    `self.model.transformer` is the model. A callback that sets `self.model.stop_training = True` ends the run after
+    the next validation; it can be resumed. A callback is not saved: a resumed run
+    has those that it is given.
+
+    With several workers, each calls the callbacks that it was given, and all stop if one of them is asked to. Only the
+    chief's logs have `val_bleu`, and only the chief saves.
 
     Raises:
-        ConfigError: Another training runs in the directory, the directory holds a model with another configuration,
-            the text is not that of the training that is resumed, or a value does not fit the text.
-        FloatingPointError: The training diverged. What was saved before stays.
+        ConfigError: The directory holds a model with another configuration, the text is not that of the run that is
+            resumed, or a value does not fit the text.
+        LockedError: Another training runs in the directory.
+        InvalidFileError: A file that the run starts from does not fit the model, or is damaged.
+        DivergedError: The training diverged. What was saved before stays.
+        MemoryLimitError: The model takes more memory than the machine has.
         OSError: A file cannot be written. What was saved before stays.
+
+    Example:
+        >>> from keras_transformer.training.recipe import load_recipe
+        >>> class StopWhenGoodEnough(keras.callbacks.Callback):
+        ...     def on_epoch_end(self, epoch, logs):
+        ...         print("after step", logs["step"])
+        ...         self.model.stop_training = logs["val_perplexity"] < 1e6
+        >>> pairs = SentencePairs(["Anna sees a tree."] * 8, ["Anna sieht einen Baum."] * 8, name="invented")
+        >>> model = ModelDir("models/en-de")
+        >>> config = load_recipe("fine-tune", ["training.steps=9", "training.validate_every=3"], init_from=model)
+        >>> train(
+        ...     config,
+        ...     pairs,
+        ...     pairs,
+        ...     "models/tuned",
+        ...     tf.distribute.get_strategy(),
+        ...     init_from=model,
+        ...     callbacks=[StopWhenGoodEnough()],
+        ... )
+        after step 3
     """
-    model_dir = ModelDir(model_dir)
-    interruption = interruption or Interruption()
+    if unknown := set(options) - set(RunOptions.__annotations__):
+        raise TypeError(f"train() got an unexpected keyword argument {min(unknown)!r}")
+    model_dir, init_from = ModelDir(model_dir), options.get("init_from")
     workers = Workers(strategy)
     if not workers.is_chief:
         _log.info(f"{workers.name}: the chief shows the progress")
@@ -106,38 +153,36 @@ def train(
             _require_state(model_dir)
             _require_same_configuration(model_dir, config)
         workers.require_same("the options", repr(config))
-        parts_per_device = max(parallel_parts // len(workers.replicas), 1)
-        if config.training.precision == "auto":
-            tokens_per_part = config.training.tokens_per_batch // (strategy.num_replicas_in_sync * parts_per_device)
-            config = _with_precision(config, model_dir, tokens_per_part, workers)
-        # Before the text is read: what is wrong with the model is noticed at once.
-        model = _build_model(config, strategy, parts_per_device)
+        parts_per_device = max(options.get("parallel_parts", 1) // len(workers.replicas), 1)
+        num_parts = strategy.num_replicas_in_sync * parts_per_device
+        require_memory_to_train(config)
+        config = _with_precision(config, model_dir, num_parts, workers)
         with _directory_for_token_ids(model_dir) as directory:
             tokenizers = _tokenizers(config.tokenizer, train_pairs, model_dir, init_from, workers, directory)
-            num_parts = strategy.num_replicas_in_sync * parts_per_device
-            text = _prepare_text(config, train_pairs, valid_pairs, tokenizers, num_parts, directory)
-            source_size, target_size = (tokenizer.vocab_size for tokenizer in tokenizers)
-            if (source_size, target_size) != (config.model.source_vocab_size, config.model.target_vocab_size):
-                config = config.with_vocab_sizes(source_size, target_size)
-                model = _build_model(config, strategy, parts_per_device)
+            config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
+            # Before the whole text is tokenized: a model that does not fit into memory is noticed early.
+            model = _build_model(config, strategy, parts_per_device)
+            data = _prepare_data(config, train_pairs, valid_pairs, tokenizers, num_parts, directory)
             with strategy.scope():
-                progress = restore_training_state(model_dir, model, workers, init_from)
-            if not allow_changed_text:
-                require_same_text(model_dir, progress.text, text.fingerprint)
-            progress.text = text.fingerprint
-            workers.require_same("the texts", repr(progress.text))
+                state = restore_training_state(model_dir, model, workers, init_from)
+            if not options.get("allow_changed_text"):
+                require_same_text(model_dir, state.text, data.fingerprint)
+            state.text = data.fingerprint
+            workers.require_same("the texts", repr(state.text))
             if workers.is_chief:
                 # Nothing is written before everything that was given has been read.
                 _write_description(model_dir, config, tokenizers)
-            _report(model, text, workers)
-            _fit(model, config, text, valid_pairs, model_dir, progress, interruption, workers)
+            _report(model, data.train, workers)
+            interruption = options.get("interruption") or Interruption()
+            run = TrainingRun(model, config, model_dir, state, workers, interruption)
+            _fit(run, data, valid_pairs, options.get("callbacks", ()))
         if workers.is_chief:
             _average(config, model_dir)
 
 
 @contextlib.contextmanager
 def _using(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
-    """Makes the directory if it does not exist, and keeps other trainings out of it."""
+    """Makes the directory if it does not exist, and keeps other training runs out of it."""
     model_dir.path.mkdir(parents=True, exist_ok=True)
     try:
         with (
@@ -145,14 +190,14 @@ def _using(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
         ):
             yield
     finally:
-        # A training that did not begin leaves nothing behind.
+        # A run that did not start leaves nothing behind.
         with contextlib.suppress(OSError):
             model_dir.path.rmdir()
 
 
 def _require_state(model_dir: ModelDir) -> None:
-    """Checks that the directory of an earlier training has its configuration, and what resuming needs."""
-    # A training that is killed before it has saved a state leaves a checkpoint.
+    """Checks that the directory of an earlier run has its configuration, and what resuming needs."""
+    # A run that is killed before it has saved a state leaves a checkpoint.
     paths = [model_dir.training_state_path, model_dir.previous_state_path, *model_dir.checkpoints().values()]
     of_training = [path for path in paths if path.is_file()]
     if model_dir.config_path.is_file():
@@ -170,7 +215,7 @@ def _require_state(model_dir: ModelDir) -> None:
 
 
 def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
-    """Checks that what a resumed training cannot change is as it was."""
+    """Checks that what a resumed run cannot change is as it was."""
     if not model_dir.config_path.is_file():
         return
     old = model_dir.read_config()
@@ -192,16 +237,19 @@ def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
                 )
 
 
-def _with_precision(config: Config, model_dir: ModelDir, tokens_per_part: int, workers: Workers) -> Config:
+def _with_precision(config: Config, model_dir: ModelDir, num_parts: int, workers: Workers) -> Config:
     """The configuration with the precision that was chosen when training began, or that the chief chooses now."""
-    precision: Any = "auto"
+    if config.training.precision != "auto":
+        return config
+    precision: TrainingPrecision = "auto"
     if workers.is_chief:
         precision = model_dir.read_config().training.precision if model_dir.config_path.is_file() else "auto"
         reason = "this training began with it"
         if precision == "auto":
+            tokens_per_part = config.training.tokens_per_batch // num_parts
             precision, reason = choose_precision(config.model, tokens_per_part, training=True)
         _log.info(f"precision: {precision}, because {reason}")
-    precision = workers.from_chief(precision.encode()).decode()
+    precision = cast(TrainingPrecision, workers.from_chief(precision.encode()).decode())
     return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
 
 
@@ -245,7 +293,7 @@ def _tokenizers(
     workers: Workers,
     directory: pathlib.Path,
 ) -> TokenizerPair:
-    """Loads the tokenizers of an earlier training, or learns them; the other workers get those of the chief."""
+    """Loads the tokenizers of an earlier run, or learns them; the other workers get those of the chief."""
     if not workers.is_chief:
         for name in tokenizer_filenames(config):
             path, content = directory / name, workers.from_chief(b"")
@@ -263,21 +311,21 @@ def _tokenizers(
     return tokenizers
 
 
-def _prepare_text(
+def _prepare_data(
     config: Config,
     train_pairs: SentencePairs,
     valid_pairs: SentencePairs,
     tokenizers: TokenizerPair,
     num_parts: int,
     directory: pathlib.Path,
-) -> Text:
+) -> TrainingData:
     training, max_length = config.training, config.model.max_length
     if training.subword_dropout:
         samplers, times = _samplers(training, tokenizers), training.subword_samples
     else:
         samplers, times = tokenizers, 1
-    train_ids = encode(train_pairs, samplers[0], max_length, directory / "train", times, samplers[1])
-    valid_ids = encode(valid_pairs, tokenizers.source, max_length, directory / "valid", 1, tokenizers.target)
+    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times)
+    valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid")
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
     sizes = dict(
@@ -285,7 +333,7 @@ def _prepare_text(
         num_buckets=training.num_buckets,
         num_parts=num_parts,
     )
-    return Text(tokenizers, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
+    return TrainingData(tokenizers, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
 
 
 def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[SubwordDropout, SubwordDropout]:
@@ -322,71 +370,58 @@ def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
 
 
 def _fit(
-    model: TrainingModel,
-    config: Config,
-    text: Text,
-    valid_pairs: SentencePairs,
-    model_dir: ModelDir,
-    progress: Progress,
-    interruption: Interruption,
-    workers: Workers,
+    run: TrainingRun, data: TrainingData, valid_pairs: SentencePairs, callbacks: Sequence[keras.callbacks.Callback]
 ) -> None:
-    training = config.training
-    interruption.saved_step = progress.step
-    if workers.is_chief:
-        restore_log(model_dir, progress)
-    if workers.any(progress.step >= training.steps or is_out_of_patience(progress, training)):
-        _log.info(f"training has already ended, after step {progress.step:,}")
+    model, state, training = run.model, run.state, run.config.training
+    run.interruption.saved_step = state.step
+    if run.workers.is_chief:
+        restore_log(run.model_dir, state)
+    if run.workers.any(state.step >= training.steps or is_out_of_patience(state, training)):
+        _log.info(f"training has already ended, after step {state.step:,}")
         return
-    if progress.step:
-        _log.info(f"resuming after step {progress.step:,}")
-    with ProgressBar("training", "steps", training.steps, done=progress.step) as bar:
-        callbacks: list[Any] = [
-            StopIfDiverged(model_dir, progress),
-            Validation(
-                valid_pairs,
-                text.tokenizers,
-                config.decoding,
-                with_bleu=training.validate_by == "bleu" and workers.is_chief,
-            ),
-        ]
-        if workers.is_chief:
-            target_tokens_per_step = text.train.pairs.num_target_tokens / text.train.num_steps
-            callbacks += [
-                SaveCheckpoints(model_dir, training, progress),
-                WriteLog(model_dir, progress),
-                ReportProgress(bar, target_tokens_per_step),
-            ]
-        callbacks.append(StopTogether(model_dir, progress, interruption, workers))
-        for steps, initial_epoch, epochs in intervals(progress.step, training.steps, training.validate_every):
-            train_batches, valid_batches = _batches(text, training.seed, progress.step, model.strategy, workers)
+    if state.step:
+        _log.info(f"resuming after step {state.step:,}")
+    bleu = None
+    if run.workers.is_chief and training.validate_by == "bleu":
+        translator = greedy_translator(model, data.tokenizers, run.config.decoding)
+        bleu = functools.partial(measure_bleu, translator, valid_pairs)
+    with ProgressBar("training", "steps", training.steps, done=state.step) as bar:
+        report = ProgressReport(bar, data.train.pairs.num_target_tokens / data.train.num_steps)
+        loop = TrainingLoop(run, report, bleu, callbacks)
+        for steps, initial_epoch, epochs in intervals(state.step, training.steps, training.validate_every):
+            loop.set_params({"steps": steps, "epochs": -(-training.steps // training.validate_every), "verbose": 0})
+            train_batches, valid_batches = _batches(data, training.seed, state.step, model.strategy, run.workers)
             model.fit(
                 train_batches,
                 steps_per_epoch=steps,
                 initial_epoch=initial_epoch,
                 epochs=epochs,
                 validation_data=valid_batches,
-                validation_steps=text.valid.num_steps,
-                callbacks=callbacks,
+                validation_steps=data.valid.num_steps,
+                callbacks=loop,
                 shuffle=False,
                 verbose=0,
             )
             if model.stop_training:
-                _log.info(f"stopped after step {progress.step:,}: {training.patience} validations without a new best")
                 break
-    interruption.is_awaited = False
+        loop.finish()
+    run.interruption.is_awaited = False
+    if is_out_of_patience(state, training):
+        _log.info(f"stopped after step {state.step:,}: {training.patience} validations without a new best")
+    elif state.step < training.steps:
+        _log.info(f"stopped after step {state.step:,} by a callback; the same command goes on from there")
 
 
 def _batches(
-    text: Text, seed: int, first_step: int, strategy: tf.distribute.Strategy, workers: Workers
-) -> tuple[Any, Any]:
+    data: TrainingData, seed: int, first_step: int, strategy: tf.distribute.Strategy, workers: Workers
+) -> tuple[tf.distribute.DistributedDataset, tf.distribute.DistributedDataset]:
     """The shares of the replicas of this process in the batches to train and to validate on."""
     shares = dict(
-        start_id=text.tokenizers.target.start_id, replicas=workers.replicas, num_replicas=strategy.num_replicas_in_sync
+        start_id=data.tokenizers.target.start_id, replicas=workers.replicas, num_replicas=strategy.num_replicas_in_sync
     )
-    train = training_dataset(text.train, seed=seed, first_step=first_step, **shares)
+    train = training_dataset(data.train, seed=seed, first_step=first_step, **shares)
     # Endless: several workers would have to agree after each batch on whether there is another one.
-    valid = validation_dataset(text.valid, **shares).repeat()
+    valid = validation_dataset(data.valid, **shares).repeat()
     train, valid = (strategy.distribute_datasets_from_function(lambda _, each=each: each) for each in (train, valid))
     return train, valid
 
@@ -422,8 +457,7 @@ def _average(config: Config, model_dir: ModelDir) -> None:
             _log.info(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
 
 
-def _report(model: TrainingModel, text: Text, workers: Workers) -> None:
-    plan = text.train
+def _report(model: TrainingModel, plan: BatchPlan, workers: Workers) -> None:
     devices = counted(model.strategy.num_replicas_in_sync, "device")
     if workers.number > 1:
         devices += f" of {workers.number} workers"

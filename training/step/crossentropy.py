@@ -1,8 +1,11 @@
 """The training loss from hidden states, without materializing a batch's logits."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import tensorflow as tf
+
+from keras_transformer.tensors import Tensor
 
 # Logits computed at a time: few enough to stay in a processor's cache, enough for fast products.
 _LOGITS = 2**21
@@ -11,14 +14,14 @@ _SMALLEST = 1.2e-38
 
 
 def projected_crossentropy(
-    hidden: Any,
-    kernel: Any,
-    labels: Any,
+    hidden: Annotated[Tensor, "(passes, tokens, d_model)"],
+    kernel: Annotated[Tensor, "float32 (d_model, vocab_size)"],
+    labels: Annotated[Tensor, "int (tokens,)"],
     label_smoothing: float = 0.0,
     consistency: float = 0.0,
-    gradient_scale: Any = None,
-    bias: Any = None,
-) -> Any:
+    gradient_scale: Annotated[Tensor, "float32 ()"] | None = None,
+    bias: Annotated[Tensor, "float32 (vocab_size,)"] | None = None,
+) -> Annotated[Tensor, "float32 ()"]:
     """Computes the sum of `token_crossentropy(labels, hidden @ kernel + bias, label_smoothing)`.
 
     The gradient is computed in the same pass: the softmax of a few tokens at a time becomes their part of the
@@ -30,28 +33,27 @@ def projected_crossentropy(
     of the passes, and so has twice this loss.)
 
     Args:
-        hidden: (passes, tokens, d_model), float32, or bfloat16 or float16, in which the products then are too; softmax
-            and loss are in float32 anyway. One pass, or two that differ in their dropout.
-        kernel: float32 (d_model, vocab_size), of the output projection.
-        labels: int (tokens,).
+        hidden: in float32, or in bfloat16 or float16, in which the products then are too; softmax and loss are in
+            float32 anyway. One pass, or two that differ in their dropout.
+        kernel: of the output projection.
+        labels: token ids.
         label_smoothing: float. ε. Defaults to 0.
         consistency: float. R-Drop's α, for two passes. Defaults to 0.
-        gradient_scale: float32 scalar or None. The gradients are multiplied by it, the loss is not: for float16, in
+        gradient_scale: The gradients are multiplied by it, the loss is not: for float16, in
             which they have to be scaled before they are rounded. Defaults to None: 1.
-        bias: float32 (vocab_size,), of the output projection. Defaults to None.
-
-    Returns:
-        float32 scalar.
+        bias: of the output projection. Defaults to None: it has none.
     """
     passes = hidden.shape[0]
 
     @tf.custom_gradient
-    def crossentropy(hidden: Any, kernel: Any, bias: Any = None) -> Any:
+    def crossentropy(
+        hidden: Tensor, kernel: Tensor, bias: Tensor | None = None
+    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
         loss, grad_hidden, *grad_weights = _loss_and_gradients(
             hidden, kernel, bias, labels, label_smoothing, consistency, gradient_scale
         )
 
-        def gradient(upstream: Any) -> Any:
+        def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             upstream /= passes
             return tf.cast(upstream, hidden.dtype) * grad_hidden, *(upstream * each for each in grad_weights)
 
@@ -61,14 +63,14 @@ def projected_crossentropy(
 
 
 def _loss_and_gradients(
-    hidden: Any,
-    kernel: Any,
-    bias: Any,
-    labels: Any,
+    hidden: Tensor,
+    kernel: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
     label_smoothing: float,
     consistency: float,
-    gradient_scale: Any,
-) -> tuple[Any, ...]:
+    gradient_scale: Tensor | None,
+) -> tuple[Tensor, ...]:
     """Returns the loss, and `passes` times its scaled gradients: of hidden, kernel and, if there is one, bias."""
     passes, _, d_model = hidden.shape
     vocab_size, dtype = kernel.shape[1], hidden.dtype
@@ -78,7 +80,9 @@ def _loss_and_gradients(
     scaled_smoothing = label_smoothing if gradient_scale is None else label_smoothing * gradient_scale
     mean_bias = 0.0 if bias is None else tf.reduce_mean(bias)
 
-    def add_chunk(start: Any, loss: Any, grad_hidden: Any, grad_kernel: Any, *grad_bias: Any) -> Any:
+    def add_chunk(
+        start: Tensor, loss: Tensor, grad_hidden: tf.TensorArray, grad_kernel: Tensor, *grad_bias: Tensor
+    ) -> tuple[Tensor | tf.TensorArray, ...]:
         rows = tf.reshape(hidden[:, start : start + chunk_size], (-1, d_model))  # (passes * chunk, d_model)
         logits = tf.cast(tf.matmul(rows, rounded_kernel), tf.float32)  # (passes * chunk, vocab_size)
         logits = logits if bias is None else logits + bias
@@ -113,7 +117,9 @@ def _loss_and_gradients(
     return loss, tf.transpose(chunks.concat(), (1, 0, 2)), grad_kernel, *grad_bias
 
 
-def _chunk_loss(logits: list[Any], labels: Any, label_smoothing: float, consistency: float) -> tuple[Any, list[Any]]:
+def _chunk_loss(
+    logits: Sequence[Tensor], labels: Tensor, label_smoothing: float, consistency: float
+) -> tuple[Tensor, list[Tensor]]:
     """Returns a chunk's loss and, for each pass, the gradient of the sum of the passes' losses.
 
     Both lack the term of label smoothing that is the same for every token of the vocabulary.
@@ -139,14 +145,16 @@ def _chunk_loss(logits: list[Any], labels: Any, label_smoothing: float, consiste
     return loss, [tf.tensor_scatter_nd_sub(each, places, label_masses) for each in gradients]
 
 
-def _add_divergence(probabilities: list[Any], logits: list[Any], weight: float) -> tuple[Any, list[Any]]:
+def _add_divergence(
+    probabilities: Sequence[Tensor], logits: Sequence[Tensor], weight: float
+) -> tuple[Tensor, list[Tensor]]:
     """Returns `weight * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))`, summed, and the probabilities plus its gradients.
 
     With d, the difference of the logits, the sum of the divergences is (p₁ - p₂)·d, since the normalizers cancel. Its
     gradient is p₁ (d + 1 - p₁·d) - p₂ for the first logits and p₂ (1 - d + p₂·d) - p₁ for the second.
     """
     first, second = probabilities
-    gradients, divergence = [], 0.0
+    gradients, divergences = [], []
     for own, other, difference in (
         (first, -weight * second, weight * (logits[0] - logits[1])),
         (second, -weight * first, weight * (logits[1] - logits[0])),
@@ -154,5 +162,5 @@ def _add_divergence(probabilities: list[Any], logits: list[Any], weight: float) 
         product = own * difference
         mean = tf.reduce_sum(product, axis=-1, keepdims=True)
         gradients.append(tf.add_n([product, own * (1 + weight - mean), other]))
-        divergence += tf.reduce_sum(mean)
-    return divergence, gradients
+        divergences.append(tf.reduce_sum(mean))
+    return tf.add_n(divergences), gradients

@@ -1,10 +1,13 @@
 """Dynamic loss scaling: float16 has a small range, 6e-8 to 65,504 (Micikevicius et al. 2018, arXiv 1710.03740)."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import keras
 import tensorflow as tf
+
+from keras_transformer.tensors import Tensor
 
 # The usual figures: the first scale of the mean loss, and how many good steps double it.
 _FIRST_OF_MEAN = 2.0**15
@@ -38,20 +41,20 @@ class LossScale:
         return [self._scale, self._good_steps, self._skipped_steps]
 
     @property
-    def value(self) -> Any:
-        """The scale, float32 scalar."""
+    def value(self) -> Annotated[Tensor, "()"]:
+        """The scale."""
         return tf.convert_to_tensor(self._scale)
 
     @property
     def skipped_steps(self) -> int:
-        """How many steps were skipped since training began."""
+        """How many steps were skipped since training started."""
         return int(keras.ops.convert_to_numpy(self._skipped_steps))
 
     def is_exhausted(self) -> bool:
         """Returns whether gradients overflow whatever the scale, which then is not the reason."""
         return float(keras.ops.convert_to_numpy(self._scale)) <= self._lowest
 
-    def update(self, gradients: list[Any]) -> list[Any]:
+    def update(self, gradients: Annotated[Sequence[Tensor], "of the shapes of the variables"]) -> list[Tensor]:
         """Adjusts the scale to the gradient of a step, and marks a gradient with which the step is to be skipped.
 
         Args:

@@ -1,8 +1,8 @@
 """The model that `fit` trains: its steps compute the exact mean over the tokens of all replicas."""
 
 import itertools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
 
 import keras
 import tensorflow as tf
@@ -12,6 +12,7 @@ from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.masks import padding_mask
 from keras_transformer.metrics import MaskedAccuracy, Perplexity
 from keras_transformer.models import Transformer
+from keras_transformer.tensors import Tensor
 
 from .crossentropy import projected_crossentropy
 from .loss_scale import LossScale
@@ -21,6 +22,12 @@ from .moving_average import update_average
 _SEEDS_BETWEEN_PARTS = 1_000_003
 # A generator counts its draws; there is room for a few between two steps.
 _DRAWS_IN_A_STEP = 16
+
+# Token ids of both sides, int (batch, length) each, and the labels, int (batch, target length).
+Batch = tuple[dict[str, Tensor], Tensor]
+Logs = dict[str, Tensor]
+# A loss that is summed over tokens, and the gradient of each variable.
+LossAndGradients = tuple[Tensor, list[Tensor]]
 
 
 class TrainingModel(keras.Model):
@@ -45,12 +52,12 @@ class TrainingModel(keras.Model):
         averaged: Transformer with the moving average of the weights, or None without `ema`.
         loss_scale: LossScale, or None unless the precision is float16.
         stop_request: tf.Variable. Set it to 1 in any process to ask all of them to stop.
-        stop_requests: float. How many replicas were asked to stop before the last step.
+        stop_requests: float32 scalar. How many replicas were asked to stop before the last step.
         num_traces: int. How often a replica's training step was traced; each trace is a program.
     """
 
-    train_function: Any
-    test_function: Any
+    train_function: Callable[[Iterator[Batch]], Logs] | None
+    test_function: Callable[[Iterator[Batch]], Logs] | None
 
     def __init__(
         self,
@@ -72,12 +79,13 @@ class TrainingModel(keras.Model):
             self.mean_loss = keras.metrics.Mean(name="loss")
             self.validation_metrics = [Perplexity(), MaskedAccuracy(name="accuracy")]
         self.stop_request = tf.Variable(0.0, trainable=False)
-        self.stop_requests = 0.0
+        self.stop_requests: float | Tensor = 0.0
         self.num_traces = 0
         self.built = True
 
     @property
     def distribute_strategy(self) -> tf.distribute.Strategy:
+        """What Keras' `fit` asks for: by default it is the strategy in whose scope the model was made."""
         return self.strategy
 
     @property
@@ -89,7 +97,18 @@ class TrainingModel(keras.Model):
         """The Transformer that is validated and saved."""
         return self.averaged or self.transformer
 
-    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+    @property
+    def num_updates(self) -> int:
+        """How many updates there were, including those that float16 skipped."""
+        return int(keras.ops.convert_to_numpy(self.optimizer.iterations))
+
+    @property
+    def learning_rate(self) -> float:
+        return float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
+
+    def call(
+        self, inputs: Annotated[dict[str, Tensor], "int (batch, length)"], training: bool | None = None
+    ) -> Annotated[Tensor, "(batch, target length, vocab_size)"]:
         return self.transformer(inputs, training=training)
 
     def make_train_function(self, force: bool = False) -> None:
@@ -97,7 +116,7 @@ class TrainingModel(keras.Model):
             return
         step = self._on_all_replicas(self.train_step)
 
-        def train(iterator: Any) -> dict[str, Any]:
+        def train(iterator: Iterator[Batch]) -> Logs:
             logs = step(iterator)
             self.stop_requests = logs.pop("stop_requests")
             return logs
@@ -108,20 +127,20 @@ class TrainingModel(keras.Model):
         if self.test_function is None or force:
             self.test_function = self._on_all_replicas(self.test_step)
 
-    def _on_all_replicas(self, step: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    def _on_all_replicas(self, step: Callable[[Batch], Logs]) -> Callable[[Iterator[Batch]], Logs]:
         """A function from an iterator to what the first replica of this process returns for the next batch.
 
         Keras' own reduces every result over all processes, and takes tensors of rank 1 only.
         """
 
         @tf.function(autograph=False, reduce_retracing=True)
-        def step_on_all_replicas(iterator: Any) -> dict[str, Any]:
+        def step_on_all_replicas(iterator: tf.data.Iterator) -> Logs:
             results = self.strategy.run(step, (iterator.get_next(),))
             return {name: self.strategy.experimental_local_results(result)[0] for name, result in results.items()}
 
         return step_on_all_replicas
 
-    def train_step(self, data: Any) -> dict[str, Any]:
+    def train_step(self, data: Batch) -> Logs:
         # Python runs this only when the step is traced.
         self.num_traces += 1
         inputs, labels = data
@@ -131,7 +150,7 @@ class TrainingModel(keras.Model):
             replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([num_tokens, self.stop_request]))
         )
         variables = self.transformer.trainable_variables
-        total, gradients = self._sum_in_turn(inputs, labels, variables)
+        total, gradients = self._accumulate_gradients(inputs, labels, variables)
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
         means = [total / all_tokens, *(gradient / (all_tokens * scale) for gradient in gradients)]
         loss, *gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, means)
@@ -147,13 +166,15 @@ class TrainingModel(keras.Model):
         self.mean_loss.update_state(loss, all_tokens)
         return {"loss": self.mean_loss.result(), "stop_requests": stop_requests}
 
-    def _sum_in_turn(self, inputs: dict[str, Any], labels: Any, variables: list[Any]) -> tuple[Any, list[Any]]:
-        """A replica's loss, summed over the tokens of its rows, and its scaled gradients; `accumulate_steps` parts."""
+    def _accumulate_gradients(
+        self, inputs: dict[str, Tensor], labels: Tensor, variables: Sequence[keras.Variable]
+    ) -> LossAndGradients:
+        """A replica's loss and scaled gradients, summed over its tokens, in `accumulate_steps` one after another."""
         if self.config.accumulate_steps == 1:
-            return self._sum_side_by_side(0, inputs, labels, variables)
+            return self._gradients_of_parts(0, inputs, labels, variables)
 
-        def add_parts(i: Any, total: Any, gradients: list[Any]) -> Any:
-            part_total, part_gradients = self._sum_side_by_side(i, inputs, labels, variables)
+        def add_parts(i: Tensor, total: Tensor, gradients: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+            part_total, part_gradients = self._gradients_of_parts(i, inputs, labels, variables)
             return i + 1, total + part_total, _add(gradients, part_gradients)
 
         _, total, gradients = tf.while_loop(
@@ -165,23 +186,26 @@ class TrainingModel(keras.Model):
         )
         return total, gradients
 
-    def _sum_side_by_side(
-        self, i: Any, inputs: dict[str, Any], labels: Any, variables: list[Any]
-    ) -> tuple[Any, list[Any]]:
-        """The same for the i-th of `accumulate_steps`; `parallel_parts` parts."""
+    def _gradients_of_parts(
+        self, i: int | Tensor, inputs: dict[str, Tensor], labels: Tensor, variables: Sequence[keras.Variable]
+    ) -> LossAndGradients:
+        """The same for the rows of the i-th of `accumulate_steps`, in `parallel_parts` parts side by side."""
         num_parts = self.config.accumulate_steps * self.parallel_parts
         first = i * self.parallel_parts
         rows = _split(labels, num_parts, first, self.parallel_parts)
         number = tf.distribute.get_replica_context().replica_id_in_sync_group * num_parts + first
         totals, gradients = zip(
-            *(self._sum_of_part(number + k, *_rows(inputs, labels, part), variables) for k, part in enumerate(rows)),
+            *(
+                self._gradients_of_part(number + k, *_rows(inputs, labels, part), variables)
+                for k, part in enumerate(rows)
+            ),
             strict=True,
         )
         return tf.add_n(totals), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
 
-    def _sum_of_part(
-        self, number: Any, inputs: dict[str, Any], labels: Any, variables: list[Any]
-    ) -> tuple[Any, list[Any]]:
+    def _gradients_of_part(
+        self, number: Tensor, inputs: dict[str, Tensor], labels: Tensor, variables: Sequence[keras.Variable]
+    ) -> LossAndGradients:
         """The same for one part, whose number among those of all replicas is given."""
         passes = 2 if self.config.consistency else 1
         if passes == 2:
@@ -201,10 +225,11 @@ class TrainingModel(keras.Model):
                 None if self.loss_scale is None else self.loss_scale.value,
                 None if projection.bias is None else tf.convert_to_tensor(projection.bias),
             )
-        gradients = tape.gradient(total, variables)
+        # Dropout that drops everything leaves weights without a gradient: it is 0.
+        gradients = tape.gradient(total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return total, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _seeds_of_part(self, number: Any) -> list[tuple[Any, Any]]:
+    def _seeds_of_part(self, number: Tensor) -> list[tuple[keras.Variable, Tensor]]:
         """The states that all random generators have in this step, for the part of a batch with this number."""
         weights = {id(weight) for weight in self.transformer.weights}
         seeds = [variable for variable in self.transformer.variables if id(variable) not in weights]
@@ -212,7 +237,7 @@ class TrainingModel(keras.Model):
         offset = tf.stack([tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS, step * _DRAWS_IN_A_STEP])
         return [(seed, seed.value + offset) for seed in seeds]
 
-    def test_step(self, data: Any) -> dict[str, Any]:
+    def test_step(self, data: Batch) -> Logs:
         all_inputs, all_labels = data
         for part in _split(all_labels, self.parallel_parts, 0, self.parallel_parts):
             inputs, labels = _rows(all_inputs, all_labels, part)
@@ -225,15 +250,15 @@ class TrainingModel(keras.Model):
         return {metric.name: metric.result() for metric in self.metrics}
 
 
-def _split(labels: Any, num_parts: int, first: Any, number: int) -> list[slice]:
+def _split(labels: Tensor, num_parts: int, first: int | Tensor, number: int) -> list[slice]:
     """Divides rows into parts of as many rows, give or take one; the rows of a number of parts, from the first on."""
     ends = [tf.shape(labels)[0] * (first + k) // num_parts for k in range(number + 1)]
     return [slice(*ends) for ends in itertools.pairwise(ends)]
 
 
-def _rows(inputs: dict[str, Any], labels: Any, rows: slice) -> tuple[dict[str, Any], Any]:
+def _rows(inputs: dict[str, Tensor], labels: Tensor, rows: slice) -> Batch:
     return {name: side[rows] for name, side in inputs.items()}, labels[rows]
 
 
-def _add(sums: list[Any], terms: list[Any]) -> list[Any]:
+def _add(sums: Sequence[Tensor], terms: Sequence[Tensor]) -> list[Tensor]:
     return [sum_ + term for sum_, term in zip(sums, terms, strict=True)]

@@ -1,9 +1,9 @@
-"""What a text is like, and what filters leave out of it: a report for people, made in one pass."""
+"""A report on a text and on what filters leave out of it, made in one pass."""
 
 import collections
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -17,7 +17,47 @@ from .parallel_text import Corpus
 _PERCENTILES = (1, 50, 90, 99)
 _EXAMPLES = 2
 
-Report = dict[str, Any]
+
+class CorpusSize(TypedDict):
+    """The number of pairs of a corpus."""
+
+    name: str
+    pairs: int
+
+
+class Lengths(TypedDict):
+    """Lengths of sentences in characters; percentiles are by their percent, such as "90"."""
+
+    mean: float
+    percentiles: dict[str, int]
+    max: int
+
+
+class LeftOut(TypedDict):
+    """What a filter leaves out: the number of pairs, and where the first ones are."""
+
+    filter: str
+    value: int | float | str | bool | None
+    pairs: int
+    examples: list[str]
+
+
+class Report(TypedDict):
+    """A report on a text, which JSON can hold.
+
+    `characters` and `empty`, the number of empty sentences, are by "source" and "target"; `filters` is "configured" or
+    "recommended".
+    """
+
+    text: str
+    pairs: int
+    corpora: list[CorpusSize]
+    characters: dict[str, Lengths]
+    empty: dict[str, int]
+    filters: str
+    left_out: list[LeftOut]
+    kept: int
+    held_out: int
 
 
 def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None) -> Report:
@@ -25,17 +65,13 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
 
     Args:
         corpora: list of Corpus.
-        data: DataConfig. If none of its filters is on, the report says what `filters.RECOMMENDED` would leave out.
-            Defaults to none.
-        held_out: HeldOut or None. What to hold out of the pairs that the filters leave. Defaults to None: nothing.
-
-    Returns:
-        A dict that JSON can hold: `text`, its name; `pairs`; `corpora`, with the pairs of each; `characters`, with
-        mean, percentiles and maximum of each side; `empty`, the empty sentences of each side; `filters`, "configured"
-        or "recommended"; `left_out`, with the pairs of each filter and where the first ones are; `kept`; `held_out`.
+        data: DataConfig or None. If none of its filters is on, the report says what `filters.RECOMMENDED` would leave
+            out. Defaults to None: no filters.
+        held_out: HeldOut or None. What to hold out of the pairs that the filters keep. Defaults to None: nothing.
 
     Raises:
-        ConfigError: A text cannot be read, is not UTF-8, or one side of it has more lines than the other.
+        ConfigError: A file cannot be opened, or `data.weights` does not have one weight for each corpus.
+        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
     """
     data = data or DataConfig()
     require_weight_of_each(corpora, data)
@@ -81,8 +117,7 @@ def _add_examples(examples: list[list[str]], part: JudgedPairs) -> None:
             examples[verdict].append(f"{part.shard.source_name}:{part.first_line + place}")
 
 
-def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
-    """Mean, percentiles and maximum of counted lengths."""
+def _describe(lengths: collections.Counter[int]) -> Lengths:
     values = np.array(sorted(lengths))
     counts = np.array([lengths[value] for value in values.tolist()])
     ends = np.cumsum(counts)
@@ -96,11 +131,11 @@ def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
 
 
 def report_lines(title: str, report: Report) -> Iterator[str]:
-    """Yields the lines of a report for people.
+    """Yields the lines of a report as people read it.
 
     Args:
         title: str. What the text is for, such as "training".
-        report: dict, from `check_data`.
+        report: Report, from `check_data`.
     """
     yield f"{title} text: {report['text']}: {report['pairs']:,} sentence pairs"
     if len(report["corpora"]) > 1:
@@ -124,14 +159,14 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
         yield f"held out to validate on: {report['held_out']:,}"
 
 
-def _setting(item: dict[str, Any]) -> str:
+def _setting(item: LeftOut) -> str:
     if item["value"] is None:
         return item["filter"]
     return f"data.{item['filter']}={'true' if item['value'] is True else item['value']}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Lines with columns of equal width: numbers to the right, the first column and examples to the left."""
+    """Lines with aligned columns: the first one and the examples to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in itertools.zip_longest(*rows, fillvalue="")]
     for first, *others in rows:
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:])]

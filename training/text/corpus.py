@@ -1,4 +1,4 @@
-"""Sentence pairs to train on, and the first pass over their text, in which filters leave out some of them."""
+"""Sentence pairs to train on, and the first pass over their text, in which filters leave some of them out."""
 
 import dataclasses
 import itertools
@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_transformer.config import DataConfig
 from keras_transformer.config.rules import require
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.runtime.progress import ProgressBar, counted
 
 from .filters import Filter, Filters, Pair
@@ -21,6 +21,9 @@ from .parallel_text import Corpus, Shard, text_corpora
 _log = logging.getLogger(__name__)
 
 _PAIRS_AT_A_TIME = 2**15
+# More than a chunk of ordinary text has. Lines of a hostile text may have a mebibyte each.
+_CHARACTERS_AT_A_TIME = 2**26
+_PAIRS_PER_COUNT = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +31,11 @@ class SentencePairs:
     """A parallel text: the i-th sentence of `target` translates the i-th of `source`.
 
     Args:
-        source: collection of str. A list, or sentences that are read again in each iteration.
+        source: collection of str. A list, or sentences that are read anew in each iteration.
         target: collection of str, as many.
-        name: str. What messages call this text.
-        weights: tuple of (int, float). The numbers of consecutive pairs that have the same weight, which is how often
-            they pass in an epoch, and that weight. Defaults to none: all pairs pass once.
+        name: str. The name of this text in messages.
+        weights: tuple of (int, float). Numbers of consecutive pairs with the same weight, and that weight, which is how
+            often they are used in an epoch. Defaults to none: all pairs are used once.
     """
 
     source: Collection[str]
@@ -49,7 +52,7 @@ class JudgedPairs(NamedTuple):
 
     Attributes:
         pairs: list of (source, target).
-        verdicts: uint8 (n,). 0 for a pair that is kept, else the number of the filter that leaves it out, from 1.
+        verdicts: uint8 (n,). 0 for a pair that is kept, otherwise the number of the filter that leaves it out, from 1.
         corpus: int. The number of the corpus, from 0.
         shard: Shard.
         first_line: int. The number of the first pair in the shard, from 1.
@@ -66,7 +69,8 @@ def judged_pairs(corpora: Sequence[Corpus], filters: Filters) -> Iterator[Judged
     """Reads all pairs of a text once.
 
     Raises:
-        ConfigError: A corpus cannot be read or is empty, or one side of it has more lines than the other.
+        ConfigError: A file cannot be opened.
+        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
     """
     with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
         for number, corpus in enumerate(corpora):
@@ -74,24 +78,43 @@ def judged_pairs(corpora: Sequence[Corpus], filters: Filters) -> Iterator[Judged
             for shard in corpus.shards:
                 pairs = shard.pairs()
                 first_line = 1
-                while chunk := list(itertools.islice(pairs, _PAIRS_AT_A_TIME)):
+                for chunk in in_chunks(pairs, _PAIRS_AT_A_TIME):
                     yield JudgedPairs(chunk, filters.judge(chunk), number, shard, first_line)
                     first_line += len(chunk)
                     bar.advance(len(chunk))
                     is_empty = False
             if is_empty:
                 name = corpus.shards[0].source_name if len(corpus.shards) == 1 else corpus.name
-                raise ConfigError(f"{name}: the text is empty")
+                raise InvalidFileError(f"{name}: the text is empty")
+
+
+def in_chunks(pairs: Iterator[Pair], size: int) -> Iterator[list[Pair]]:
+    """Divides pairs into chunks that bound memory.
+
+    Args:
+        pairs: iterator over (source, target).
+        size: int. The number of pairs in a chunk. If sentences are very long, it has fewer.
+    """
+    chunk: list[Pair] = []
+    num_characters = 0
+    while counted_pairs := list(itertools.islice(pairs, min(_PAIRS_PER_COUNT, size - len(chunk)))):
+        chunk += counted_pairs
+        num_characters += sum(map(len, itertools.chain.from_iterable(counted_pairs)))
+        if len(chunk) == size or num_characters >= _CHARACTERS_AT_A_TIME:
+            yield chunk
+            chunk, num_characters = [], 0
+    if chunk:
+        yield chunk
 
 
 def name_of_text(corpora: Sequence[Corpus]) -> str:
-    """Returns what messages call all corpora together."""
+    """Returns the name of all corpora together in messages."""
     more = f" and {len(corpora) - 1} more" if len(corpora) > 1 else ""
     return corpora[0].name + more
 
 
 def require_weight_of_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
-    """Raises a ConfigError if there are weights, but not one for each corpus."""
+    """Raises a ConfigError if `data.weights` is given and does not have one weight for each corpus."""
     if data.weights is not None:
         rule = f"a list of one number for each corpus, here {len(corpora)}"
         require(len(data.weights) == len(corpora), "data.weights", rule, data.weights)
@@ -100,21 +123,23 @@ def require_weight_of_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
 def read_text(
     corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None
 ) -> tuple[SentencePairs, SentencePairs | None]:
-    """Reads a text once, and gives what is trained on and what is held out.
+    """Reads a text once, and returns the pairs to train on and those that are held out.
 
-    Nothing of a file on disk is held in memory except the pairs that are held out. Which pairs are left takes a byte
-    for each while the text is read, and a bit afterwards.
+    Files on disk are not held in memory, only the pairs that are held out. A pair takes one byte of memory while the
+    text is read, and one bit afterwards.
 
     Args:
         corpora: list of Corpus.
-        data: DataConfig. Its filters and weights. Defaults to none: every pair of the text, once.
-        held_out: HeldOut or None. What to hold out of the pairs that filters leave. Defaults to None: nothing.
+        data: DataConfig or None. Its filters and weights. Defaults to None: every pair of the text, once.
+        held_out: HeldOut or None. What to hold out of the pairs that the filters keep. Defaults to None: nothing.
 
     Returns:
         The pairs that are left, and those that are held out or None. What was left out and held out is logged.
 
     Raises:
-        ConfigError: The text cannot be read, no pair is left, or there is not one weight for each corpus.
+        ConfigError: A file cannot be opened, no pair is left, or `data.weights` does not have one weight for each
+            corpus.
+        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
     """
     data = data or DataConfig()
     name = name_of_text(corpora)
@@ -137,14 +162,15 @@ def read_text(
 
 
 def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]) -> SentencePairs:
-    """Reads two text files of which lines with the same number are translations of each other.
+    """Reads two text files in which lines with the same number are translations of each other.
 
     Args:
         source_path: str or path of the sentences, one per line, as `text_files.read_lines` reads them.
         target_path: str or path of their translations.
 
     Raises:
-        ConfigError: A file cannot be read or is empty, or the numbers of lines differ.
+        ConfigError: A file cannot be opened.
+        InvalidFileError: A file is empty or is not text, or the numbers of lines differ.
     """
     return read_text(text_corpora([source_path], [target_path]))[0]
 
@@ -159,7 +185,7 @@ def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> No
 
 
 def _hold_out(held_out: HeldOut, is_kept: np.ndarray, name: str) -> SentencePairs:
-    """Takes what is held out away from the pairs that are kept."""
+    """Returns the pairs that are held out, which are no longer among those that are kept."""
     pairs, places = held_out.finish()
     is_kept[places] = False
     num_copies = len(places) - len(pairs)
@@ -190,11 +216,11 @@ def _kept_pairs(
 
 
 class _Sentences(Collection[str]):
-    """One side of a text, read again in each iteration.
+    """One side of a text, read anew in each iteration.
 
     Args:
         parts: the sentences of all shards.
-        bits: uint8, or None. A bit for each sentence: whether it is kept. None: all are.
+        bits: uint8 array or None. A bit for each sentence: whether it is kept. None: all are.
         number: int. How many are kept.
     """
 

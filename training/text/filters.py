@@ -1,17 +1,18 @@
-"""Which pairs of a text are left out before training."""
+"""Filters: which pairs of a text are left out before training."""
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import regex
 
-from keras_transformer.config.sections import DataConfig, scripts_of
+from keras_transformer.config import DataConfig
+from keras_transformer.config.data import scripts_of
 
 Pair = tuple[str, str]
 
-# What the filters might be set to: the lengths and ratios of hardly any true translation.
+# Hardly any true translation has such lengths or ratios.
 RECOMMENDED = DataConfig(max_characters=1000, max_length_ratio=9.0, remove_copies=True, remove_duplicates=True)
 
 
@@ -20,12 +21,12 @@ class Filter(NamedTuple):
 
     Attributes:
         name: str. That of its field in DataConfig; "empty" for pairs of which a side is blank.
-        value: what the field is set to; None for "empty".
-        matches: Callable. Which of so many pairs, with their lengths (n, 2) in characters, are left out: bool (n,).
+        value: The value of that field; None for "empty".
+        matches: Callable from n pairs and their lengths (n, 2) in characters to which of them are left out: bool (n,).
     """
 
     name: str
-    value: Any
+    value: int | float | str | bool | None
     matches: Callable[[list[Pair], np.ndarray], np.ndarray]
 
     def __str__(self) -> str:
@@ -49,7 +50,7 @@ class Filters:
         """Judges the next pairs of a text.
 
         Returns:
-            uint8 (n,). 0 for a pair that is kept, else the number of the filter that leaves it out, from 1.
+            uint8 (n,). 0 for a pair that is kept, otherwise the number of the filter that leaves it out, from 1.
         """
         verdicts = np.zeros(len(pairs), np.uint8)
         kept = np.arange(len(pairs))
@@ -84,7 +85,7 @@ def _filters(data: DataConfig) -> list[Filter]:
         filters.append(Filter("remove_copies", True, _each(lambda source, target: source.strip() == target.strip())))
     if data.remove_duplicates:
         seen = SeenPairs()
-        # The last one: what others leave out needs no memory.
+        # As the last one it needs no memory for pairs that others leave out.
         filters.append(Filter("remove_duplicates", True, lambda pairs, lengths: seen.add(hash_pairs(pairs))))
     if filters:
         filters.insert(0, Filter("empty", None, _each(lambda source, target: not (source.strip() and target.strip()))))
@@ -109,7 +110,7 @@ def _is_of_another_script(script: str, min_share: float, side: int) -> Callable[
 class _LetterMarks(dict[int, str]):
     """A table for `str.translate`: "+" for letters of a script, "-" for other letters, nothing for other characters.
 
-    It fills up with the characters that come; regular expressions take several times as long.
+    It is filled with the characters that occur; regular expressions take several times as long.
 
     Args:
         script: str. Names of scripts with commas.
@@ -131,7 +132,7 @@ class _LetterMarks(dict[int, str]):
 def hash_pairs(pairs: Iterable[Pair]) -> np.ndarray:
     """Returns a hash of each pair, the same in every process: uint64 (n,).
 
-    Two different pairs of 100 million have the same hash with a probability of 3 in 10,000.
+    The probability that any two of 100 million different pairs have the same hash is 3 in 10,000.
     """
     digests = (
         # The length says where the source ends.

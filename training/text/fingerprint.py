@@ -1,14 +1,24 @@
-"""By what a resumed training notices that its text is another one."""
+"""Fingerprints of texts, by which a resumed training run notices that its text has changed."""
 
 import hashlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
+from typing import TypedDict
 
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 
-# For "train" and "valid": the number of lines, and the SHA-256 of the lines of "source" and of "target".
-Fingerprint = dict[str, dict[str, Any]]
+
+class TextFingerprint(TypedDict):
+    """The number of lines of a text, and the SHA-256 of the lines of each side."""
+
+    lines: int
+    source: str
+    target: str
+
+
+# Of the texts "train" and "valid".
+Fingerprint = dict[str, TextFingerprint]
+
 _NAMES = {"train": "training", "valid": "validation"}
 
 
@@ -16,34 +26,30 @@ class TextHash:
     """The fingerprint of a parallel text that is read in chunks."""
 
     def __init__(self) -> None:
-        self._lines = 0
-        self._hashes = {"source": hashlib.sha256(), "target": hashlib.sha256()}
+        self._num_lines = 0
+        self._source, self._target = hashlib.sha256(), hashlib.sha256()
 
-    def __len__(self) -> int:
-        """The number of lines so far."""
-        return self._lines
-
-    def add(self, sources: Iterable[str], targets: Iterable[str]) -> None:
+    def add(self, sources: Sequence[str], targets: Sequence[str]) -> None:
         """Adds the next lines."""
-        for side, lines in zip(self._hashes, (list(sources), list(targets)), strict=True):
-            self._hashes[side].update("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
-        self._lines += len(lines)
+        for hash_, lines in ((self._source, sources), (self._target, targets)):
+            hash_.update("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
+        self._num_lines += len(sources)
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Returns the number of lines, and the SHA-256 of each side."""
-        return {"lines": self._lines, **{side: hash_.hexdigest() for side, hash_ in self._hashes.items()}}
+    def fingerprint(self) -> TextFingerprint:
+        """Returns the fingerprint of all lines so far."""
+        return {"lines": self._num_lines, "source": self._source.hexdigest(), "target": self._target.hexdigest()}
 
 
 def require_same_text(model_dir: ModelDir, before: Fingerprint, now: Fingerprint) -> None:
-    """Checks that a resumed training has the text that it began with.
+    """Checks that a resumed training run has the text that it was started with.
 
     Args:
         model_dir: ModelDir.
-        before: Fingerprint of the text before; what it does not have is not checked.
+        before: Fingerprint of the text before; a text that it does not have is not checked.
         now: Fingerprint of the text now.
 
     Raises:
-        ConfigError: The text is another one; the message says what differs.
+        ConfigError: The text has changed; the message says how.
     """
     differences = [
         f"the {_NAMES[name]} text {difference}"
@@ -57,11 +63,12 @@ def require_same_text(model_dir: ModelDir, before: Fingerprint, now: Fingerprint
         )
 
 
-def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+def _difference(before: TextFingerprint, now: TextFingerprint) -> str | None:
     if before == now:
         return None
     if (before["source"], before["target"]) == (now["target"], now["source"]):
         return "has source and target swapped"
-    sides = " and ".join(side for side in ("source", "target") if before[side] != now[side])
+    changed = {"source": before["source"] != now["source"], "target": before["target"] != now["target"]}
+    sides = " and ".join(side for side, is_changed in changed.items() if is_changed)
     lines = f"{now['lines']:,} lines, {before['lines']:,} before"
     return f"has another {sides} ({lines if before['lines'] != now['lines'] else 'as many lines'})"

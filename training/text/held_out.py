@@ -14,12 +14,12 @@ _LARGEST_HASH = 2**64 - 1
 class HeldOut:
     """Holds out pairs by the hash of their text.
 
-    The same pairs are held out whatever the order of the text, and a pair that comes several times is held out as a
-    whole: its copies are neither trained on, nor validated on more than once. The pairs are held in memory.
+    The same pairs are held out whatever the order of the text is. All copies of a pair are held out with it: they are
+    not trained on, and validated on once. The pairs are held in memory.
 
     Args:
         fraction: float or None. The share of the pairs to hold out, above 0 and below 1: those with the lowest hashes.
-        size: int or None. How many different pairs to hold out, instead of a share: as many with the lowest hashes.
+        size: int or None. How many different pairs to hold out instead of a share: those with the lowest hashes.
     """
 
     def __init__(self, fraction: float | None = None, size: int | None = None) -> None:
@@ -29,11 +29,11 @@ class HeldOut:
         self._held: dict[int, tuple[Pair, list[int]]] = {}
 
     def add(self, pairs: list[Pair], places: np.ndarray) -> None:
-        """Adds the next pairs of a text, which are at these places in it."""
+        """Adds the next pairs of a text, with their places in it."""
         hashes = hash_pairs(pairs)
         for number in np.flatnonzero(hashes <= self._last_hash):
             source, target = pairs[number]
-            # A pair with an empty side is of no use.
+            # Pairs with an empty side cannot be validated on.
             if source.strip() and target.strip():
                 _, its_places = self._held.setdefault(int(hashes[number]), ((source, target), []))
                 its_places.append(int(places[number]))
@@ -50,7 +50,7 @@ class HeldOut:
         """Returns the pairs, ordered by their hashes, and the places of all their copies in the text.
 
         Raises:
-            ConfigError: No pair is held out, or there are not enough.
+            ConfigError: The text does not have enough pairs.
         """
         if self._size is not None and len(self._held) < self._size:
             raise ConfigError(

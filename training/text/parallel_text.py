@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
 from keras_transformer.config.rules import shown
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, InvalidFileError
 
 from .text_files import Reread, name_of, read_lines, shards_of
 
@@ -15,13 +15,13 @@ Path = str | os.PathLike[str]
 
 
 class Shard(NamedTuple):
-    """A part of a corpus that has not been read yet, and may be read any number of times.
+    """A part of a corpus, which is read anew each time.
 
     Attributes:
         source: iterable of str.
         target: iterable of str, which must be as many.
-        source_name: str. What messages call the source.
-        target_name: str. What messages call the target.
+        source_name: str. The name of the source in messages.
+        target_name: str. The name of the target in messages.
     """
 
     source: Iterable[str]
@@ -33,7 +33,9 @@ class Shard(NamedTuple):
         """Reads the pairs.
 
         Raises:
-            ConfigError: A side cannot be read, or has more sentences than the other; the message says how many.
+            ConfigError: A file cannot be opened.
+            InvalidFileError: A side is empty or is not text, or has more sentences than the other; the message says how
+                many.
         """
         sides = iter(self.source), iter(self.target)
         for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
@@ -44,18 +46,18 @@ class Shard(NamedTuple):
     def _refuse(self, shorter: int, more: int, is_source_shorter: bool) -> NoReturn:
         sizes = (shorter, shorter + more) if is_source_shorter else (shorter + more, shorter)
         if not shorter:
-            raise ConfigError(f"{self.source_name if is_source_shorter else self.target_name}: the file is empty")
-        raise ConfigError(
+            raise InvalidFileError(f"{self.source_name if is_source_shorter else self.target_name}: the file is empty")
+        raise InvalidFileError(
             "source and target must have the same number of lines: "
             f"{self.source_name} has {sizes[0]}, {self.target_name} has {sizes[1]}"
         )
 
 
 class Corpus(NamedTuple):
-    """A parallel text that has not been read yet, in one or several shards.
+    """A parallel text in one or several shards, which is read anew each time.
 
     Attributes:
-        name: str. What messages call it.
+        name: str. Its name in messages.
         shards: list of Shard.
     """
 
@@ -64,16 +66,17 @@ class Corpus(NamedTuple):
 
 
 def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpus]:
-    """Opens text files of which lines with the same number are translations of each other.
+    """Opens text files in which lines with the same number are translations of each other.
 
     Args:
-        sources: paths, each that of a file as `read_lines` reads it, or a pattern such as "news-*.en.gz", whose files
+        sources: paths of files, as `read_lines` reads them, or patterns such as "news-*.en.gz"; the files of a pattern
             are the shards of one corpus.
         targets: as many paths of the translations. A shard's translation is the file with the same text in place of the
-            wildcards; if there is no such text, the order of the names decides.
+            wildcards; if no names have such a text in common, the order of the names decides.
 
     Raises:
-        ConfigError: A pattern matches no file, or a file has no partner.
+        ConfigError: A pattern matches no file, a file has no partner, or a pipe cannot be opened.
+        InvalidFileError: A pipe holds something other than text.
 
     Example:
         >>> [corpus.name for corpus in text_corpora(["train.en"], ["train.de"])]
@@ -108,7 +111,7 @@ def _without_partner(sources: dict[str, str], targets: dict[str, str]) -> list[s
         return [
             file for key in sources.keys() ^ targets.keys() for side in (sources, targets) if (file := side.get(key))
         ]
-    # The names have nothing in common, so that their order pairs them: the last ones are too many.
+    # The names have nothing in common and are paired in their order, so that the last ones are left.
     longer, shorter = sorted((list(sources.values()), list(targets.values())), key=len, reverse=True)
     return longer[len(shorter) :]
 
@@ -125,7 +128,8 @@ def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
         paths: paths of files or patterns, as for `text_corpora`.
 
     Raises:
-        ConfigError: A pattern matches no file.
+        ConfigError: A pattern matches no file, or a pipe cannot be opened.
+        InvalidFileError: A pipe holds something other than text.
     """
     return [Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path).values()]) for path in paths]
 
@@ -140,5 +144,5 @@ def _column(lines: Iterable[str], side: int, name: str) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         columns = line.split("\t")
         if len(columns) != 2:
-            raise ConfigError(f"{name}: line {number} must have exactly one tab; received {shown(line)}")
+            raise InvalidFileError(f"{name}: line {number} must have exactly one tab; received {shown(line)}")
         yield columns[side]

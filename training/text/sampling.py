@@ -1,4 +1,4 @@
-"""How often the pairs of each corpus pass in an epoch."""
+"""How often the pairs of each corpus are used in an epoch."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ _PAIRS_AT_A_TIME = 2**15
 
 
 def pairs_per_epoch(pairs: SentencePairs) -> int:
-    """Returns how many pairs pass in an epoch, up to what chance adds or takes away where weights are fractions."""
+    """Returns the number of pairs in an epoch: the expected one where weights have fractions."""
     return round(sum(number * weight for number, weight in pairs.weights)) if pairs.weights else len(pairs)
 
 
 def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of an epoch, one as often in a row as it passes.
+    """Yields the pairs of an epoch; a pair that is used several times comes several times in a row.
 
     Args:
         pairs: SentencePairs.
-        epoch: int. Its number, from 0. Where a weight has a fraction, each epoch takes other pairs once more.
+        epoch: int. Its number, from 0. Where a weight has a fraction, it decides which pairs are used once more.
 
     Example:
         >>> pairs = SentencePairs(["one", "two"], ["eins", "zwei"], "numbers", weights=((1, 2), (1, 1)))
@@ -37,7 +37,7 @@ def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str]
 
 
 def _counts(number: int, weight: float, seed: list[int]) -> Iterator[int]:
-    """How often each of so many pairs passes."""
+    """How often each of so many pairs is used."""
     whole, fraction = divmod(weight, 1)
     random = np.random.default_rng(seed)
     for begin in range(0, number, _PAIRS_AT_A_TIME):

@@ -11,20 +11,24 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import BinaryIO, Protocol, cast
 
 import zstandard
 
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.runtime.standard_streams import standard_input
 
-# What is compressed so well that it is a thousand times as long takes 4 MB of memory at a time.
-_COMPRESSED_BYTES_PER_READ = 4096
+# Far more than any sentence has. Without a limit, a file of zeros would be one line that fills the memory.
+MAX_LINE_BYTES = 2**20
+_BYTES_PER_READ = 2**16
+# Zstandard makes up to 32,768 bytes of one, so that a read takes at most 64 MB of memory.
+_COMPRESSED_BYTES_PER_READ = 2048
 
 
 class Reread(Iterable[str]):
-    """Lines that are not held in memory, but read again in each iteration.
+    """Lines that are not held in memory, but read anew in each iteration.
 
     Args:
         read: Callable. Returns an iterator over the lines.
@@ -51,8 +55,9 @@ def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
         those of a pipe are read here and held in memory, because it can be read only once.
 
     Raises:
-        ConfigError: The file cannot be read, or a line, which the message gives by its number, is not UTF-8. For a file
-            on disk this is found when it is iterated.
+        ConfigError: The file cannot be opened.
+        InvalidFileError: The file is damaged, or one of its lines is not UTF-8 or has more than 1 MiB; the message
+            gives its number. For a file on disk, errors are raised when it is iterated.
 
     Example:
         >>> list(read_lines("train.en"))
@@ -65,7 +70,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
 
 
 def name_of(path: str | os.PathLike[str]) -> str:
-    """Returns what messages call a text file."""
+    """Returns the name of a text file in messages."""
     return "standard input" if path == "-" else os.fspath(path)
 
 
@@ -73,12 +78,12 @@ def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
     """Returns the files that a path or a pattern stands for.
 
     Args:
-        path: str or path of a file, or a pattern with `*`, `?` or `[`, such as "news-*.en.gz". A file whose name is
-            the pattern itself goes before.
+        path: str or path of a file, or a pattern with `*`, `?` or `[`, such as "news-*.en.gz". If there is a file whose
+            name is the pattern itself, it stands for that file.
 
     Returns:
-        The files by what stands in place of the pattern's wildcards, from the first to the last of them, and in this
-        order: "01" of "news-01.en.gz".
+        The files by the text in place of the pattern's wildcards, from the first to the last wildcard, such as "01" of
+        "news-01.en.gz"; sorted by it.
 
     Raises:
         ConfigError: No file matches the pattern.
@@ -95,32 +100,42 @@ def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
     return dict(sorted((file[before.start() : len(file) - len(after[0])], file) for file in files))
 
 
-def _open(path: str | os.PathLike[str]) -> Any:
+class _Binary(Protocol):
+    """A file that gives the bytes that it has."""
+
+    def read1(self, size: int = ..., /) -> bytes: ...
+
+
+def _open(path: str | os.PathLike[str]) -> AbstractContextManager[_Binary]:
     if path == "-":
-        return contextlib.nullcontext(standard_input())
+        return contextlib.nullcontext(cast(_Binary, standard_input()))
     name = os.fspath(path)
     if name.endswith(".gz"):
         return gzip.open(path, "rb")
     if name.endswith(".xz"):
         return lzma.open(path, "rb")
     if name.endswith(".zst"):
-        return io.BufferedReader(_Zstandard(path), io.DEFAULT_BUFFER_SIZE)
+        return io.BufferedReader(_Zstandard(open(path, "rb")))
     return open(path, "rb")
 
 
 class _Zstandard(io.RawIOBase):
-    """Decompresses frames of Zstandard; the package's own reader takes a file that was cut off for a whole one."""
+    """Decompresses frames of Zstandard; the package's own reader accepts a file that was cut off as a whole one.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115
-        self._frame: Any = None
+    Args:
+        file: the compressed file, which is closed with this one.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._frame: zstandard.ZstdDecompressionObj | None = None
         self._compressed = b""
         self._text = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         while not self._text:
             self._compressed = self._compressed or self._file.read(_COMPRESSED_BYTES_PER_READ)
             if not self._compressed:
@@ -145,15 +160,47 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
     number = 0
     try:
         with _open(path) as file:
-            if file.peek(3)[:3] == codecs.BOM_UTF8:
-                file.read(3)
-            for line in file:
-                number += 1
-                yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+            for block in _blocks(file):
+                # Of other lines than the first, no byte came before the last read.
+                if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
+                    raise InvalidFileError(
+                        f"{name_of(path)}: line {number + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
+                    )
+                lines: Iterable[str]
+                try:
+                    lines = block.decode("utf-8").split("\n")
+                except UnicodeDecodeError:
+                    lines = (line.decode("utf-8") for line in block.split(b"\n"))
+                for line in lines:
+                    number += 1
+                    yield line
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{name_of(path)}: line {number} is not valid UTF-8: {error.reason} "
+        raise InvalidFileError(
+            f"{name_of(path)}: line {number + 1} is not valid UTF-8: {error.reason} "
             f"0x{error.object[error.start]:02x} at byte {error.start + 1} of the line"
         ) from None
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        raise ConfigError(f"{name_of(path)}: {getattr(error, 'strerror', None) or error}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+        raise InvalidFileError(f"{name_of(path)}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{name_of(path)}: {error.strerror or error}") from None
+
+
+def _blocks(file: _Binary) -> Iterator[bytes]:
+    r"""Reads whole lines, many at a time, without the end of the last one and "\r" before the ends.
+
+    The part of a line that is longer than allowed is a block too.
+    """
+    rest = file.read1(_BYTES_PER_READ)
+    while len(rest) < len(codecs.BOM_UTF8) and (chunk := file.read1(_BYTES_PER_READ)):
+        rest += chunk
+    chunk, rest = rest.removeprefix(codecs.BOM_UTF8), b""
+    while chunk:
+        whole, end, rest = (rest + chunk).rpartition(b"\n")
+        if end:
+            yield whole.replace(b"\r\n", b"\n").removesuffix(b"\r")
+        # One more, which may be the "\r" of an end.
+        if len(rest) > MAX_LINE_BYTES + 1:
+            yield rest
+        chunk = file.read1(_BYTES_PER_READ)
+    if rest:
+        yield rest.removesuffix(b"\r")

@@ -6,25 +6,31 @@ import functools
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from keras_transformer.errors import ConfigError
 
 from .parallel_text import Corpus, Shard
 from .text_files import Reread
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+_MAX_RETRIES = 4
+
 
 def tfds_corpus(name: str, split: str, data_dir: str | os.PathLike[str] | None = None) -> Corpus:
-    """Opens a dataset of sentence pairs of tensorflow-datasets, which are in the dataset's own order.
+    """Opens a dataset of sentence pairs from tensorflow-datasets, in the dataset's own order.
 
-    The dataset's information says which language is the source. A dataset that is already prepared on disk needs no
-    network; any other is downloaded first.
+    The dataset's information says which language is the source. A dataset that is not prepared on disk yet is
+    downloaded first.
 
     Args:
         name: str. A dataset of text pairs, such as "ted_hrlr_translate/pt_to_en".
         split: str. "train", "validation", "train[:10%]", ...
-        data_dir: str or path of the directory for datasets. Defaults to that of tensorflow-datasets (`TFDS_DATA_DIR`,
-            or else `~/tensorflow_datasets`).
+        data_dir: str or path of the directory for datasets. Defaults to that of tensorflow-datasets (`TFDS_DATA_DIR`
+            or `~/tensorflow_datasets`).
 
     Raises:
         ConfigError: There is no such dataset, configuration or split; it does not hold pairs of texts; or it is not
@@ -51,12 +57,12 @@ def tfds_corpus(name: str, split: str, data_dir: str | os.PathLike[str] | None =
     return Corpus(corpus_name, [Shard(source, target, corpus_name, corpus_name)])
 
 
-def _texts(dataset: Any, side: int) -> Iterator[str]:
+def _texts(dataset: "tf.data.Dataset", side: int) -> Iterator[str]:
     for texts in dataset.map(lambda *pair: pair[side]).batch(1024).as_numpy_iterator():
         yield from (text.decode("utf-8") for text in texts)
 
 
-def _builder(name: str, data_dir: str | os.PathLike[str] | None) -> Any:
+def _builder(name: str, data_dir: str | os.PathLike[str] | None) -> "tfds.core.DatasetBuilder":
     import tensorflow_datasets as tfds
 
     try:
@@ -66,25 +72,26 @@ def _builder(name: str, data_dir: str | os.PathLike[str] | None) -> Any:
         known = tfds.list_builders(with_community_datasets=False)
         if dataset not in known:
             nearest = difflib.get_close_matches(dataset, known, cutoff=0.5)
-            exists = f"the nearest names are {', '.join(nearest)}" if nearest else "nor one like it"
-            raise ConfigError(f"there is no dataset {dataset!r}: {exists}") from error
+            exists = f"the nearest names are {', '.join(nearest)}" if nearest else "no name is similar"
+            raise ConfigError(f"there is no dataset {dataset!r}; {exists}") from error
         configs = ", ".join(tfds.builder_cls(dataset).builder_configs) or "none"
         raise ConfigError(
             f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} ({_one_line(error)})"
         ) from error
 
 
-def _is_text(feature: Any) -> bool:
+def _is_text(feature: "tfds.features.FeatureConnector") -> bool:
     import tensorflow_datasets as tfds
 
     return isinstance(feature, tfds.features.Text)
 
 
-def _prepare(builder: Any, name: str) -> None:
+def _prepare(builder: "tfds.core.DatasetBuilder", name: str) -> None:
     from tensorflow_datasets.core.download import downloader
 
-    # Ten retries with doubling pauses would make a machine without a network wait for 205 s.
-    downloader.MAX_RETRIES = 4
+    # Its ten retries with doubling pauses make a machine without a network wait for 205 s, and no option changes them.
+    # A test counts the retries, in case a release of tensorflow-datasets renames this.
+    downloader.MAX_RETRIES = _MAX_RETRIES
     try:
         # It prints progress on standard output, which is for the results of a command.
         with contextlib.redirect_stdout(sys.stderr):

@@ -15,6 +15,8 @@ from keras_transformer.training.batches.pipeline import training_dataset, valida
 from keras_transformer.training.batches.plan import Bucket, choose_buckets, plan_batches
 from keras_transformer.training.text.corpus import SentencePairs
 
+from keras_transformer.errors import ConfigError
+
 START, END = 2, 3
 FIRST_VERSION = "a8f30f4f7d19e2eb625f93286cd52c301821f9ef4b27cb325346f687e6d10d24"
 
@@ -37,7 +39,7 @@ def encoded(tmp_path):
 
     def encoded(source, target, max_length=100, vocab_size=2**16, times=1):
         pairs = SentencePairs(source, target, "invented")
-        return encode(pairs, NumberTokenizer(vocab_size), max_length, next(folders), times)
+        return encode(pairs, [NumberTokenizer(vocab_size)] * 2, max_length, next(folders), times)
 
     return encoded
 
@@ -79,7 +81,7 @@ def test_both_sides_are_stored_with_an_end_token(encoded):
     assert len(pairs) == 3 and pairs.num_tokens == 6 + 3 + 4 + 3
     assert rows_of(pairs, "source") == [[5, 6, 3], [7, 3], [8, 9, 10, 3]]
     assert rows_of(pairs, "target") == [[11, 3], [12, 13, 3], [14, 3]]
-    assert pairs.length_counts.tolist() == [[0, 2, 3, 1], [0, 3, 2, 1], [0, 4, 2, 1]]
+    assert pairs.length_counts.tolist() == [(0, 2, 3, 1), (0, 3, 2, 1), (0, 4, 2, 1)]
     assert (pairs.num_blocks, pairs.num_empty, pairs.num_too_long) == (1, 0, 0)
 
 
@@ -137,11 +139,21 @@ def test_a_text_may_be_gone_through_several_times(encoded):
 
 
 def test_a_corpus_of_which_nothing_is_left_is_an_error(encoded):
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(ConfigError) as raised:
         encoded(["", "5 6 7"], ["5", "6"], max_length=3)
     assert str(raised.value) == (
         "invented: none of the 2 sentence pairs can be used: 1 are empty on one side, "
         "1 are longer than max_length=3 tokens"
+    )
+
+
+def test_weights_that_leave_an_epoch_without_pairs_are_an_error(tmp_path):
+    pairs = SentencePairs(["5", "6"], ["7", "8"], "invented", weights=((1, 0.001), (1, 0.002)))
+    with pytest.raises(ConfigError) as raised:
+        encode(pairs, [NumberTokenizer(2**16)] * 2, 100, tmp_path / "ids")
+    assert str(raised.value) == (
+        "invented: data.weights must be large enough that an epoch has a sentence pair; received "
+        "data.weights=[0.001, 0.002] for 2 in all"
     )
 
 
@@ -154,13 +166,14 @@ def test_lengths_are_counted_for_each_block(encoded, monkeypatch):
     expected = []
     for block in range(pairs.num_blocks):
         lengths = zip(pairs.lengths("source", block).numpy(), pairs.lengths("target", block).numpy())
-        expected += [[block, *key, count] for key, count in sorted(collections.Counter(lengths).items())]
+        expected += [(block, *key, count) for key, count in sorted(collections.Counter(lengths).items())]
     assert pairs.num_blocks == 5 and pairs.length_counts.tolist() == expected
 
 
 def test_equal_lengths_are_counted_with_their_numbers_of_pairs():
-    lengths = np.array([[0, 3, 4], [1, 3, 4], [0, 2, 5], [0, 3, 4]])
-    assert count_lengths(lengths).tolist() == [[0, 2, 5, 1], [0, 3, 4, 2], [1, 3, 4, 1]]
+    source, target = np.array([[3, 2, 3, 2], [4, 5, 4, 2**31 - 1]], np.int32)
+    assert count_lengths(7, source, target).tolist() == [(7, 2, 5, 1), (7, 2, 2**31 - 1, 1), (7, 3, 4, 2)]
+    assert count_lengths(7, source[:0], target[:0]).tolist() == []
 
 
 def buckets_of(source_lengths, target_lengths, tokens_per_batch, num_buckets=8):
@@ -209,7 +222,7 @@ def least_cost_by_trying_all_cuts(source, target, tokens_per_batch, num_buckets)
 
 
 def full_cost(buckets, source, target, tokens_per_batch):
-    """What the buckets cost if every batch is full: the least rows that hold all pairs of a bucket."""
+    """The cost of the buckets if every batch is full: the fewest rows that hold all pairs of a bucket."""
     longer, cost = np.maximum(source, target), 0
     for previous, bucket in itertools.pairwise([Bucket(0, 0, 0), *buckets]):
         longest, shorter = (max(b.source_length, b.target_length) for b in (bucket, previous))
@@ -273,8 +286,8 @@ def num_pairs_in(bucket, buckets, pairs):
     longest = [max(b.source_length, b.target_length) for b in buckets]
     low = ([0] + longest)[buckets.index(bucket)]
     counts = pairs.length_counts
-    longer = counts[:, 1:3].max(axis=1)
-    return counts[(low < longer) & (longer <= longest[buckets.index(bucket)]), 3].sum()
+    longer = np.maximum(counts["source_length"], counts["target_length"])
+    return counts["num_pairs"][(low < longer) & (longer <= longest[buckets.index(bucket)])].sum()
 
 
 @pytest.mark.parametrize(

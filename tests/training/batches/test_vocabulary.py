@@ -1,4 +1,4 @@
-"""Vocabulary training: sizes, limits, determinism, and what a user with little text is told."""
+"""Vocabulary training: sizes, limits, determinism, and messages about too little text."""
 
 import collections
 import random

@@ -1,4 +1,4 @@
-"""`train --init-from`: training goes on from the weights of a model, on another text."""
+"""`train --init-from`: training starts from the weights of a model, on a different text."""
 
 import csv
 import shutil
@@ -24,7 +24,7 @@ BRIEF = ("training.steps=6", "training.validate_every=3", "training.warmup_steps
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model with some training, a decoder of its own depth, and its own way of decoding."""
+    """A briefly trained model with its own depths and decoding settings."""
     model_dir = tmp_path_factory.mktemp("trained") / "model"
     overrides = ("training.steps=30", "training.validate_every=30", "training.warmup_steps=10")
     return train_here(model_dir, *overrides, "model.num_encoder_layers=2", "decoding.beam_size=3")
@@ -164,7 +164,7 @@ def test_weights_without_a_training_are_not_written_over(trained, tmp_path):
         ("no weights", "no trained weights (neither average.weights.h5 nor best.weights.h5)"),
         ("no configuration", "not a model directory (it has no config.yaml)"),
         ("other sizes", "best.weights.h5: these weights do not fit the model in config.yaml"),
-        ("no tokenizer", "must have one tokenizer file, tokenizer.model; it has none"),
+        ("no tokenizer", "tokenizer.model: the tokenizer file is missing"),
         ("damaged", "best.weights.h5: the file is damaged"),
     ],
 )

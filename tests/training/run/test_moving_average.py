@@ -1,6 +1,5 @@
-"""The moving average of weights: its formula, what is made of it, and that no interruption changes it."""
+"""The moving average of weights: its formula, its use, and that interruptions do not change it."""
 
-import functools
 import subprocess
 import sys
 
@@ -8,13 +7,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_transformer.training.run import trainer
 from keras_transformer.training.run.interruption import Interruption
-from keras_transformer.training.run.progress_report import ReportProgress
 from keras_transformer.training.step.moving_average import update_average
 from test_training import ROOT, load_model, logged, pairs, train_here
+from training_runs import differences
 
-from benchmarks.chaos import differences
 from keras_transformer import Translator
 from keras_transformer.errors import ConfigError
 
@@ -49,14 +46,12 @@ def averaged(tmp_path_factory):
     """A training, and what its raw weights were after each step."""
     raw = []
 
-    class KeepWeights(ReportProgress):
+    class KeepWeights(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs):
-            super().on_train_batch_end(batch, logs)
             raw.append(self.model.transformer.get_weights())
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "ReportProgress", KeepWeights)
-        return train_here(tmp_path_factory.mktemp("averaged") / "model", *OVERRIDES, EMA), raw
+    directory = tmp_path_factory.mktemp("averaged")
+    return train_here(directory / "model", *OVERRIDES, EMA, callbacks=[KeepWeights()]), raw
 
 
 def test_what_is_saved_to_translate_with_is_the_average(averaged):
@@ -99,21 +94,17 @@ def test_training_itself_is_the_same_without_an_average(averaged, tmp_path):
 
 
 @pytest.mark.parametrize("stop_at", [5, 6])
-def test_a_run_that_is_stopped_goes_on_with_its_average_bit_for_bit(averaged, tmp_path, stop_at, monkeypatch):
+def test_a_run_that_is_stopped_goes_on_with_its_average_bit_for_bit(averaged, tmp_path, stop_at):
     interruption = Interruption()
 
-    class Stop(ReportProgress):
+    class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs):
-            super().on_train_batch_end(batch, logs)
             if int(self.model.optimizer.iterations.numpy()) == stop_at:
                 interruption.signal = 15  # as if SIGTERM had come in this step
 
-    monkeypatch.setattr(trainer, "ReportProgress", Stop)
-    monkeypatch.setattr("test_training.train", functools.partial(trainer.train, interruption=interruption))
     with pytest.raises(KeyboardInterrupt):
-        train_here(tmp_path / "model", *OVERRIDES, EMA)
+        train_here(tmp_path / "model", *OVERRIDES, EMA, callbacks=[Stop()], interruption=interruption)
     assert interruption.saved_step == stop_at
-    monkeypatch.undo()
     train_here(tmp_path / "model", *OVERRIDES, EMA)
     assert differences(tmp_path / "model", averaged[0].path) == []
 

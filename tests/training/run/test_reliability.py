@@ -1,7 +1,8 @@
-"""Nothing is lost on disk: whatever disturbs a training, it ends in one clear line and resumes from the last state."""
+"""Nothing on disk is lost: a disturbed training run ends with one clear line and resumes from the last state."""
 
 import contextlib
 import dataclasses
+import io
 import os
 import re
 import resource
@@ -9,30 +10,31 @@ import shutil
 import signal
 import socket
 import subprocess
+import zipfile
 
 import keras
 import numpy as np
 import pytest
 from keras_transformer.export.versions import publish
 from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run import trainer
+from keras_transformer.training.run import loop, trainer
 from keras_transformer.training.run.average import average_checkpoints
-from keras_transformer.training.run.checkpoints import SaveCheckpoints
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.interruption import Interruption
-from keras_transformer.training.run.progress_report import ReportProgress
+from keras_transformer.training.run.progress_report import ProgressReport
+from keras_transformer.training.run.state import read_progress, restore_training_state
 from keras_transformer.training.run.trainer import train
-from keras_transformer.training.run.validation import Validation
+from keras_transformer.training.run.workers import Workers
 from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.held_out import HeldOut
 from keras_transformer.training.text.parallel_text import Corpus, Shard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_training import PAIRS, ROOT, TINY, load_model, logged, pairs
+from training_runs import differences, leftovers
 
-from benchmarks.chaos import differences, leftovers
 from keras_transformer import Translator
 from keras_transformer.commands.main import main
-from keras_transformer.errors import ConfigError, LockedError
+from keras_transformer.errors import ConfigError, DamagedFileError, DivergedError, InvalidFileError, LockedError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import rename_with_checksum, replacing_with_checksum, require_undamaged
 from keras_transformer.model_dir.files import locked, remove_leftovers, replacing, temporary_beside
@@ -123,7 +125,7 @@ def test_an_error_while_a_file_is_written_names_the_file(tmp_path, limit_file_si
 
 @pytest.fixture
 def limit_file_sizes():
-    """As on a full disk, writing fails: files cannot grow above a size."""
+    """Makes writing fail as on a full disk: files cannot grow above a size."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -222,7 +224,7 @@ def test_leftovers_of_a_killed_export_are_removed(tmp_path):
 
 def test_a_training_that_diverges_stops_and_resumes_at_a_sane_rate(unfinished, undisturbed, monkeypatch):
     before = contents(unfinished.path)
-    with pytest.raises(FloatingPointError) as error, monkeypatch.context() as patch:
+    with pytest.raises(DivergedError) as error, monkeypatch.context() as patch:
         # Far above what a recipe may name, so that so small a model diverges at once.
         rate = keras.optimizers.schedules.ExponentialDecay(1e29, 1, 1.0)
         patch.setattr(trainer, "learning_rate", lambda d_model, training: rate)
@@ -238,14 +240,14 @@ def test_a_training_that_diverges_stops_and_resumes_at_a_sane_rate(unfinished, u
 
 
 def test_a_weight_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
-    def break_weight(self, epoch, logs):
-        weight = self.model.transformer.weights[0]
+    def break_weight(model):
+        weight = model.transformer.weights[0]
         weight.assign(weight * np.nan)
-        logs["step"] = 1
+        return {"step": 1}
 
     # After the losses were computed.
-    monkeypatch.setattr(Validation, "on_epoch_end", break_weight)
-    with pytest.raises(FloatingPointError, match="in step 1, at .*: a weight is NaN or infinite. Nothing was saved"):
+    monkeypatch.setattr(loop, "measure_progress", break_weight)
+    with pytest.raises(DivergedError, match="in step 1, at .*: a weight is NaN or infinite. Nothing was saved"):
         train_here(tmp_path / "model", "training.steps=1")
     assert not list((tmp_path / "model").rglob("*.h5"))
     assert not list((tmp_path / "model").rglob("*.npz"))
@@ -280,9 +282,9 @@ def default_signals():
         signal.signal(number, handler)
 
 
-def interrupt(monkeypatch, callback, method, step, number):
-    """Sends a signal when a callback's method is called for the step-th time."""
-    calls, original = 0, getattr(callback, method)
+def interrupt(monkeypatch, owner, name, step, number):
+    """Sends a signal when a function of a class or module is called for the step-th time."""
+    calls, original = 0, getattr(owner, name)
 
     def send_signal(*arguments, **options):
         nonlocal calls
@@ -291,22 +293,22 @@ def interrupt(monkeypatch, callback, method, step, number):
             os.kill(os.getpid(), number)
         return original(*arguments, **options)
 
-    monkeypatch.setattr(callback, method, send_signal)
+    monkeypatch.setattr(owner, name, send_signal)
 
 
 @pytest.mark.parametrize(
-    "callback, method, count, number, code, step",
+    "owner, name, count, number, code, step",
     [
-        pytest.param(ReportProgress, "on_train_batch_end", 5, signal.SIGTERM, 143, 5, id="within an interval"),
-        pytest.param(ReportProgress, "on_train_batch_end", 6, signal.SIGINT, 130, 6, id="last step of an interval"),
-        pytest.param(Validation, "on_epoch_end", 1, signal.SIGTERM, 143, 3, id="validation"),
+        pytest.param(ProgressReport, "after_step", 5, signal.SIGTERM, 143, 5, id="within an interval"),
+        pytest.param(ProgressReport, "after_step", 6, signal.SIGINT, 130, 6, id="last step of an interval"),
+        pytest.param(loop, "measure_progress", 1, signal.SIGTERM, 143, 3, id="validation"),
     ],
 )
 def test_a_signal_stops_after_a_step_that_is_saved(
-    default_signals, undisturbed, tmp_path, monkeypatch, capsys, callback, method, count, number, code, step
+    default_signals, undisturbed, tmp_path, monkeypatch, capsys, owner, name, count, number, code, step
 ):
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        interrupt(patch, callback, method, count, number)
+        interrupt(patch, owner, name, count, number)
         with Interruption() as interruption:
             train_here(tmp_path / "model", interruption=interruption)
     assert stopped.value.code == code
@@ -317,7 +319,7 @@ def test_a_signal_stops_after_a_step_that_is_saved(
 
 
 def test_a_signal_before_the_first_step_leaves_no_folder(default_signals, tmp_path, monkeypatch, capsys):
-    interrupt(monkeypatch, trainer, "_prepare_text", 1, signal.SIGTERM)
+    interrupt(monkeypatch, trainer, "_prepare_data", 1, signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped, Interruption() as interruption:
         train_here(tmp_path / "model", interruption=interruption)
     assert stopped.value.code == 143
@@ -354,14 +356,14 @@ def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(
     unfinished, undisturbed, monkeypatch, limit_file_sizes
 ):
     average = unfinished.average_path.read_bytes()
-    save = SaveCheckpoints.on_epoch_end
+    save = loop.save_checkpoint
 
-    def save_to_full_disk(self, *arguments):
+    def save_to_full_disk(*arguments):
         limit_file_sizes(20_000)
-        save(self, *arguments)
+        save(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SaveCheckpoints, "on_epoch_end", save_to_full_disk)
+        patch.setattr(loop, "save_checkpoint", save_to_full_disk)
         with pytest.raises(OSError, match="File too large") as error:
             train_here(unfinished.path)
     limit_file_sizes(resource.RLIM_INFINITY)
@@ -410,9 +412,81 @@ def test_a_damaged_state_without_one_before_is_named(unfinished):
     flip(unfinished.training_state_path)
     unfinished.previous_state_path.unlink()
     before = contents(unfinished.path)
-    with pytest.raises(ConfigError, match=r"training_state.npz: the file is damaged, its SHA-256 .*training_state.npz"):
+    with pytest.raises(
+        DamagedFileError, match=r"training_state.npz: the file is damaged, its SHA-256 .*training_state.npz"
+    ):
         train_here(unfinished.path)
     assert contents(unfinished.path) == before
+
+
+ROWS = b'[{"epoch": 0, "step": 3, "loss": 5.0}]'
+# What a program that knows the format only half may write: no checksum says that it is wrong.
+HAND_MADE = {
+    "step": [np.array("x"), np.array(["x", "y"]), np.array(6.5), np.array([3, 6]), np.array(-1)],
+    "best_score": [np.array("high"), np.array(np.nan)],
+    "validations_since_best": [np.array(0.5)],
+    "scored_steps": [np.array([1]), np.array(["3", "6"]), np.array(3)],
+    "scores": [np.array([0.1]), np.array(["a", "b"])],
+    "rows": [
+        *(b"", b"7", b'["row"]', b'[{"epoch": 0}]', b'[{"step": "x"}]', ROWS[:-1], b"\xff" + ROWS),
+        b"[" * 100_000,
+    ],
+    "text": [b"[]", b'{"train": 1}', b'{"train": {"lines": 360}}'],
+    "loss_sums": [np.array(["a", "b"]), np.array([[1.0, 2.0]])],
+}
+
+
+def rewrite(path, **changes):
+    with np.load(path) as state:
+        arrays = {name: state[name] for name in state.files}
+    path.with_name(f"{path.name}.sha256").unlink(missing_ok=True)
+    np.savez(path, **{**arrays, **changes})
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [pytest.param(name, value, id=f"{name}-{i}") for name in HAND_MADE for i, value in enumerate(HAND_MADE[name])],
+)
+def test_a_hand_made_state_with_something_else_in_it_is_damaged(unfinished, capsys, name, value):
+    rewrite(unfinished.training_state_path, **{name: value})
+    assert read_progress(unfinished).step == 3
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert f"{unfinished.training_state_path}: the training state is damaged (" in warning
+    assert warning.endswith("training_state.previous.npz, of step 3, is used instead")
+    unfinished.previous_state_path.unlink()
+    with pytest.raises(DamagedFileError, match="training_state.npz: the training state is damaged") as error:
+        read_progress(unfinished)
+    assert "\n" not in str(error.value)
+
+
+def test_a_hand_made_state_may_be_right(unfinished):
+    rewrite(unfinished.training_state_path, step=np.array(7, "int16"), rows=ROWS)
+    state = read_progress(unfinished)
+    assert state.step == 7 and state.rows == [{"epoch": 0, "step": 3, "loss": 5.0}]
+
+
+def test_variables_of_another_type_or_size_are_damaged_too(unfinished, capsys):
+    config = unfinished.read_config()
+    model = trainer._build_model(config, make_strategy(), parts_per_device=1)
+    path = unfinished.training_state_path
+    shape = model.transformer.variables[0].shape
+    for value in (np.full(shape, "x"), np.zeros(shape, "int32"), np.zeros(shape, "complex64")):
+        rewrite(path, **{"model.0": value})
+        assert restore_training_state(unfinished, model, Workers(model.strategy)).step == 3
+        (warning,) = capsys.readouterr().err.splitlines()
+        assert f"{path}: the training state is damaged (model.0 is of type {value.dtype} and shape " in warning
+        # The one before has taken its place.
+        shutil.copy(path, unfinished.previous_state_path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (2**50,)})
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, header.getvalue() if name == "model.0.npy" else content)
+    path.with_name(f"{path.name}.sha256").unlink(missing_ok=True)
+    assert restore_training_state(unfinished, model, Workers(model.strategy)).step == 3
+    assert f"{path}: the training state is damaged (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", [flip, truncate])
@@ -427,7 +501,7 @@ def test_damaged_weights_give_way_to_the_next_best(copy, capsys, damage):
     assert capsys.readouterr().err.splitlines()[0].endswith("step-00000009.weights.h5 is used instead")
     for path in copy.checkpoints().values():
         damage(path)
-    with pytest.raises(ConfigError, match="average.weights.h5: the file is damaged"):
+    with pytest.raises(DamagedFileError, match="average.weights.h5: the file is damaged"):
         load_model(copy)
 
 
@@ -450,7 +524,7 @@ def test_average_leaves_out_a_damaged_checkpoint(copy, capsys):
 def test_a_damaged_tokenizer_is_named(copy):
     flip(copy.path / "tokenizer.model")
     for use in (lambda: Translator.load(copy.path), lambda: train_here(copy.path)):
-        with pytest.raises(ConfigError, match="tokenizer.model: the file is damaged"):
+        with pytest.raises(InvalidFileError, match="tokenizer.model: the file is damaged"):
             use()
 
 
@@ -459,7 +533,9 @@ def test_weights_must_be_exactly_those_of_the_configuration(copy):
     for num_layers, other in ((1, 2), (2, 1)):
         written, read = (build_transformer(dataclasses.replace(config, num_layers=n)) for n in (num_layers, other))
         save_weights(written, copy.best_path)
-        with pytest.raises(ConfigError, match="best.weights.h5: these weights do not fit the model in config.yaml"):
+        with pytest.raises(
+            InvalidFileError, match="best.weights.h5: these weights do not fit the model in config.yaml"
+        ):
             load_weights(read, copy.best_path)
 
 

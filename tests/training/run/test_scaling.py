@@ -1,4 +1,4 @@
-"""The commands of docs/scaling.md, as they stand there, in two processes on this machine."""
+"""The commands of docs/scaling.md, unchanged, in two processes on this machine."""
 
 import csv
 import os
@@ -9,8 +9,7 @@ import sys
 
 import pytest
 from test_training import ROOT, TINY
-
-from benchmarks.chaos import free_addresses, leftovers, write_text
+from training_runs import free_addresses, leftovers, write_text
 
 SECONDS = 300
 SETTINGS = [*TINY, "training.steps=4", "training.validate_every=2", "training.average_last=0"]

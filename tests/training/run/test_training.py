@@ -1,4 +1,4 @@
-"""Training as a user runs it: devices agree, a killed run resumes, checkpoints are what they say."""
+"""Training from end to end: devices agree, a killed run resumes, checkpoints contain what they should."""
 
 import csv
 import dataclasses
@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe, recipe_names
+from keras_transformer.training.run import trainer
 from keras_transformer.training.run.average import average_checkpoints
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import _tokenizers, intervals, train
@@ -26,7 +27,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
 from keras_transformer import Translator
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, DamagedFileError
 from keras_transformer.losses import token_crossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.runtime.cores import divide_cores
@@ -72,11 +73,11 @@ def pairs(begin, end):
     return SentencePairs(*map(list, zip(*PAIRS[begin:end])), name=f"{begin} to {end}")
 
 
-def train_here(model_dir, *overrides, parallel_parts=1, init_from=None):
+def train_here(model_dir, *overrides, init_from=None, **options):
     config = load_recipe("demo", [*TINY, *overrides], init_from)
     # As the command does.
     keras.utils.set_random_seed(config.training.seed)
-    train(config, pairs(0, 360), pairs(360, 400), model_dir, make_strategy(), parallel_parts, init_from=init_from)
+    train(config, pairs(0, 360), pairs(360, 400), model_dir, make_strategy(), init_from=init_from, **options)
     return ModelDir(model_dir)
 
 
@@ -260,9 +261,9 @@ def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path)
     code = (
         "import sys, tensorflow as tf\n"
         "tf.config.threading.set_inter_op_parallelism_threads(3)\n"
-        "sys.path.insert(0, 'tests')\n"
+        "sys.path[:0] = ['tests', 'tests/training/run']\n"
         "import test_training\n"
-        "from keras_transformer.training import trainer\n"
+        "from keras_transformer.training.run import trainer\n"
         "trainer._build_model = lambda *arguments: sys.exit(str(arguments[2]))\n"
         "test_training.train_here(sys.argv[1])"
     )
@@ -278,6 +279,39 @@ def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, 
     train(config, pairs(0, 360), pairs(360, 400), tmp_path / "model", make_strategy())
     assert translator(["Anna sees a tree."]) == before
     assert translator.num_tokens(["the dog buys"]) > 1
+
+
+def test_an_option_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'callback'"):
+        train_here(tmp_path / "model", callback=[])
+    assert not (tmp_path / "model").exists()
+
+
+def test_the_model_is_built_once_when_its_vocabulary_is_known(tmp_path, monkeypatch):
+    sizes, build = [], trainer.build_transformer
+
+    def record(config, **options):
+        sizes.append((config.source_vocab_size, config.target_vocab_size))
+        return build(config, **options)
+
+    monkeypatch.setattr(trainer, "build_transformer", record)
+    # WordPiece stops within 5% below the size that is asked for.
+    overrides = ("tokenizer.kind=wordpiece", "tokenizer.vocab_size=420", "training.steps=1", "training.average_last=0")
+    model_dir = train_here(tmp_path / "model", *overrides)
+    vocab_size = load_tokenizer(model_dir.path).vocab_size
+    assert vocab_size != 420 and sizes == [(vocab_size, vocab_size)]
+
+
+def test_a_dropout_that_rounds_to_1_trains_what_comes_after_it(tmp_path):
+    # 16 random bits drop everything, so that the encoder has no gradient.
+    model_dir = train_here(
+        tmp_path / "model",
+        *("model.dropout=0.9999999999", "training.steps=4", "training.validate_every=2", "training.average_last=0"),
+        *("training.warmup_steps=1", "model.logits_bias=true"),
+    )
+    assert np.isfinite([logged(model_dir, name) for name in ("loss", "val_loss")]).all()
+    model = load_model(model_dir)
+    assert np.all(model.output_projection.bias.numpy() != 0)
 
 
 def test_one_program_trains_on_all_shapes_and_is_made_once(tmp_path, capsys, monkeypatch):
@@ -562,7 +596,7 @@ def test_a_damaged_training_state_is_named(trained, tmp_path):
             lambda: train_here(broken.path, "training.steps=12"),
             lambda: average_checkpoints(broken, best=1),
         ):
-            with pytest.raises(ConfigError, match="training_state.npz: the training state is damaged") as error:
+            with pytest.raises(DamagedFileError, match="training_state.npz: the training state is damaged") as error:
                 use()
             assert "\n" not in str(error.value)
 

@@ -1,4 +1,4 @@
-"""Several workers: the same training as on one device, and nothing is lost when one of them fails."""
+"""Several workers: the same training as on one device, and nothing is lost if one of them fails."""
 
 import contextlib
 import csv
@@ -17,8 +17,8 @@ import pytest
 from keras_transformer.training.run import devices
 from keras_transformer.training.run.devices import make_strategy
 from test_training import ROOT, TINY, command, files, train_here  # noqa: F401
+from training_runs import free_addresses, leftovers
 
-from benchmarks.chaos import free_addresses, leftovers
 from keras_transformer.config.rules import shown
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
@@ -35,7 +35,7 @@ OVERRIDES = (
 
 @dataclasses.dataclass
 class Worker:
-    """A process of a cluster, and what it has said."""
+    """A process of a cluster, and its output."""
 
     arguments: list
     addresses: list
@@ -84,7 +84,7 @@ class Worker:
 
 @pytest.fixture
 def start(files, tmp_path):  # noqa: F811
-    """Starts two workers, each with a model directory of its own; what still runs at the end is killed."""
+    """Starts two workers, each with its own model directory; kills those that still run at the end."""
     workers = []
 
     def start(*overrides, addresses=None, **options_of_workers):
@@ -109,7 +109,7 @@ def undisturbed(tmp_path_factory):
 
 
 def finish(start, tmp_path):
-    """Runs both workers to their end, and returns the chief's model directory."""
+    """Runs both workers until they end, and returns the chief's model directory."""
     for worker in start():
         code, line = worker.end()
         assert code == 0, line
@@ -176,7 +176,7 @@ def test_workers_begin_with_the_weights_of_a_model(start, files, undisturbed, tm
 
 
 class Link:
-    """A network between two workers: what is sent to its address arrives at the other, until it is cut."""
+    """A network between two workers: forwards what is sent to its address to the other worker, until it is cut."""
 
     def __init__(self, address):
         self.target = address.rpartition(":")[::2]
@@ -276,14 +276,14 @@ from tensorflow.python.distribute.collective_all_reduce_strategy import Collecti
 
 CollectiveAllReduceExtended._check_health_interval = 0.01
 
-sum_in_turn = training_model.TrainingModel._sum_in_turn
+accumulate_gradients = training_model.TrainingModel._accumulate_gradients
 
 def nan_from_step_21(self, *arguments):
-    total, gradients = sum_in_turn(self, *arguments)
+    total, gradients = accumulate_gradients(self, *arguments)
     steps = training_model.tf.cast(self.optimizer.iterations, "float32")
     return training_model.tf.where(steps >= 20, float("nan"), total), gradients
 
-training_model.TrainingModel._sum_in_turn = nan_from_step_21
+training_model.TrainingModel._accumulate_gradients = nan_from_step_21
 try:
     main(sys.argv[1:])
 finally:
@@ -297,6 +297,40 @@ def test_a_loss_that_is_not_finite_on_one_worker_stops_both(start, files, undist
     for worker in start(other={"arguments": arguments}):
         code, line = worker.end()
         assert code == 1 and "training diverged in step 21, " in line and "the loss is nan. " in line
+    assert_as_on_one_device(finish(start, tmp_path), undisturbed)
+
+
+WITH_CALLBACK = """
+import functools, json, sys
+import keras
+from keras_transformer.commands.main import main
+from keras_transformer.training.run import trainer
+
+class Stop(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs):
+        assert set(logs) == {"loss"}
+        self.model.stop_training = int(self.model.optimizer.iterations.numpy()) == 25
+
+    def on_epoch_end(self, epoch, logs):
+        print(json.dumps(logs), file=sys.stderr)
+
+trainer.train = functools.partial(trainer.train, callbacks=[Stop()])
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_callback_of_one_worker_stops_both_after_the_same_validation(start, files, undisturbed, tmp_path):  # noqa: F811
+    arguments = [sys.executable, "-c", WITH_CALLBACK, *command(files, tmp_path / "other", *OVERRIDES)[3:]]
+    chief, other = start(other={"arguments": arguments})
+    for worker in (chief, other):
+        code, line = worker.end()
+        assert code == 0, line
+    assert "stopped after step 40 by a callback; the same command goes on from there" in chief.said
+    # Its logs are those of the chief.
+    logs = [json.loads(line) for line in other.said.splitlines() if line.startswith("{")]
+    log = [{name: float(row[name]) for name in row if name != "epoch"} for row in rows(ModelDir(tmp_path / "chief"))]
+    assert [each["step"] for each in logs] == [20, 40] and logs == log
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
 
@@ -467,7 +501,7 @@ assert strategy.num_replicas_in_sync == workers * devices
 for name, overrides in json.loads(sys.argv[4]).items():
     config = load_recipe("demo", overrides)
     keras.utils.set_random_seed(config.training.seed)
-    train(config, pairs(0, 353), pairs(353, 400), os.path.join(directory, name), strategy, 4 // workers)
+    train(config, pairs(0, 353), pairs(353, 400), os.path.join(directory, name), strategy, parallel_parts=4 // workers)
 """
 SETTINGS = {
     "plain": [

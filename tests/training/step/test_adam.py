@@ -58,7 +58,7 @@ def test_updates_are_those_of_the_paper():
         m = beta_1 * m + (1 - beta_1) * gradient
         v = beta_2 * v + (1 - beta_2) * gradient**2
         weights = weights - rate * (m / (1 - beta_1**step)) / (np.sqrt(v / (1 - beta_2**step)) + epsilon)
-        optimizer.apply([tf.constant(gradient, "float32")], [variable])
+        optimizer.apply_sum([tf.constant(gradient, "float32")], [variable])
         np.testing.assert_allclose(variable.numpy(), weights, rtol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""The training loss without logits: equal to the loss with them, gradients too, and small in memory."""
+"""The training loss without logits: same values and gradients as the loss with logits, with little memory."""
 
 import numpy as np
 import numpy_transformer as reference

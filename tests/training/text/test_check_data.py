@@ -1,4 +1,4 @@
-"""The command `check-data`: what a text is like, and what filters leave out of it."""
+"""The command `check-data`: statistics of a text, and what filters remove from it."""
 
 import json
 import subprocess

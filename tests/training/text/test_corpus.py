@@ -30,7 +30,7 @@ def load_tfds(name, split, data_dir=None):
 
 
 def message_of(function, *args, **kwargs):
-    """The message of the ValueError that a call ends in, which must be a single line."""
+    """Returns the message of the ValueError that a call raises, which must be a single line."""
     with pytest.raises(ValueError) as raised:
         function(*args, **kwargs)
     message = str(raised.value)
@@ -155,7 +155,7 @@ SENTENCES = {
 
 
 class InventedTranslate(tfds.core.GeneratorBasedBuilder):
-    """A dataset as tensorflow-datasets has them, of sentences in this file."""
+    """A tensorflow-datasets dataset with the sentences of this file."""
 
     VERSION = tfds.core.Version("1.0.0")
     BUILDER_CONFIGS = [
@@ -179,7 +179,7 @@ class InventedTranslate(tfds.core.GeneratorBasedBuilder):
 
 
 class InventedLabels(tfds.core.GeneratorBasedBuilder):
-    """Sentences with a number each, which are no text pairs."""
+    """A dataset of labeled sentences, without translations."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -198,7 +198,7 @@ class InventedLabels(tfds.core.GeneratorBasedBuilder):
 
 
 class InventedRemote(InventedTranslate):
-    """A dataset that has to be downloaded, from a port that nobody listens on."""
+    """A dataset that must be downloaded, from a port without a listener."""
 
     def _split_generators(self, dl_manager):
         return {"train": self._generate_examples(dl_manager.download("http://127.0.0.1:9/text"))}

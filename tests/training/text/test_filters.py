@@ -1,4 +1,4 @@
-"""Which pairs are trained on, and how often: filters, duplicates, what is held out, and weights."""
+"""Which pairs are used for training, and how often: filters, duplicates, held-out pairs and weights."""
 
 import random
 import subprocess

@@ -1,7 +1,11 @@
-"""Corpora as they are given: compressed, in shards, in several files, and as pairs in the lines of one file."""
+"""Corpora in all input formats: compressed, in shards, in several files, and as pairs on the lines of one file."""
 
 import gzip
+import itertools
+import json
 import lzma
+import subprocess
+import sys
 
 import pytest
 import zstandard
@@ -9,14 +13,14 @@ from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.parallel_text import paired_corpora, text_corpora
 from keras_transformer.training.text.text_files import read_lines
 
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import Error
 
 COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}
 CONTENT = "\ufeffein Bär\u2028\r\n🐻\n".encode() + b"".join(b"%d\n" % (i * i) for i in range(50_000))
 
 
 def message_of(function, *args):
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(Error) as raised:
         function(*args)
     assert "\n" not in str(raised.value)
     return str(raised.value)
@@ -53,6 +57,91 @@ def test_a_compressed_file_that_is_cut_off_or_damaged_is_named(tmp_path, suffix)
 def test_a_long_run_of_the_same_line_is_read_from_a_small_file(tmp_path):
     (tmp_path / "text.zst").write_bytes(COMPRESS["zst"](b"a\n" * 3_000_000))
     assert sum(1 for _ in read_lines(tmp_path / "text.zst")) == 3_000_000
+
+
+def lines_of_many_lengths():
+    """Lines with lengths around those of a read and of the limit, and with several ends."""
+    lengths = [0, 1, 2, 65533, 65534, 65535, 65536, 65537, 131071, 131072, 2**20 - 1, 2**20]
+    ends = [b"\n", b"\r\n", b"\r\r\n"]
+    return [bytes([97 + i % 26]) * length + end for i, (length, end) in enumerate(itertools.product(lengths, ends))]
+
+
+@pytest.mark.parametrize("mark", [b"", "\ufeff".encode()])
+@pytest.mark.parametrize("suffix", ["txt", *COMPRESS])
+def test_lines_of_any_length_up_to_the_limit_are_read_whole(tmp_path, suffix, mark):
+    lines = [line for line in lines_of_many_lengths() if len(line) < 2**20 + 3]
+    path = tmp_path / f"text.{suffix}"
+    path.write_bytes(COMPRESS.get(suffix, bytes)(mark + b"".join(lines) + b"the last\r"))
+    expected = [line.removesuffix(b"\n").removesuffix(b"\r").decode() for line in lines]
+    assert list(read_lines(path)) == [*expected, "the last"]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\nnext\n"])
+def test_a_line_may_have_a_mebibyte_and_no_more(tmp_path, end):
+    path = tmp_path / "text"
+    path.write_bytes(b"first\n" + b"x" * 2**20 + end)
+    assert [len(line) for line in read_lines(path)][:2] == [5, 2**20]
+    path.write_bytes(b"first\n" + b"x" * (2**20 + 1) + end)
+    assert message_of(list, read_lines(path)) == f"{path}: line 2 must have at most 1,048,576 bytes; it has more"
+
+
+def test_lines_before_one_that_is_not_utf8_are_read(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"one\ntw\xc3\nthree\n")
+    lines = iter(read_lines(path))
+    assert next(lines) == "one"
+    assert message_of(next, lines) == (
+        f"{path}: line 2 is not valid UTF-8: unexpected end of data 0xc3 at byte 3 of the line"
+    )
+
+
+HOSTILE = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (800 << 20, 800 << 20))
+from keras_transformer.commands.main import main
+main(sys.argv[1:])
+"""
+
+
+def run_with_little_memory(*arguments):
+    return subprocess.run([sys.executable, "-c", HOSTILE, *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_gigabyte_of_zeros_in_a_small_file_is_refused_with_little_memory(tmp_path, suffix):
+    path = tmp_path / f"zeros.{suffix}"
+    path.write_bytes(COMPRESS[suffix](bytes(2**24)) * 64)
+    result = run_with_little_memory("check-data", "--pairs", path)
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (
+        1,
+        f"keras-transformer check-data: error: {path}: line 1 must have at most 1,048,576 bytes; it has more",
+    )
+
+
+@pytest.mark.slow
+def test_many_long_lines_take_little_memory(tmp_path):
+    line = b"x" * (2**19 - 1)
+    (tmp_path / "text.zst").write_bytes(COMPRESS["zst"](line + b"\t" + line + b"\n") * 1000)
+    result = run_with_little_memory("check-data", "--pairs", tmp_path / "text.zst", "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)["training"]
+    assert (report["pairs"], report["characters"]["target"]["mean"]) == (1000, 2**19 - 1)
+
+
+def test_a_line_that_never_ends_is_refused_with_little_memory(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("one\n")
+    for arguments in (
+        ("check-data", "--source", text, "--target", "/dev/zero"),
+        ("train", "--source", "/dev/zero", "--target", text, "--valid-size", "1", "--model-dir", tmp_path / "model"),
+    ):
+        result = run_with_little_memory(*arguments)
+        message = "error: /dev/zero: line 1 must have at most 1,048,576 bytes; it has more"
+        assert (result.returncode, result.stderr.splitlines()[-1]) == (
+            1,
+            f"keras-transformer {arguments[0]}: {message}",
+        )
+    assert not (tmp_path / "model").exists()
 
 
 @pytest.fixture

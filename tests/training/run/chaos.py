@@ -1,8 +1,8 @@
 """Trainings that are disturbed at random moments, and resumed: is anything lost?
 
-    python -m benchmarks.chaos --runs 50
-    python -m benchmarks.chaos --runs 25 --faults kill
-    python -m benchmarks.chaos --runs 10 --workers 2
+    python tests/training/run/chaos.py --runs 50
+    python tests/training/run/chaos.py --runs 25 --faults kill
+    python tests/training/run/chaos.py --runs 10 --workers 2
 
 One training runs undisturbed. Each of the others is the same, and has one fault at a random moment:
 
@@ -33,17 +33,16 @@ import pathlib
 import random
 import resource
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 
-import h5py
-import numpy as np
+# `examples` is in the root of the repository, which is not on the path of a script.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
 
-from examples.corpus import generate
+from training_runs import differences, free_addresses, leftovers, write_text
 
 _SETTINGS = (
     *("model.d_model=32", "model.d_ff=64", "model.num_heads=2", "model.num_layers=1", "model.dropout=0.1"),
@@ -51,7 +50,6 @@ _SETTINGS = (
     *("training.precision=float32", "training.steps=48", "training.validate_every=4"),
     *("training.keep_checkpoints=3", "training.average_last=2"),
 )
-_LINES = 400
 # Processes may have to wait for a busy machine.
 _MOST_SECONDS = 1800
 # From linux/prctl.h and linux/capability.h. Without the capability, root may not write to read-only directories either.
@@ -232,50 +230,6 @@ def _cpu_seconds(process: "subprocess.Popen[str]") -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def differences(one: pathlib.Path, other: pathlib.Path) -> list[str]:
-    """Returns the names of the files that are not equal: weights and states by their numbers, others by their bytes."""
-    names = {
-        path.relative_to(directory).as_posix()
-        for directory in (one, other)
-        for path in directory.rglob("*")
-        if path.suffix in (".h5", ".npz", ".model", ".csv", ".yaml")
-    }
-    # The state before the last is another one if the training was stopped between two validations.
-    names.discard("training_state.previous.npz")
-    return sorted(name for name in names if _content(one / name) != _content(other / name))
-
-
-def _content(path: pathlib.Path) -> object:
-    if not path.is_file():
-        return None
-    if path.suffix == ".npz":
-        with np.load(path) as arrays:
-            return {name: arrays[name].tobytes() for name in arrays.files}
-    if path.suffix == ".h5":
-        weights: dict[str, bytes] = {}
-
-        def visit(name: str, item: h5py.HLObject) -> None:
-            if isinstance(item, h5py.Dataset):
-                weights[name] = item[()].tobytes()
-
-        with h5py.File(path) as file:
-            file.visititems(visit)
-        return weights
-    return path.read_bytes()
-
-
-def leftovers(model_dir: pathlib.Path) -> list[str]:
-    """Returns the names of files that no training leaves when it ends."""
-    names = [path.relative_to(model_dir).as_posix() for path in model_dir.rglob("*")]
-    return [
-        name
-        for name in names
-        if pathlib.PurePath(name).name.startswith(".")
-        or name.rsplit(".", 1)[-1].isdigit()
-        or (name.endswith(".sha256") and name.removesuffix(".sha256") not in names)
-    ]
-
-
 def start_workers(training: Training, number: int) -> list[subprocess.Popen[str]]:
     """Starts a training in several processes; the model directory is the first one's."""
     addresses = free_addresses(number)
@@ -285,15 +239,6 @@ def start_workers(training: Training, number: int) -> list[subprocess.Popen[str]
         # Long enough to be killed often.
         processes.append(training.start("training.steps=240", TF_CONFIG=json.dumps(task)))
     return processes
-
-
-def free_addresses(number: int) -> list[str]:
-    """Returns addresses of this machine at which no process listens."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    return addresses
 
 
 def kill_workers(directory: pathlib.Path, number: int, kills: int, rng: random.Random) -> int:
@@ -386,17 +331,6 @@ def _disturb_and_remove(training: Training, *arguments: object) -> Outcome:
     outcome = disturb(training, *arguments)  # type: ignore[arg-type]
     shutil.rmtree(training.model_dir, ignore_errors=True)
     return outcome
-
-
-def write_text(directory: pathlib.Path) -> None:
-    """Writes a small parallel text, for training and validation."""
-    directory.mkdir()
-    pairs = generate(_LINES, seed=3)
-    split = _LINES * 9 // 10
-    for name, part in (("train", pairs[:split]), ("valid", pairs[split:])):
-        for side, language in enumerate(("en", "de")):
-            lines = "".join(f"{pair[side]}\n" for pair in part)
-            (directory / f"{name}.{language}").write_text(lines, encoding="utf-8")
 
 
 def table(outcomes: list[Outcome]) -> str:

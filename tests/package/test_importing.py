@@ -1,6 +1,8 @@
 """How the package is imported, each time in a fresh process: lazily, in any order, from scripts and from packages."""
 
+import ast
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -29,7 +31,7 @@ TOKEN_IDS = np.array([[5, 3, 8, 0], [1, 4, 2, 9]])
 
 
 def run(*arguments, **environment):
-    """What a fresh Python prints."""
+    """Returns the output of a fresh Python process."""
     finished = subprocess.run(
         [sys.executable, *map(str, arguments)], env={**os.environ, **environment}, capture_output=True, text=True
     )
@@ -87,6 +89,13 @@ assert {PUBLIC!r} | {{"Translator", "__version__", "__doc__"}} <= set(names)
 assert not {PUBLIC!r} & set(vars(keras_transformer))
 """
     run_code(code)
+
+
+def test_type_checkers_see_every_public_name():
+    tree = ast.parse(pathlib.Path(keras_transformer.__file__).read_text(encoding="utf-8"))
+    imports = next(node for node in tree.body if isinstance(node, ast.If)).body
+    seen = {alias.asname: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    assert seen == {name: f"{module}.{name}" for name, module in keras_transformer._MODULES.items()}
 
 
 @pytest.mark.parametrize("name", ["Encode", "encoder_layer", "_Encoder", ""])
@@ -158,7 +167,7 @@ def test_a_package_that_is_run_imports_a_layer(tmp_path):
     assert run("-m", "mypkg", PYTHONPATH=str(tmp_path)) == "EncoderLayer (2, 3, 4)\n"
 
 
-# Saved models load without custom objects, whatever is imported first.
+# Saved models load without custom objects.
 
 
 def tied_model():
@@ -207,13 +216,16 @@ expected = np.load(folder / "expected.npz")
 token_ids = expected["token_ids"]
 
 tied = keras.saving.load_model(folder / "tied.keras")
-np.testing.assert_array_equal(keras.ops.convert_to_numpy(tied(token_ids)), expected["tied"])
+# Another backend than the one that saved it rounds in its own way.
+error = 0.0 if keras.backend.backend() == "tensorflow" else 1e-5
+np.testing.assert_allclose(keras.ops.convert_to_numpy(tied(token_ids)), expected["tied"], rtol=error, atol=error)
 assert [type(layer).__name__ for layer in tied.layers[1:]] == ["PositionalEmbedding", "EncoderLayer", "TiedProjection"]
 assert tied.layers[3].embedding is tied.layers[1]
 
 whole = keras.saving.load_model(folder / "transformer.keras")
 inputs = {"source": token_ids, "target": token_ids}
-np.testing.assert_array_equal(keras.ops.convert_to_numpy(whole(inputs)), expected["transformer"])
+logits = keras.ops.convert_to_numpy(whole(inputs))
+np.testing.assert_allclose(logits, expected["transformer"], rtol=error, atol=error)
 # Compiled as it was, and one update on.
 import keras_transformer
 assert type(whole) is keras_transformer.Transformer
@@ -230,34 +242,48 @@ assert int(whole.optimizer.iterations) == 2
 
 
 @pytest.mark.parametrize(
-    "imports",
+    ("imports", "backend"),
     [
-        "import keras_transformer; import keras",
-        pytest.param("import keras; import keras_transformer", marks=pytest.mark.slow),
-        pytest.param("import keras_transformer.layers; import keras", marks=pytest.mark.slow),
-        pytest.param("import keras_transformer.masks; import keras", marks=pytest.mark.slow),
+        ("import keras; import keras_transformer", "tensorflow"),
+        ("import keras; import keras_transformer", "jax"),
+        ("import keras_transformer; import keras; keras_transformer.TiedProjection", "tensorflow"),
+        pytest.param("from keras_transformer import Perplexity; import keras", "jax", marks=pytest.mark.slow),
+        pytest.param("import keras; import keras_transformer.masks", "jax", marks=pytest.mark.slow),
     ],
 )
-def test_saved_models_load_without_custom_objects(imports, saved):
-    run_code(f"{imports}\n{LOAD}", saved)
+def test_saved_models_load_without_custom_objects(imports, backend, saved):
+    run_code(f"{imports}\n{LOAD}", saved, KERAS_BACKEND=backend)
 
 
-def test_a_model_saved_in_a_script_is_loaded_by_another_that_names_no_layer(saved):
-    # The registered objects stand in for classes that nothing has imported yet.
-    code = """
+@pytest.mark.parametrize("imports", ["import keras", "import keras_transformer; import keras"])
+def test_else_keras_says_whose_class_it_cannot_find(imports, saved):
+    # Keras knows nothing of a package of which nothing was used when it was imported itself.
+    code = f"""
 import sys
-import keras
-import keras_transformer
-
-registered = keras.saving.get_custom_objects()
-ours = {key for key in registered if key.startswith("keras_transformer>")}
-print(sorted(ours))
-assert not any(name.startswith("keras_transformer.layers") for name in sys.modules)
-keras.saving.load_model(sys.argv[1])
-assert "keras_transformer.layers" in sys.modules
-from keras_transformer import EncoderLayer
-assert keras.saving.get_registered_object("keras_transformer>EncoderLayer") is EncoderLayer
-assert keras.saving.get_registered_name(EncoderLayer) == "keras_transformer>EncoderLayer"
+{imports}
+try:
+    keras.saving.load_model(sys.argv[1])
+except TypeError as error:
+    assert "Could not locate class 'PositionalEmbedding'" in str(error), error
+    assert "keras_transformer>PositionalEmbedding" in str(error), error
+    import keras_transformer
+    keras_transformer.EncoderLayer
+    print(type(keras.saving.load_model(sys.argv[1])).__name__)
 """
-    names = sorted(f"keras_transformer>{name}" for name in PUBLIC - {"TransformerConfig"})
-    assert run_code(code, saved / "tied.keras") == f"{names}\n"
+    assert run_code(code, saved / "tied.keras", KERAS_BACKEND="jax") == "Functional\n"
+
+
+@pytest.mark.parametrize(
+    "imports", ["import keras; import keras_transformer", "import keras_transformer; keras_transformer.EncoderLayer"]
+)
+def test_every_class_that_may_be_saved_is_registered(imports):
+    names = sorted(PUBLIC - {"TransformerConfig", "build_transformer"})
+    code = f"""
+{imports}
+import keras
+for name in {names}:
+    cls = keras.saving.get_registered_object("keras_transformer>" + name)
+    assert keras.saving.get_registered_name(cls) == "keras_transformer>" + name
+    assert getattr(keras_transformer, name) is cls
+"""
+    run_code(code, KERAS_BACKEND="jax")

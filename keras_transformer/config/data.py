@@ -1,0 +1,83 @@
+"""The section `data`: which pairs of a text a model is trained on, and how often."""
+
+import dataclasses
+from typing import Annotated
+
+from .rules import Rule, Size, at_least, at_most, check_fields, require
+
+
+def _is_script(value: str) -> bool:
+    """Whether `regex` knows all names of a list with commas as values of Unicode's property Script."""
+    import regex
+
+    try:
+        # Letters alone: a name is put into a pattern.
+        return all(name.isalpha() and regex.compile(rf"\p{{scx={name}}}") for name in scripts_of(value))
+    except regex.error:
+        return False
+
+
+def scripts_of(value: str) -> list[str]:
+    """Returns the names in a list with commas, such as "Han, Hiragana, Katakana"."""
+    return [name.strip().replace("_", "") for name in value.split(",")]
+
+
+def _are_weights(value: object) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(map(_is_weight, value))
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0.001 <= value <= 1000
+
+
+Weights = Annotated[list[float], Rule("a list of numbers, each from 0.001 to 1,000", _are_weights)]
+Script = Annotated[str, Rule("the name of a Unicode script, such as Latin, or several with commas", _is_script)]
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Which pairs of the given text a model is trained on, and how often.
+
+    A pair is left out by the first filter that matches it, in the order of this list. Lengths are in characters,
+    because Chinese, Japanese and Thai text has no spaces between words. By default, only pairs are left out of which a
+    side has no tokens or more than the model takes.
+
+    Args:
+        weights: list of float or None. For each corpus, how often its pairs are used in an epoch: 2 is twice; 0.5 is
+            half of them, chosen at random but always in the same way; each from 0.001 to 1,000. Defaults to None: once.
+        min_characters: int or None. Leaves out pairs with a side that is shorter; at most 1,000,000. Defaults to None.
+        max_characters: int or None. Leaves out pairs with a side that is longer; at most 1,000,000. Defaults to None.
+        max_length_ratio: float or None. Leaves out pairs whose longer side has more than this many times the characters
+            of the shorter; 1 to 1,000. Defaults to None.
+        source_script: str or None. The Unicode script of the source language, such as "Latin", or several with commas,
+            such as "Han, Hiragana, Katakana". Leaves out pairs of which too few letters are of it. Defaults to None.
+        target_script: str or None. The same for the target. Defaults to None.
+        min_script_share: float. The least share of letters in the script; above 0 and at most 1. A side without
+            letters passes. Defaults to 0.5.
+        remove_copies: bool. Leaves out pairs whose target is their source. Defaults to False.
+        remove_duplicates: bool. Leaves out pairs that came before, with the same source and the same target. Takes 8
+            bytes of memory for each pair, and at moments twice as much. Defaults to False.
+
+    Raises:
+        ConfigError: A value breaks its rule.
+    """
+
+    weights: Weights | None = None
+    min_characters: Annotated[Size, at_most(1_000_000)] | None = None
+    max_characters: Annotated[Size, at_most(1_000_000)] | None = None
+    max_length_ratio: Annotated[float, at_least(1), at_most(1000)] | None = None
+    source_script: Script | None = None
+    target_script: Script | None = None
+    min_script_share: Annotated[float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1)] = 0.5
+    remove_copies: bool = False
+    remove_duplicates: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "data")
+        if self.min_characters is not None and self.max_characters is not None:
+            require(
+                self.min_characters <= self.max_characters,
+                "data.min_characters",
+                f"at most max_characters={self.max_characters}",
+                self.min_characters,
+            )

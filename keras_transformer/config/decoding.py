@@ -1,0 +1,35 @@
+"""The section `decoding`: how translations are searched."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from .rules import Count, NonNegative, Size, at_most, check_fields
+
+BeamSize = Annotated[Size, at_most(1000)]
+LengthPenalty = Annotated[NonNegative, at_most(5)]
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingConfig:
+    """How translations are searched (section 6.1 of the paper).
+
+    Args:
+        beam_size: int. Hypotheses kept at each step, at most 1,000; 1 is greedy search. Defaults to 4.
+        length_penalty: float. α in `log P / ((5 + length) / 6) ** α`, at most 5: the higher, the longer the
+            translations. Defaults to 0.6.
+        max_extra_tokens: int. How many tokens a translation may have more than its source; at most 1,000,000.
+            Defaults to 50.
+        forbidden_tokens: str. Which tokens a translation never contains: "none"; "special", the padding and start
+            tokens; or "unknown", also the unknown token. Defaults to "none".
+
+    Raises:
+        ConfigError: A value breaks its rule.
+    """
+
+    beam_size: BeamSize = 4
+    length_penalty: LengthPenalty = 0.6
+    max_extra_tokens: Annotated[Count, at_most(1_000_000)] = 50
+    forbidden_tokens: Literal["none", "special", "unknown"] = "none"
+
+    def __post_init__(self) -> None:
+        check_fields(self, "decoding")

@@ -1,0 +1,53 @@
+"""Sections from mappings, as YAML gives them."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import ConfigError
+from .rules import shown
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Section = TypeVar("Section", bound="DataclassInstance")
+
+
+def section_of(sections: Mapping[str, object], name: str) -> Any:
+    """Returns a section as YAML gives it; an empty or missing one, which YAML gives as None, has no keys."""
+    values = sections.get(name)
+    return {} if values is None else values
+
+
+def from_dict(cls: type[Section], values: Mapping[str, object], section: str) -> Section:
+    """Makes a configuration section from a mapping.
+
+    Args:
+        cls: type. The section's dataclass.
+        values: Mapping from field names to values.
+        section: str. The name of the section in error messages.
+
+    Raises:
+        ConfigError: A key is unknown (the message suggests the nearest) or missing, or a value breaks its rule.
+    """
+    fields = dataclasses.fields(cls)
+    check_keys(values, [field.name for field in fields], section)
+    for field in fields:
+        if field.default is dataclasses.MISSING and field.name not in values:
+            raise ConfigError(f"{section}.{field.name} is required")
+    return cls(**values)
+
+
+def check_keys(values: object, known: Iterable[str], section: str | None = None) -> None:
+    """Raises a ConfigError unless `values` is a mapping whose keys are all known."""
+    known = list(known)
+    if not isinstance(values, Mapping):
+        received = f"{section}={shown(values)}" if section else shown(values)
+        raise ConfigError(f"{section or 'the configuration'} must be a mapping; received {received}")
+    for key in values:
+        if key not in known:
+            name = key if isinstance(key, str) else shown(key)
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(known)}"
+            raise ConfigError(f"unknown configuration key {shown(f'{section}.{name}' if section else name)}; {hint}")

@@ -1,0 +1,166 @@
+"""The section `model`: the sizes and variations of the network."""
+
+import dataclasses
+from typing import Annotated, Any, Literal
+
+from ..errors import ConfigError
+from .mappings import from_dict
+from .rules import EvenSize, OddSize, Positive, Rate, Rule, Size, at_least, at_most, check, check_fields, require
+
+PresetName = Literal["tiny", "base", "big"]
+# Every number has an upper limit far above what makes sense, so that a typing error does not ask for terabytes. All
+# sizes together may make at most this many parameters.
+MAX_PARAMETERS = 10_000_000_000
+VocabSize = Annotated[Size, at_most(1_000_000)]
+Depth = Annotated[Size, at_most(1000)]
+Width = Annotated[Size, at_most(100_000)]
+
+
+# Those of Keras that keep the width and need no arguments, so that a wrong name is found before Keras is loaded.
+ACTIVATIONS = {
+    *("celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh"),
+    *("leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu"),
+    *("soft_shrink", "softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus"),
+    *("swish", "tanh", "tanh_shrink"),
+}
+Activation = Annotated[str, Rule("the name of a Keras activation", ACTIVATIONS.__contains__)]
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+    """The sizes and variations of a Transformer, named by the letters of the paper's Table 3.
+
+    Args:
+        source_vocab_size: int. Tokens in the source vocabulary, including the padding id 0; at most 1,000,000.
+        target_vocab_size: int. Tokens in the target vocabulary, including the padding id 0; at most 1,000,000.
+        num_layers: int. N, the number of layers in the encoder, and in the decoder; at most 1,000. Defaults to 6.
+        num_encoder_layers: int or None. The number in the encoder, if it differs; at most 1,000. A deep encoder with a
+            shallow decoder translates faster. Defaults to `num_layers`.
+        num_decoder_layers: int or None. The number in the decoder, if it differs; at most 1,000. Defaults to
+            `num_layers`.
+        d_model: int. Width of every layer's input and output; even, at most 100,000. Defaults to 512.
+        d_ff: int. Width inside the feed-forward networks; at most 1,000,000. Defaults to 2048.
+        num_heads: int. h, the number of attention heads; at most 1,000. Defaults to 8.
+        key_dim: int or None. d_k, the width of each head's queries and keys; at most 100,000. Defaults to
+            `d_model // num_heads`.
+        value_dim: int or None. d_v, the width of each head's values; at most 100,000. Defaults to `key_dim`.
+        dropout: float. P_drop, applied to the sums of embeddings and positions and to each sublayer's output.
+            Defaults to 0.1.
+        attention_dropout: float. Dropout on the attention weights, 0 in the paper; 0.1 may help on small corpora.
+            Defaults to 0.
+        activation_dropout: float. Dropout inside the feed-forward network, 0 in the paper; 0.1 may help on small
+            corpora. Defaults to 0.
+        activation: str. Name of the Keras activation inside the feed-forward network, one that keeps the width.
+            Defaults to "relu".
+        norm_first: bool. Whether to normalize before each sublayer (pre-norm) instead of after the residual sum as
+            in the paper. Deep models, and models that are trained briefly, learn more reliably with it. Defaults to
+            False.
+        positions: "sinusoidal" (section 3.5), "tensor2tensor", the slightly different sinusoids of the authors' code
+            and of Marian, or "learned" (Table 3, row E). Defaults to "sinusoidal".
+        tie_embeddings: str. Which weights are shared (section 3.4): "none"; "target", the decoder's embedding and
+            the output projection; or "all", the encoder's embedding too, which needs one vocabulary for both
+            languages. Defaults to "all".
+        epsilon: float. Added to the variance in layer normalization; at most 1. Defaults to 1e-6.
+        attention_bias: bool. Whether the projections of attention add a bias; those of the paper do not. Defaults to
+            False.
+        logits_bias: bool. Whether the output projection adds a bias; the paper's does not. Defaults to False.
+        neighborhood: int or None. r of restricted self-attention (section 4): each position attends to the r
+            positions centred on itself, in the encoder and in the decoder; odd, at most 1,000,000. Attention to the
+            source is never restricted. For sequences of thousands of tokens. Defaults to None: all positions.
+        max_length: int. Length of the longest sequence in tokens, including its end token; 2 to 1,000,000. Defaults
+            to 256.
+
+    All sizes together may make at most 10,000,000,000 parameters.
+
+    Raises:
+        ConfigError: A value breaks its rule.
+
+    Example:
+        >>> TransformerConfig.preset("base", source_vocab_size=37000, target_vocab_size=37000).d_ff
+        2048
+    """
+
+    source_vocab_size: VocabSize
+    target_vocab_size: VocabSize
+    num_layers: Depth = 6
+    num_encoder_layers: Depth | None = None
+    num_decoder_layers: Depth | None = None
+    d_model: Annotated[EvenSize, at_most(100_000)] = 512
+    d_ff: Annotated[Size, at_most(1_000_000)] = 2048
+    num_heads: Annotated[Size, at_most(1000)] = 8
+    key_dim: Width | None = None
+    value_dim: Width | None = None
+    dropout: Rate = 0.1
+    attention_dropout: Rate = 0.0
+    activation_dropout: Rate = 0.0
+    activation: Activation = "relu"
+    norm_first: bool = False
+    positions: Literal["sinusoidal", "tensor2tensor", "learned"] = "sinusoidal"
+    tie_embeddings: Literal["none", "target", "all"] = "all"
+    epsilon: Annotated[Positive, at_most(1)] = 1e-6
+    attention_bias: bool = False
+    logits_bias: bool = False
+    neighborhood: Annotated[OddSize, at_most(1_000_000)] | None = None
+    max_length: Annotated[int, at_least(2), at_most(1_000_000)] = 256
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model")
+        require(
+            self.key_dim is not None or self.d_model % self.num_heads == 0,
+            "model.d_model",
+            f"a multiple of num_heads={self.num_heads} unless key_dim is given",
+            self.d_model,
+        )
+        require(
+            self.tie_embeddings != "all" or self.source_vocab_size == self.target_vocab_size,
+            "model.tie_embeddings",
+            "'target' or 'none' if the vocabularies differ in size "
+            f"({self.source_vocab_size} and {self.target_vocab_size})",
+            self.tie_embeddings,
+        )
+        if self.num_parameters > MAX_PARAMETERS:
+            raise ConfigError(
+                f"the sizes in the section model must make at most {MAX_PARAMETERS:,} parameters; "
+                f"they make {self.num_parameters:,}"
+            )
+
+    @property
+    def depths(self) -> tuple[int, int]:
+        """The numbers of layers in the encoder and in the decoder."""
+        return self.num_encoder_layers or self.num_layers, self.num_decoder_layers or self.num_layers
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of the model's parameters."""
+        key_dim = self.key_dim or self.d_model // self.num_heads
+        heads_width = self.num_heads * (key_dim + (self.value_dim or key_dim))
+        attention = 2 * self.d_model * heads_width
+        if self.attention_bias:
+            attention += heads_width + self.num_heads * key_dim + self.d_model
+        feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
+        norm = 2 * self.d_model
+        encoder_layers, decoder_layers = self.depths
+        encoder = encoder_layers * (attention + feed_forward + 2 * norm)
+        decoder = decoder_layers * (2 * attention + feed_forward + 3 * norm)
+        final_norms = 2 * norm if self.norm_first else 0
+        sizes = [self.target_vocab_size]
+        if self.tie_embeddings != "all":
+            sizes.append(self.source_vocab_size)
+        positions = self.max_length if self.positions == "learned" else 0
+        embeddings = sum(size + positions for size in sizes)
+        projection = self.target_vocab_size if self.tie_embeddings == "none" else 0
+        logits_bias = self.target_vocab_size if self.logits_bias else 0
+        return encoder + decoder + final_norms + (embeddings + projection) * self.d_model + logits_bias
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> "TransformerConfig":
+        """Returns the paper's "base" or "big" model, or a "tiny" one, with `changes` applied."""
+        check("model.preset", name, PresetName)
+        return from_dict(cls, {**PRESETS[name], **changes}, "model")
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": dict(num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3),
+    "base": dict(num_layers=6, d_model=512, d_ff=2048, num_heads=8, dropout=0.1),
+    "big": dict(num_layers=6, d_model=1024, d_ff=4096, num_heads=16, dropout=0.3),
+}

@@ -1,0 +1,310 @@
+"""Files that other programs wrote. They are read here, within limits, and each value is checked for its type.
+
+Whatever is wrong with such a file is an InvalidFileError that names it. A reader (`marian.py`, `hugging_face.py`) gets
+plain values from here; their meaning is its own business.
+"""
+
+import contextlib
+import json
+import math
+import pathlib
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import yaml
+
+from ..config.rules import check, require, shown
+from ..config.yaml_file import read_sections
+from ..errors import ConfigError, InvalidFileError
+
+Value = TypeVar("Value", bool, int, float, str)
+
+# Far above what any model needs, so that no file asks for more memory than its size explains.
+_MAX_OPTIONS_BYTES = 2**20
+_MAX_VOCABULARY_BYTES = _MAX_SENTENCEPIECE_BYTES = 16 * 2**20
+_MAX_SAFETENSORS_HEADER_BYTES = 8 * 2**20
+# Weights hardly become smaller when they are compressed.
+_MAX_COMPRESSION = 20
+_MAX_NAME_LENGTH = 200
+# What NumPy writes in front of an array: for numbers, one line of this form, padded.
+_NPY_HEADER = re.compile(
+    r"\{'descr': '([<>|=]?[bfiu][1248])', 'fortran_order': (True|False), "
+    r"'shape': \(((?:[0-9]{1,18}, ?)*(?:[0-9]{1,18})?)\),? ?\}\s*"
+)
+_SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
+
+
+@contextlib.contextmanager
+def reading(path: pathlib.Path) -> Iterator[None]:
+    """Turns a ConfigError about what a file holds into an InvalidFileError that names the file."""
+    try:
+        yield
+    except ConfigError as error:
+        raise InvalidFileError(f"{path}: {error}") from None
+
+
+def read_sentencepiece(path: pathlib.Path) -> bytes:
+    """Reads a SentencePiece model file, whose content `PretrainedSentencePieceTokenizer` checks.
+
+    Raises:
+        InvalidFileError: The file is missing, cannot be read, or is too large.
+    """
+    return _read_bytes(path, _MAX_SENTENCEPIECE_BYTES)
+
+
+def read_json(path: pathlib.Path) -> dict[str, object]:
+    """Reads a JSON file of options.
+
+    Raises:
+        InvalidFileError: The file is missing, cannot be read, is too large, or does not hold a mapping.
+    """
+    return _read_json(path, _MAX_OPTIONS_BYTES)
+
+
+def read_yaml(path: pathlib.Path) -> dict[str, object]:
+    """Reads a YAML file of options.
+
+    Raises:
+        InvalidFileError: The file is missing, cannot be read, is too large, or does not hold a mapping.
+    """
+    _require_file(path)
+    try:
+        return read_sections(path)
+    except ConfigError as error:
+        raise InvalidFileError(str(error)) from None
+
+
+def read_json_vocabulary(path: pathlib.Path) -> dict[str, int]:
+    """Reads a JSON file that maps pieces to ids.
+
+    Raises:
+        InvalidFileError: The file is missing, cannot be read, is too large, or holds something else.
+    """
+    ids = {}
+    for piece, token_id in _read_json(path, _MAX_VOCABULARY_BYTES).items():
+        if not isinstance(token_id, int) or isinstance(token_id, bool):
+            raise InvalidFileError(
+                f"{path}: the ids must be whole numbers; the id of {shown(piece)} is {shown(token_id)}"
+            )
+        ids[piece] = token_id
+    return ids
+
+
+def read_yaml_vocabulary(path: pathlib.Path) -> dict[str, int]:
+    """Reads a YAML file that maps pieces to ids.
+
+    Raises:
+        InvalidFileError: The file is missing, cannot be read, is too large, or holds something else.
+    """
+    content = _read_bytes(path, _MAX_VOCABULARY_BYTES)
+    ids = {}
+    try:
+        # Every scalar is text: yaml-cpp writes "yes" and "1" without quotes.
+        texts = _flat_yaml(content.decode())
+        for piece, token_id in zip(texts, texts, strict=True):
+            if piece in ids:
+                raise InvalidFileError(f"{path}: the piece {shown(piece)} is given twice")
+            ids[piece] = int(token_id)
+    except InvalidFileError:
+        raise
+    except (yaml.YAMLError, ValueError):
+        raise InvalidFileError(f"{path}: it must map pieces to ids") from None
+    return ids
+
+
+def option(options: Mapping[str, object], name: str, kind: type[Value], default: Value | None = None) -> Value:
+    """Returns the value of an option; one that is null counts as missing.
+
+    Args:
+        options: what `read_json` or `read_yaml` returned.
+        name: str. The option's name.
+        kind: bool, int, float or str. An int passes for a float.
+        default: the value of an option that is missing. Defaults to None: it must be there.
+
+    Raises:
+        ConfigError: The value is of another type, or missing without a default.
+    """
+    value: Any = options.get(name)
+    value = default if value is None else value
+    check(name, value, kind)
+    try:
+        return kind(value)
+    except OverflowError:
+        raise ConfigError(f"{name} must be a finite number; received {shown(value)}") from None
+
+
+def require_supported(options: Mapping[str, object], supported: Mapping[str, tuple[object, ...]]) -> None:
+    """Checks options whose values this package supports only in part.
+
+    Args:
+        options: what `read_json` or `read_yaml` returned.
+        supported: for each option, the values it may have, the first of which it has if it is missing or null.
+
+    Raises:
+        ConfigError: An option has another value.
+    """
+    for name, values in supported.items():
+        value = options.get(name)
+        # True is not 1 here.
+        if value is not None and not any(type(value) is type(each) and value == each for each in values):
+            raise ConfigError(f"the option {name}: {shown(value)} is not supported")
+
+
+def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads the arrays of an .npz file, which must be arrays of numbers.
+
+    Raises:
+        InvalidFileError: The file is missing or damaged, holds something else, or claims more than its size explains.
+    """
+    _require_file(path)
+    with reading(path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                _check_archive(archive, path.stat().st_size)
+                return {_array_name(each.filename): _parse_npy(archive.read(each), each) for each in archive.infolist()}
+        except (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, UnicodeError) as error:
+            raise ConfigError(f"the file cannot be read ({_reason(error)})") from None
+        except (NotImplementedError, RuntimeError, OverflowError) as error:
+            # What else zipfile raises for entries that contradict each other.
+            raise ConfigError(f"the file cannot be read ({_reason(error)})") from None
+
+
+def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads the arrays of a .safetensors file, which must be floating-point numbers.
+
+    Raises:
+        InvalidFileError: The file is missing or damaged, or has numbers of another type.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    _require_file(path)
+    arrays = {}
+    with reading(path):
+        try:
+            with open(path, "rb") as content:
+                header_bytes = int.from_bytes(content.read(8), "little")
+            require(
+                header_bytes <= _MAX_SAFETENSORS_HEADER_BYTES,
+                "the size of the header",
+                f"at most {_MAX_SAFETENSORS_HEADER_BYTES:,} bytes",
+                header_bytes,
+            )
+            with safe_open(path, framework="numpy") as file:
+                for name in file.keys():  # noqa: SIM118
+                    claimed = file.get_slice(_array_name(name))
+                    if claimed.get_dtype() not in _SAFETENSORS_TYPES:
+                        raise ConfigError(f"the weight {name} of type {claimed.get_dtype()} is not supported")
+                    _check_shape(name, claimed.get_shape())
+                    arrays[name] = file.get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise ConfigError(f"the file cannot be read ({_reason(error)})") from None
+    return arrays
+
+
+def _require_file(path: pathlib.Path) -> None:
+    """Not a directory, nor a pipe that never ends."""
+    with reading(path):
+        try:
+            if not path.is_file():
+                raise ConfigError("this is no file" if path.exists() else "the file is missing")
+        except ValueError as error:
+            # A name that no file can have.
+            raise ConfigError(_reason(error)) from None
+
+
+def _read_bytes(path: pathlib.Path, max_bytes: int) -> bytes:
+    _require_file(path)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(max_bytes + 1)
+    except OSError as error:
+        raise InvalidFileError(f"{path}: {error.strerror}") from None
+    if len(content) > max_bytes:
+        raise InvalidFileError(f"{path}: the file must have at most {max_bytes:,} bytes")
+    return content
+
+
+def _read_json(path: pathlib.Path, max_bytes: int) -> dict[str, object]:
+    try:
+        values = json.loads(_read_bytes(path, max_bytes))
+    except InvalidFileError:
+        raise
+    except (ValueError, RecursionError):
+        raise InvalidFileError(f"{path}: the file cannot be read as JSON") from None
+    if not isinstance(values, dict):
+        raise InvalidFileError(f"{path}: the file must hold a mapping; received {type(values).__name__}")
+    return values
+
+
+def _flat_yaml(text: str) -> Iterator[str]:
+    """The keys and values of a mapping of scalars.
+
+    Events come one by one: a text that is nested a million times deep ends at the second level.
+    """
+    expected = [yaml.StreamStartEvent, yaml.DocumentStartEvent, yaml.MappingStartEvent]
+    for event in yaml.parse(text, yaml.CBaseLoader):
+        if expected and isinstance(event, expected[0]):
+            del expected[0]
+        elif not expected and isinstance(event, yaml.ScalarEvent):
+            yield event.value
+        elif not expected and isinstance(event, yaml.MappingEndEvent):
+            expected = [yaml.DocumentEndEvent, yaml.StreamEndEvent]
+        else:
+            raise ValueError("not a mapping of scalars")
+
+
+def _check_archive(archive: zipfile.ZipFile, num_bytes: int) -> None:
+    for member in archive.infolist():
+        if member.flag_bits & 1:
+            raise ConfigError("the file cannot be read (it is encrypted)")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ConfigError(f"the file cannot be read (compression method {member.compress_type})")
+    claimed = sum(member.file_size for member in archive.infolist())
+    if claimed > _MAX_COMPRESSION * num_bytes:
+        raise ConfigError(f"the file claims to hold {claimed:,} bytes, which cannot be {num_bytes:,} compressed ones")
+
+
+def _parse_npy(content: bytes, member: zipfile.ZipInfo) -> np.ndarray:
+    name = _array_name(member.filename)
+    size_bytes = 2 if content[6:7] == b"\1" else 4
+    start = 8 + size_bytes + int.from_bytes(content[8 : 8 + size_bytes], "little")
+    header = _NPY_HEADER.fullmatch(content[8 + size_bytes : start].decode("latin-1"))
+    if not content.startswith(b"\x93NUMPY") or header is None:
+        raise ConfigError(f"the file cannot be read ({name} is not an array of numbers)")
+    dtype, order, sizes = header.groups()
+    shape = tuple(int(size) for size in re.findall("[0-9]+", sizes))
+    _check_shape(name, shape)
+    try:
+        array = np.frombuffer(content, dtype, offset=start)
+    except (ValueError, TypeError):
+        array = np.empty(0)
+    if array.size != math.prod(shape):
+        raise ConfigError(f"the file cannot be read ({name} claims to be {_shown_shape(shape)} {dtype})")
+    return array.reshape(shape, order="F" if order == "True" else "C")
+
+
+def _check_shape(name: str, shape: tuple[int, ...] | list[int]) -> None:
+    if not (len(shape) <= 8 and all(size > 0 for size in shape)):
+        raise ConfigError(f"the array {name} has the shape {_shown_shape(shape)}")
+
+
+def _shown_shape(shape: tuple[int, ...] | list[int]) -> str:
+    return "×".join(map(str, shape[:8])) + ("×…" if len(shape) > 8 else "") if shape else "()"
+
+
+def _array_name(filename: str) -> str:
+    """The name of an array, which messages show."""
+    name = filename.removesuffix(".npy")
+    if not (name.isprintable() and 0 < len(name) <= _MAX_NAME_LENGTH):
+        raise ConfigError(f"the file cannot be read (an array is called {shown(name)})")
+    return name
+
+
+def _reason(error: Exception) -> str:
+    """The first line of a library's message."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,52 @@
+"""The memory of the machine, against which sizes are checked before anything of that size is made."""
+
+import os
+import pathlib
+
+from ..errors import MemoryLimitError
+
+_CONTAINER_LIMITS = (
+    pathlib.Path("/sys/fs/cgroup/memory.max"),
+    pathlib.Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def memory_size() -> int | None:
+    """Returns the bytes of memory that this machine, or the container in which the process runs, has.
+
+    Returns:
+        None where the system does not say.
+    """
+    try:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+    for path in _CONTAINER_LIMITS:
+        try:
+            size = min(size, int(path.read_text()))
+        except (OSError, ValueError):  # Not in a container, or "max".
+            continue
+    return size
+
+
+def require_memory(num_parameters: int, bytes_per_parameter: int, purpose: str) -> None:
+    """Checks that the machine has the memory that the parameters of a model take at least.
+
+    Args:
+        num_parameters: int.
+        bytes_per_parameter: int.
+        purpose: str. What takes the memory, such as "to translate".
+
+    Raises:
+        MemoryLimitError: The machine has less memory.
+    """
+    needed, available = num_parameters * bytes_per_parameter, memory_size()
+    if available is not None and needed > available:
+        raise MemoryLimitError(
+            f"the sizes in the section model make {num_parameters:,} parameters, which take at least "
+            f"{_gigabytes(needed)} of memory {purpose}; this machine has {_gigabytes(available)}"
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"

@@ -1,0 +1,108 @@
+"""What a user reads who lacks an extra."""
+
+import ast
+import configparser
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from keras_transformer.commands.main import main
+from keras_transformer.errors import Error, MissingPackageError
+from keras_transformer.runtime.packages import EXTRAS, missing_packages_named
+
+ROOT = pathlib.Path(__file__).parents[2]
+# Where the package is imported by another name than pip installs it by.
+DISTRIBUTIONS = {"google": "protobuf", "yaml": "PyYAML"}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "extra"),
+    [
+        ("tensorflow_text", "tensorflow_text", "translation"),
+        ("matplotlib.figure", "matplotlib", "plots"),
+        ("ctranslate2", "ctranslate2", "ctranslate2"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(module, name, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingPackageError) as error, missing_packages_named():
+        __import__(module)
+    assert str(error.value) == (
+        f"this needs the package {name}, which is not installed: pip install 'keras3-transformer[{extra}]'"
+    )
+    assert error.value.name == module
+    assert isinstance(error.value, ImportError) and isinstance(error.value, Error)
+
+
+@pytest.mark.parametrize("code", ["import keras_transfomer", "from keras_transformer.config import Confg"])
+def test_another_mistake_in_an_import_stays_what_it_is(code):
+    with pytest.raises(ImportError) as error, missing_packages_named():
+        exec(code)
+    assert not isinstance(error.value, MissingPackageError)
+
+
+def test_every_package_that_is_imported_is_installed_by_keras_or_an_extra():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    sections = setup["options.extras_require"]
+    requirements = {extra: re.findall(r"^([\w-]+)>=", sections[extra], re.MULTILINE) for extra in sections}
+    imported = {
+        name.split(".")[0]
+        for folder in ("keras_transformer", "training", "export")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+    }
+    own = {"keras", "numpy", "keras_transformer"}
+    # importlib_resources is tensorflow-datasets' affair.
+    assert imported - sys.stdlib_module_names - own == EXTRAS.keys() - {"importlib_resources"}
+    for name, extra in EXTRAS.items():
+        assert DISTRIBUTIONS.get(name, name).replace("_", "-") in [
+            requirement.replace("_", "-") for requirement in requirements[extra]
+        ], name
+
+
+def test_a_command_without_its_packages_ends_in_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "text").touch()
+    monkeypatch.setitem(sys.modules, "regex", None)
+    monkeypatch.delitem(sys.modules, "keras_transformer.training.text.filters", raising=False)
+    monkeypatch.delitem(sys.modules, "keras_transformer.training.text.check_data", raising=False)
+    text = str(tmp_path / "text")
+    with pytest.raises(SystemExit) as exit:
+        main(["check-data", "--source", text, "--target", text])
+    assert exit.value.code == 1
+    assert capsys.readouterr() == (
+        "",
+        "keras-transformer check-data: error: this needs the package regex, which is not installed: "
+        "pip install 'keras3-transformer[translation]'\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("Translator", "tensorflow"),
+        ("tokenizers", "tensorflow_text"),
+        ("translation", "tensorflow_text"),
+        ("model_dir", "yaml"),
+    ],
+)
+def test_python_code_reads_the_same_line(name, missing):
+    code = f"import sys; sys.modules[{missing!r}] = None\nfrom keras_transformer import {name}"
+    finished = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "KERAS_BACKEND": "jax"}, capture_output=True, text=True
+    )
+    assert finished.stderr.splitlines()[-1] == (
+        f"keras_transformer.errors.MissingPackageError: this needs the package {missing}, which is not installed: "
+        "pip install 'keras3-transformer[translation]'"
+    )

@@ -1,0 +1,168 @@
+"""SentencePiece model files: what is refused before SentencePiece, which trusts them, reads them."""
+
+import io
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from keras_transformer.errors import ConfigError
+from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer
+from keras_transformer.tokenizers.sentencepiece_model import ModelProto, SentencePiece, load_subwords, parse_model
+
+LINES = [f"a{first} b{second} ab" for first in "cdefg" for second in "hijkl"]
+
+
+def train(**options):
+    content = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=content,
+        **dict(vocab_size=40, hard_vocab_limit=False, minloglevel=2, bos_id=-1, eos_id=0, unk_id=1),
+        **options,
+    )
+    return content.getvalue()
+
+
+def changed(change, content=None):
+    """A model file in which `change` has changed something."""
+    proto = ModelProto.FromString(content or train(normalization_rule_name="identity"))
+    change(proto)
+    return proto.SerializeToString()
+
+
+def test_the_messages_are_those_of_the_format():
+    # The numbers by which the format knows the fields that this package reads or writes.
+    numbers = {
+        "ModelProto": dict(pieces=1, trainer_spec=2, normalizer_spec=3, self_test_data=4, denormalizer_spec=5),
+        "SentencePiece": dict(piece=1, score=2, type=3),
+        "TrainerSpec": dict(model_type=3, vocab_size=4),
+        "NormalizerSpec": dict(precompiled_charsmap=2),
+    }
+    messages = {
+        "ModelProto": ModelProto.DESCRIPTOR,
+        "SentencePiece": SentencePiece.DESCRIPTOR,
+        "TrainerSpec": ModelProto.DESCRIPTOR.fields_by_name["trainer_spec"].message_type,
+        "NormalizerSpec": ModelProto.DESCRIPTOR.fields_by_name["normalizer_spec"].message_type,
+    }
+    for message, fields in numbers.items():
+        assert {name: messages[message].fields_by_name[name].number for name in fields} == fields
+    assert dict(SentencePiece.Type.items()) == dict(NORMAL=1, UNKNOWN=2, CONTROL=3, USER_DEFINED=4, BYTE=6, UNUSED=5)
+
+
+@pytest.mark.parametrize("rule", ["identity", "nfkc", "nmt_nfkc", "nmt_nfkc_cf"])
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_what_sentencepiece_trains_passes(rule, model_type):
+    content = train(normalization_rule_name=rule, model_type=model_type)
+    assert parse_model(content).SerializeToString() == content
+
+
+def units(*cells):
+    """A trie of 256 units, all of which but these cannot be reached: their label is another byte than their place."""
+    trie = np.full(256, 0xFF, "<u4")
+    trie[0xFF] = 0
+    for place, unit in cells:
+        trie[place] = unit
+    return trie.tobytes()
+
+
+def inner(label, offset, is_end=False):
+    """A unit that the byte `label` leads to; its children are `offset` away from its place."""
+    return label | is_end << 8 | offset << 10
+
+
+VALUE = 1 << 31
+# The root is at 0, and its children at (0 ^ 1) ^ byte: that of "a" (97) at 96. Its value is at 96 ^ 2 = 98.
+A_BECOMES_B = units((0, inner(0, 1)), (96, inner(97, 2, is_end=True)), (98, VALUE | 0))
+
+
+def with_map(trie, texts=b"b\0", size=None):
+    content = (len(trie) if size is None else size).to_bytes(4, "little") + trie + texts
+    return changed(lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", content))
+
+
+def test_a_map_made_by_hand_passes_and_is_used():
+    content = with_map(A_BECOMES_B)
+    parse_model(content)
+    tokenizer = load_subwords(content, tf.string)
+    assert b"".join(tokenizer.tokenize("abab").numpy()).decode() == "\u2581bbbb"
+
+
+MAPS = {
+    "no trie": (b"", b"b\0", "is damaged"),
+    "a trie larger than the file": (A_BECOMES_B, b"b\0", "is damaged", 10**9),
+    "half a unit": (A_BECOMES_B + b"a", b"b\0", "is damaged"),
+    "no texts": (A_BECOMES_B, b"", "is damaged"),
+    "a text without end": (A_BECOMES_B, b"b", "is damaged"),
+    "a long text": (A_BECOMES_B, b"b" * 1001 + b"\0", "is damaged"),
+    "not UTF-8": (A_BECOMES_B, b"\xff\0", "is damaged"),
+    "too few units": (A_BECOMES_B[:-4], b"b\0", "leads outside"),
+    "children outside": (units((0, inner(0, 256))), b"b\0", "leads outside"),
+    "grandchildren outside": (units((0, inner(0, 1)), (96, inner(97, 1 << 20))), b"b\0", "leads outside"),
+    "a value outside": (
+        units((0, inner(0, 1)), (96, inner(97, 2, is_end=True)), (98, VALUE | 2)), b"b\0", "leads outside"
+    ),
+    "a value inside of a character": (
+        units((0, inner(0, 1)), (96, inner(97, 2, is_end=True)), (98, VALUE | 1)), "ß\0".encode(), "leads outside"
+    ),
+    # The children of "a" are those of the root, so that "aaa…" matches as often as it is long.
+    "a cycle": (units((0, inner(0, 1)), (96, inner(97, 97, is_end=True)), (1, VALUE)), b"b\0", "leads outside"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_map_that_leads_astray_is_refused(name):
+    trie, texts, message, *size = MAPS[name]
+    with pytest.raises(ConfigError, match=f"the map of characters of the SentencePiece model {message}"):
+        parse_model(with_map(trie, texts, *size))
+
+
+def nested(proto):
+    for number in range(40):
+        proto.pieces.add(piece="x" * (number + 1), score=0.0, type=SentencePiece.USER_DEFINED)
+
+
+CHANGES = {
+    "empty piece": (lambda proto: setattr(proto.pieces[5], "piece", ""), "a piece must be text of 1 to 1,000 bytes"),
+    "NUL": (lambda proto: setattr(proto.pieces[5], "piece", "a\0b"), "a piece must be text of 1 to 1,000 bytes"),
+    "long piece": (lambda proto: setattr(proto.pieces[5], "piece", "a" * 1001), "a piece must be text of 1 to 1,000"),
+    "twice": (lambda proto: setattr(proto.pieces[5], "piece", proto.pieces[6].piece), "the pieces must be different"),
+    "NaN": (lambda proto: setattr(proto.pieces[5], "score", float("nan")), "must be finite; received nan"),
+    "no unknown": (lambda proto: setattr(proto.pieces[1], "type", 1), "the number of unknown pieces must be 1"),
+    "words": (lambda proto: setattr(proto.trainer_spec, "model_type", 3), "must be unigram (1) or BPE (2)"),
+    "a control character": (
+        lambda proto: proto.pieces.add(piece="x", type=SentencePiece.CONTROL),
+        "a control piece must be longer than a character",
+    ),
+    "nested": (nested, "a piece must be the beginning of at most 32 others"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_pieces_that_sentencepiece_cannot_use_are_refused(name):
+    change, message = CHANGES[name]
+    with pytest.raises(ConfigError) as error:
+        parse_model(changed(change))
+    assert message in str(error.value)
+
+
+def test_pieces_that_are_not_utf_8_are_refused():
+    content = train(normalization_rule_name="identity").replace("\u2581b".encode(), b"\xe2\x96\xffb")
+    with pytest.raises(ConfigError, match="a piece must be text"):
+        parse_model(content)
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_a_character_of_the_vocabulary_that_the_model_lacks_has_its_id(model_type):
+    content = train(model_type=model_type)
+    pieces = [piece.piece for piece in parse_model(content).pieces][2:]
+    tokenizer = PretrainedSentencePieceTokenizer.with_vocabulary(content, [*pieces, "ß", "xyz"])
+    ids = tokenizer.tokenize(["ß"]).to_list()[0]
+    assert tokenizer.pieces(ids) == ["\u2581", "ß"]
+
+
+@pytest.mark.parametrize("piece", ["", "a\0", "\ud800", "<start>", "ab"])
+def test_a_vocabulary_that_no_tokenizer_can_have_is_refused(piece):
+    with pytest.raises(ConfigError, match="a piece must be text|of different pieces"):
+        PretrainedSentencePieceTokenizer.with_vocabulary(train(), ["ab", piece])
