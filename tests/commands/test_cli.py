@@ -523,7 +523,7 @@ def test_an_error_is_one_line(error, message, fails, monkeypatch):
 
 
 def test_an_array_that_does_not_fit_is_one_line(fails, monkeypatch):
-    monkeypatch.setattr(train, "run", lambda options: np.empty(2**60))
+    monkeypatch.setattr(train, "run", lambda options: np.empty(2**55))
     assert fails("train", "--model-dir", "m").startswith(
         "keras-transformer train: error: out of memory: Unable to alloc"
     )
