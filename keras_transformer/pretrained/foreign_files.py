@@ -167,10 +167,11 @@ def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
             with zipfile.ZipFile(path) as archive:
                 _check_archive(archive, path.stat().st_size)
                 return {_array_name(each.filename): _parse_npy(archive.read(each), each) for each in archive.infolist()}
-        except (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, UnicodeError) as error:
-            raise ConfigError(f"the file cannot be read ({_reason(error)})") from None
-        except (NotImplementedError, RuntimeError, OverflowError) as error:
-            # What else zipfile raises for entries that contradict each other.
+        except (
+            *(OSError, EOFError, UnicodeError, struct.error, zlib.error, zipfile.BadZipFile),
+            # Where entries contradict each other.
+            *(NotImplementedError, OverflowError, RuntimeError),
+        ) as error:
             raise ConfigError(f"the file cannot be read ({_reason(error)})") from None
 
 
