@@ -78,7 +78,9 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
             num_given += len(block)
             yield block
         if is_too_long:
-            raise StreamError(f"standard input, line {num_given + 1}: longer than {MAX_LINE_BYTES:,} bytes")
+            raise StreamError(
+                f"standard input: line {num_given + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
+            )
     # The last line needs no end.
     if unfinished:
         lines.append(bytes(unfinished))

@@ -109,7 +109,7 @@ def test_a_line_has_a_limit_and_the_lines_before_it_are_given(standard_input, tm
     blocks = arriving_lines(2)
     assert next(blocks) == [b"one", b"x" * MAX_LINE_BYTES]
     assert next(blocks) == [b"two"]
-    with pytest.raises(StreamError, match="^standard input, line 4: longer than 1,048,576 bytes$"):
+    with pytest.raises(StreamError, match="^standard input: line 4 must have at most 1,048,576 bytes; it has more$"):
         next(blocks)
 
 
@@ -122,7 +122,7 @@ def test_long_lines_are_given_in_small_blocks(standard_input, tmp_path):
 def test_an_endless_line_takes_little_memory_and_time(standard_input):
     standard_input(os.open("/dev/zero", os.O_RDONLY))
     tracemalloc.start()
-    with pytest.raises(StreamError, match="^standard input, line 1: longer than 1,048,576 bytes$"):
+    with pytest.raises(StreamError, match="^standard input: line 1 must have at most 1,048,576 bytes; it has more$"):
         list(arriving_lines(1024))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

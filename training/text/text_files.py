@@ -18,10 +18,8 @@ import zstandard
 
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.runtime.progress import ProgressBar
-from keras_transformer.runtime.standard_streams import standard_input
+from keras_transformer.runtime.standard_streams import MAX_LINE_BYTES, standard_input
 
-# Far more than any sentence has. Without a limit, a file of zeros would be one line that fills the memory.
-MAX_LINE_BYTES = 2**20
 _BYTES_PER_READ = 2**16
 # Zstandard makes up to 32,768 bytes of one, so that a read takes at most 64 MB of memory.
 _COMPRESSED_BYTES_PER_READ = 2048
