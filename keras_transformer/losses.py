@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from .config.rules import Rate, checked, require
+from .config.rules import Rate, check_attributes, require
 from .masks import label_mask
 from .tensors import Tensor
 
@@ -71,7 +71,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     """Mean cross-entropy over a batch's real tokens, with label smoothing (section 5.4).
 
     Label 0 is padding and does not count, whether or not the model passes on a Keras mask. Labels below 0 are left out
-    too, such as -100, the ignored label of PyTorch and Hugging Face.
+    too, such as -100, the ignored label of PyTorch and Hugging Face. It is computed in float32 under every dtype policy.
 
     Args:
         label_smoothing: float. ε, the mass spread over the whole vocabulary. Defaults to 0.1, the paper's.
@@ -98,13 +98,11 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         2.0794
     """
 
-    @checked
     def __init__(
         self,
         label_smoothing: Rate = 0.1,
         reduction: str | None = "sum_over_batch_size",
         name: str = "masked_label_smoothed_crossentropy",
-        **kwargs: Any,
     ) -> None:
         require(
             reduction in ("sum_over_batch_size", "sum", "none", None),
@@ -112,8 +110,10 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             "'sum_over_batch_size', 'sum' or None",
             reduction,
         )
-        super().__init__(name=name, reduction=reduction, **kwargs)
+        # The dtype of its computations. It is not an argument: Keras does not store a loss's dtype either.
+        super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = label_smoothing
+        check_attributes(self, MaskedLabelSmoothedCrossentropy)
 
     def call(
         self,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from .config.rules import Positive, Size, checked
+from .config.rules import Positive, Size, check_attributes
 from .tensors import Dimension, Tensor
 
 
@@ -29,11 +29,11 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
         0.0006988
     """
 
-    @checked
     def __init__(self, d_model: Size, warmup_steps: Size = 4000, scale: Positive = 1.0) -> None:
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.scale = scale
+        check_attributes(self, WarmupInverseSqrt)
 
     def __call__(self, step: Dimension) -> Annotated[Tensor, "float32 ()"]:
         # Keras counts updates from 0, the paper from 1.

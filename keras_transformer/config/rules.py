@@ -149,18 +149,45 @@ def _base_type(annotation: object) -> object:
     return typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation
 
 
+def check_attributes(instance: object, cls: type) -> None:
+    """Checks the attributes of an object that are arguments of a class's constructor, against their annotations there.
+
+    Constructors call it once they have assigned their arguments:
+
+        class Layer(keras.layers.Layer):
+            def __init__(self, units: Size, **kwargs: Any) -> None:
+                super().__init__(**kwargs)
+                self.units = units
+                check_attributes(self, Layer)
+
+    Args:
+        instance: object. Every argument of the constructor that has an annotation is an attribute of it.
+        cls: the class of that constructor. The instance may be of a subclass, whose own arguments are not checked.
+
+    Raises:
+        ConfigError: An attribute breaks its rule.
+    """
+    for name, annotation in _annotations(cls.__init__).items():
+        check(name, getattr(instance, name), annotation)
+
+
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: checks the arguments of each call against the function's annotations."""
-    signature = inspect.signature(function)
-    hints = typing.get_type_hints(function, include_extras=True)
+    signature, annotations = inspect.signature(function), _annotations(function)
 
     @functools.wraps(function)
     def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
-            if name in hints and signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
-                check(name, value, hints[name])
+            if name in annotations:
+                check(name, value, annotations[name])
         return function(*args, **kwargs)
 
-    # Keras constructs layers by `inspect.getfullargspec`, which does not follow `__wrapped__`.
-    checked_function.__signature__ = signature  # type: ignore[attr-defined]
     return checked_function
+
+
+@functools.cache
+def _annotations(function: Callable[..., object]) -> dict[str, object]:
+    """The annotations of a function's parameters, without that of further keyword arguments: they belong to others."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: hints[p.name] for p in parameters if p.name in hints and p.kind is not p.VAR_KEYWORD}

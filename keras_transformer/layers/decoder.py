@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import keras
 
-from ..config.rules import OddSize, Positive, Rate, Size, checked
+from ..config.rules import OddSize, Positive, Rate, Size, check_attributes
 from ..masks import implicit_mask
 from ..tensors import Dimension, Shape, Tensor
 from .decoder_layer import DecoderLayer
@@ -58,7 +58,6 @@ class Decoder(TransformerStack):
         (2, 5, 512)
     """
 
-    @checked
     def __init__(
         self,
         num_layers: Size,
@@ -90,6 +89,7 @@ class Decoder(TransformerStack):
         self.neighborhood = neighborhood
         self.epsilon = epsilon
         self.attention_bias = attention_bias
+        check_attributes(self, Decoder)
         self.supports_masking = True
 
     def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:

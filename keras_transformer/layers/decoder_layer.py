@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from ..config.rules import OddSize, Positive, Rate, Size, checked
+from ..config.rules import OddSize, Positive, Rate, Size, check_attributes
 from ..masks import implicit_mask, neighborhood_mask
 from ..tensors import Dimension, Shape, Tensor
 from .key_value_cache import Cache, KeyValues
@@ -61,7 +61,6 @@ class DecoderLayer(TransformerLayer):
         (2, 5, 512)
     """
 
-    @checked
     def __init__(
         self,
         num_heads: Size,
@@ -91,6 +90,7 @@ class DecoderLayer(TransformerLayer):
         self.neighborhood = neighborhood
         self.epsilon = epsilon
         self.attention_bias = attention_bias
+        check_attributes(self, DecoderLayer)
         self.supports_masking = True
 
     def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from ..config.rules import Rule, checked
+from ..config.rules import Rule, check_attributes
 from ..tensors import Shape, Tensor
 
 _LEVELS = 2**16
@@ -37,7 +37,6 @@ class Dropout(keras.layers.Layer):
         (1000,)
     """
 
-    @checked
     def __init__(
         self,
         rate: Annotated[float, Rule("from 0 to 1", lambda value: 0 <= value <= 1)],
@@ -47,6 +46,7 @@ class Dropout(keras.layers.Layer):
         super().__init__(**kwargs)
         self.rate = rate
         self.seed = seed
+        check_attributes(self, Dropout)
         if rate > 0:
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.supports_masking = True

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import keras
 
-from ..config.rules import OddSize, Positive, Rate, Size, checked
+from ..config.rules import OddSize, Positive, Rate, Size, check_attributes
 from ..masks import implicit_mask
 from ..tensors import Shape, Tensor
 from .encoder_layer import EncoderLayer
@@ -52,7 +52,6 @@ class Encoder(TransformerStack):
         (2, 5, 512)
     """
 
-    @checked
     def __init__(
         self,
         num_layers: Size,
@@ -84,6 +83,7 @@ class Encoder(TransformerStack):
         self.neighborhood = neighborhood
         self.epsilon = epsilon
         self.attention_bias = attention_bias
+        check_attributes(self, Encoder)
         self.supports_masking = True
 
     def build(self, input_shape: Shape) -> None:

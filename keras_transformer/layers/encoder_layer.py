@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import keras
 
-from ..config.rules import OddSize, Positive, Rate, Size, checked
+from ..config.rules import OddSize, Positive, Rate, Size, check_attributes
 from ..masks import implicit_mask
 from ..tensors import Shape, Tensor
 from .transformer_layer import TransformerLayer
@@ -53,7 +53,6 @@ class EncoderLayer(TransformerLayer):
         (2, 5, 512)
     """
 
-    @checked
     def __init__(
         self,
         num_heads: Size,
@@ -83,6 +82,7 @@ class EncoderLayer(TransformerLayer):
         self.neighborhood = neighborhood
         self.epsilon = epsilon
         self.attention_bias = attention_bias
+        check_attributes(self, EncoderLayer)
         self.supports_masking = True
 
     def build(self, input_shape: Shape) -> None:

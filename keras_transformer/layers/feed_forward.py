@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from ..config.rules import Rate, Size, checked
+from ..config.rules import Rate, Size, check_attributes
 from ..shapes import reshape_inferring
 from ..tensors import Shape, Tensor
 from .dropout import Dropout
@@ -36,7 +36,6 @@ class FeedForward(keras.layers.Layer):
         (2, 5, 512)
     """
 
-    @checked
     def __init__(
         self,
         d_ff: Size,
@@ -48,6 +47,7 @@ class FeedForward(keras.layers.Layer):
         self.d_ff = d_ff
         self.activation = keras.activations.get(activation)
         self.dropout = dropout
+        check_attributes(self, FeedForward)
         self.supports_masking = True
 
     def build(self, input_shape: Shape) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from ..config.rules import Positive, checked
+from ..config.rules import Positive, check_attributes
 from ..tensors import Shape, Tensor
 
 
@@ -34,10 +34,10 @@ class LayerNormalization(keras.layers.Layer):
         array([[-1.,  1.]], dtype=float32)
     """
 
-    @checked
     def __init__(self, epsilon: Positive = 1e-6, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.epsilon = epsilon
+        check_attributes(self, LayerNormalization)
         self.supports_masking = True
         # It computes in float32.
         self.autocast = False

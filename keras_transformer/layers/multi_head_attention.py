@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from ..config.rules import OddSize, Rate, Size, checked
+from ..config.rules import OddSize, Rate, Size, check_attributes
 from ..masks import causal_mask, combine, neighborhood_mask
 from ..shapes import reshape_inferring
 from ..tensors import Dimension, Shape, Tensor
@@ -70,7 +70,6 @@ class MultiHeadAttention(keras.layers.Layer):
         (2, 5, 512)
     """
 
-    @checked
     def __init__(
         self,
         num_heads: Size,
@@ -90,6 +89,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.neighborhood: Any = neighborhood
+        check_attributes(self, MultiHeadAttention)
         self.supports_masking = True
 
     @property

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import keras
 from keras import ops
 
-from ..config.rules import Rate, Size, checked, require
+from ..config.rules import Rate, Size, check_attributes, require
 from ..masks import padding_mask
 from ..shapes import reshape_inferring
 from ..tensors import Shape, Tensor
@@ -49,7 +49,6 @@ class PositionalEmbedding(keras.layers.Layer):
     # models are saved depend on it. For the same reason `keras.layers.ReversibleEmbedding` is not used; besides,
     # its logits read a transposed table at every step of a search, which takes up to half as long again.
 
-    @checked
     def __init__(
         self,
         vocab_size: Size,
@@ -60,15 +59,16 @@ class PositionalEmbedding(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if positions == "learned":
-            require(max_length is not None, "max_length", "given if positions='learned'", max_length)
-        else:
-            require(d_model % 2 == 0, "d_model", f"even if positions={positions!r}", d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.positions = positions
         self.max_length: Any = max_length
         self.dropout = dropout
+        check_attributes(self, PositionalEmbedding)
+        if positions == "learned":
+            require(max_length is not None, "max_length", "given if positions='learned'", max_length)
+        else:
+            require(d_model % 2 == 0, "d_model", f"even if positions={positions!r}", d_model)
         self.supports_masking = True
         # Ids may come as floats, which a mixed policy would round.
         self.autocast = False

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import keras
 
-from ..config.rules import Positive, Rate, checked
+from ..config.rules import Positive, Rate, check_attributes
 from ..tensors import Shape, Tensor
 from .dropout import Dropout
 from .layer_normalization import LayerNormalization
@@ -38,12 +38,12 @@ class Residual(keras.layers.Layer):
         (2, 8)
     """
 
-    @checked
     def __init__(self, dropout: Rate = 0.0, norm_first: bool = False, epsilon: Positive = 1e-6, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.dropout = dropout
         self.norm_first = norm_first
         self.epsilon = epsilon
+        check_attributes(self, Residual)
         self.supports_masking = True
 
     def build(self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from ..config.rules import checked
+from ..config.rules import check_attributes
 from ..shapes import reshape_inferring
 from ..tensors import Shape, Tensor
 from .positional_embedding import PositionalEmbedding
@@ -38,11 +38,11 @@ class TiedProjection(keras.layers.Layer):
         (1, 4, 8000)
     """
 
-    @checked
     def __init__(self, embedding: PositionalEmbedding, use_bias: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.embedding = embedding
         self.use_bias = use_bias
+        check_attributes(self, TiedProjection)
         self.bias: keras.Variable | None = None
         self.supports_masking = True
         self._may_have_a_copied_embedding = False

@@ -22,6 +22,7 @@ from keras_transformer.config.rules import (
     Size,
     at_least,
     check,
+    check_attributes,
     check_fields,
     checked,
     require,
@@ -324,11 +325,63 @@ def test_the_signature_stays():
 
 
 def test_methods_are_checked():
-    class Layer:
+    class Counter:
         @checked
-        def __init__(self, size: Size, **kwargs: Any) -> None:
-            self.size = size
+        def add(self, size: Size) -> int:
+            return size + 1
 
-    assert Layer(2).size == 2
-    assert list(inspect.signature(Layer).parameters) == ["size", "kwargs"]
-    assert_refused(lambda: Layer(size=-2), "size must be positive; received size=-2")
+    assert Counter().add(2) == 3
+    assert_refused(lambda: Counter().add(size=-2), "size must be positive; received size=-2")
+
+
+# Attributes.
+
+
+class Layer:
+    def __init__(
+        self,
+        size: Size,
+        rate: Rate = 0.5,
+        *,
+        kind: "Kind" = "bpe",
+        activation: str | Callable = "relu",
+        plain=1,
+        **kwargs,
+    ) -> None:
+        self.size = size
+        self.rate = rate
+        self.kind = kind
+        self.activation = len  # Not what was given; it has no rule.
+        check_attributes(self, Layer)
+
+
+class WiderLayer(Layer):
+    def __init__(self, width: Size, rate: Size = 0, **kwargs: Size) -> None:
+        super().__init__(2 * width, **kwargs)
+        self.rate = rate
+
+
+def test_attributes_that_obey_the_rules_of_their_arguments_stay_as_they_are():
+    layer = Layer(3, 0, kind="unigram", plain="x", more="a")
+    assert (layer.size, layer.rate, layer.kind, layer.activation) == (3, 0, "unigram", len)
+    assert type(layer.rate) is int
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((0,), {}, "size must be positive; received size=0"),
+        ((), {"size": "3"}, "size must be of type int; received size='3'"),
+        ((3, True), {}, "rate must be of type float; received rate=True"),
+        ((3,), {"kind": "word"}, "kind must be one of bpe, unigram; received kind='word'"),
+        ((0,), {"kind": "word"}, "size must be positive; received size=0"),
+    ],
+)
+def test_an_attribute_that_breaks_the_rule_of_its_argument_is_refused(args, kwargs, message):
+    assert_refused(lambda: Layer(*args, **kwargs), message)
+
+
+def test_arguments_of_a_subclass_are_its_own_affair():
+    # Its `width` is not even an attribute, and its `rate` breaks the rule that it gave it.
+    assert (WiderLayer(2).size, WiderLayer(2, rate=-1).rate) == (4, -1)
+    assert_refused(lambda: WiderLayer(-1), "size must be positive; received size=-2")

@@ -199,6 +199,8 @@ def test_arguments_may_be_given_by_place_by_name_and_in_a_configuration(name):
 def test_the_signature_shows_types_and_the_defaults_that_apply(name):
     parameters, types = constructor_arguments(class_of(name)), plain_types(class_of(name))
     assert list(types) == [*parameters, "kwargs", "return"]
+    # Keras reads them by `getfullargspec`, which does not look behind decorators.
+    assert inspect.getfullargspec(class_of(name).__init__).args == ["self", *parameters]
     required = {argument: arguments_of(name)[argument] for argument, p in parameters.items() if p.default is p.empty}
     layer = class_of(name)(**required)
     for argument, parameter in parameters.items():

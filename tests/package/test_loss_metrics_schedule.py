@@ -221,6 +221,19 @@ def test_a_reduction_that_the_loss_does_not_have_is_refused():
     assert str(error.value) == message
 
 
+def test_the_loss_has_no_dtype_but_float32():
+    floatx = keras.config.floatx()
+    keras.config.set_floatx("float16")
+    try:
+        loss = MaskedLabelSmoothedCrossentropy()
+        value = loss(LABELS, LOGITS.astype("float16"))
+    finally:
+        keras.config.set_floatx(floatx)
+    assert loss.dtype == keras.backend.standardize_dtype(value.dtype) == "float32"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dtype'"):
+        MaskedLabelSmoothedCrossentropy(dtype="float64")
+
+
 # The metrics.
 
 
