@@ -71,7 +71,8 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     """Mean cross-entropy over a batch's real tokens, with label smoothing (section 5.4).
 
     Label 0 is padding and does not count, whether or not the model passes on a Keras mask. Labels below 0 are left out
-    too, such as -100, the ignored label of PyTorch and Hugging Face. It is computed in float32 under every dtype policy.
+    too, such as -100, the ignored label of PyTorch and Hugging Face. The loss is computed in float32 under every dtype
+    policy.
 
     Args:
         label_smoothing: float. ε, the mass spread over the whole vocabulary. Defaults to 0.1, the paper's.
