@@ -167,7 +167,7 @@ def check_attributes(instance: object, cls: type) -> None:
     Raises:
         ConfigError: An attribute breaks its rule.
     """
-    for name, annotation in _annotations(cls.__init__).items():
+    for name, annotation in _annotations(vars(cls)["__init__"]).items():
         check(name, getattr(instance, name), annotation)
 
 
