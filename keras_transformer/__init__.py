@@ -74,5 +74,5 @@ def _register_classes() -> None:
         importlib.import_module(f".{module}", __name__)
 
 
-if "keras" in sys.modules:
+if sys.modules.get("keras"):
     _register_classes()
