@@ -225,9 +225,11 @@ class TrainingModel(keras.Model):
                 None if self.loss_scale is None else self.loss_scale.value,
                 None if projection.bias is None else tf.convert_to_tensor(projection.bias),
             )
-        # Dropout that drops everything leaves weights without a gradient: it is 0.
-        gradients = tape.gradient(total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        return total, [tf.convert_to_tensor(gradient) for gradient in gradients]
+        # Dropout that drops everything leaves weights without a gradient.
+        return total, [
+            tf.zeros(variable.shape, variable.dtype) if gradient is None else tf.convert_to_tensor(gradient)
+            for variable, gradient in zip(variables, tape.gradient(total, variables), strict=True)
+        ]
 
     def _seeds_of_part(self, number: Tensor) -> list[tuple[keras.Variable, Tensor]]:
         """The states that all random generators have in this step, for the part of a batch with this number."""
