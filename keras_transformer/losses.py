@@ -110,7 +110,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             "'sum_over_batch_size', 'sum' or None",
             reduction,
         )
-        # The dtype of its computations. It is not an argument: Keras does not store a loss's dtype either.
+        # No argument: it is what the loss computes in, whatever `keras.config.floatx()` says.
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = label_smoothing
         check_attributes(self, MaskedLabelSmoothedCrossentropy)
