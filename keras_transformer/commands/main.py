@@ -90,7 +90,7 @@ def _message(error: Exception) -> str | None:
         return str(error)
     tensorflow = sys.modules.get("tensorflow")
     if isinstance(error, MemoryError) or (tensorflow and isinstance(error, tensorflow.errors.ResourceExhaustedError)):
-        # TensorFlow goes on with where it happened.
+        # The other lines say where in TensorFlow it happened.
         first_line = str(error).partition("\n")[0]
         return f"out of memory: {first_line}" if first_line else "out of memory"
     return None

@@ -91,7 +91,7 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
         InvalidFileError: A weight is missing or has another shape than the configuration says.
     """
     if path.exists():
-        raise ConfigError(f"{path}: it exists already; a model is imported into a new directory")
+        raise ConfigError(f"{path}: it exists already; import the model into a new directory")
     check_weights(model)
     transformer = build_transformer(model.config.model, dtype="float32")
     for name, variable in named_weights(transformer):

@@ -281,7 +281,7 @@ def test_a_directory_is_not_written_over(marian_folder, tmp_path, capsys):
     (tmp_path / "model").mkdir()
     with pytest.raises(SystemExit):
         import_here(marian_folder, tmp_path / "model")
-    assert "it exists already; a model is imported into a new directory" in capsys.readouterr().err
+    assert "it exists already; import the model into a new directory" in capsys.readouterr().err
 
 
 def train_sentencepiece(lines, path, vocab_size, **options):

@@ -117,7 +117,7 @@ def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys):
     # As on a machine with another processor.
     products(float32=0.001, bfloat16=0.004)
     chosen, log = resume("training.steps=2")
-    assert chosen == "bfloat16" and "precision: bfloat16, because this training began with it" in log
+    assert chosen == "bfloat16" and "precision: bfloat16, because this training run started with it" in log
     # What was asked for is obeyed.
     chosen, log = resume("training.steps=3", "training.precision=float32")
     assert chosen == "float32" and "precision:" not in log

@@ -23,7 +23,7 @@ def diverged(what: str, model: TrainingModel, model_dir: ModelDir, saved_step: i
         kept += f", with its checkpoint {checkpoint.name}"
     return DivergedError(
         f"training diverged in step {model.num_updates:,}, at the learning rate {model.learning_rate:.2e}: {what}. "
-        f"{kept}; go on from there with a lower rate, by --set training.peak_learning_rate=..."
+        f"{kept}; resume from there with a lower rate: --set training.peak_learning_rate=..."
     )
 
 

@@ -47,7 +47,7 @@ class Interruption:
         if isinstance(error, KeyboardInterrupt) and (self.signal is not None or self.is_of_another_worker):
             when = "before its first step"
             if self.saved_step:
-                when = f"after step {self.saved_step:,}, which is saved; the same command goes on from there"
+                when = f"after step {self.saved_step:,}, which is saved; run the same command to resume"
             received = self.signal or signal.SIGTERM
             _log.info(f"stopped by {'a signal to another worker' if self.signal is None else received.name} {when}")
             raise SystemExit(128 + received) from None

@@ -65,14 +65,14 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self.run = run
         self.report = report
         self.measure_bleu = measure_bleu
-        self._has_begun = False
+        self._has_started = False
         self._is_asked_to_stop = False
         self._last_logs: Row = {}
 
     def before_first_step(self) -> None:
         """Prepares for the steps until the next validation. Keras has just reset its sums."""
         run = self.run
-        # A run that was stopped between two validations goes on with its own.
+        # A run that was stopped between two validations continues with its own sums.
         with run.model.strategy.scope():
             for variable, value in zip(run.model.mean_loss.variables, run.state.loss_sums):
                 variable.assign(value)
@@ -128,8 +128,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
         super().on_train_end(self._last_logs)
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        if not self._has_begun:
-            self._has_begun = True
+        if not self._has_started:
+            self._has_started = True
             super().on_train_begin(logs)
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:

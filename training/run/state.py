@@ -139,7 +139,7 @@ def restore_training_state(
         if path == model_dir.previous_state_path:
             rename_with_checksum(path, model_dir.training_state_path)
         if init_from is not None and not state.step:
-            _log.info(f"the training begins with the weights of {init_from.load_weights(model.transformer)}")
+            _log.info(f"training starts with the weights of {init_from.load_weights(model.transformer)}")
     if workers.number > 1:
         _share(state, [variable for _, variable in _named_variables(model)], workers)
     return state
@@ -176,7 +176,7 @@ def _read_last_state(
                 _log.warning(f"{damaged[0]}; {path.name}, of step {state.step:,}, is used instead")
             return path, state
     if damaged:
-        raise DamagedFileError(f"{damaged[0]}. No state before it is left; remove it to start the training anew")
+        raise DamagedFileError(f"{damaged[0]}. There is no earlier state; remove it to start training again")
     return model_dir.training_state_path, RunState()
 
 

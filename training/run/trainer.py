@@ -202,14 +202,14 @@ def _require_state(model_dir: ModelDir) -> None:
     if model_dir.config_path.is_file():
         if model_dir.is_trained() and not of_training:
             raise ConfigError(
-                f"{model_dir}: the directory has trained weights, but no training_state.npz to resume from. To go on "
-                f"from these weights, train into another --model-dir with --init-from {model_dir}"
+                f"{model_dir}: the directory has trained weights, but no training_state.npz to resume from. To "
+                f"continue from these weights, train in another --model-dir with --init-from {model_dir}"
             )
         return
     if of_training:
         raise ConfigError(
-            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an earlier training, but "
-            "no config.yaml. Put the file back, or train into another --model-dir"
+            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an earlier training run, "
+            "but no config.yaml. Put the file back, or train in another --model-dir"
         )
 
 
@@ -232,7 +232,7 @@ def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
             if before != now:
                 raise ConfigError(
                     f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; received "
-                    f"{section}.{name}={now!r}. Resume with the old value, or train into another --model-dir"
+                    f"{section}.{name}={now!r}. Resume with the old value, or train in another --model-dir"
                 )
 
 
@@ -243,7 +243,7 @@ def _with_precision(config: Config, model_dir: ModelDir, num_parts: int, workers
     precision: TrainingPrecision = "auto"
     if workers.is_chief:
         precision = model_dir.read_config().training.precision if model_dir.config_path.is_file() else "auto"
-        reason = "this training began with it"
+        reason = "this training run started with it"
         if precision == "auto":
             tokens_per_part = config.training.tokens_per_batch // num_parts
             precision, reason = choose_precision(config.model, tokens_per_part, training=True)
@@ -408,7 +408,7 @@ def _fit(
     if is_out_of_patience(state, training):
         _log.info(f"stopped after step {state.step:,}: {training.patience} validations without a new best")
     elif state.step < training.steps:
-        _log.info(f"stopped after step {state.step:,} by a callback; the same command goes on from there")
+        _log.info(f"stopped after step {state.step:,} by a callback; run the same command to resume")
 
 
 def _batches(

@@ -110,7 +110,7 @@ class Workers:
             tasks = {int(task) for task in re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))}
             lost = " or ".join(self._name(task) for task in sorted(tasks - {self._index})) or "another worker"
             raise WorkerError(
-                f"{lost} ended or does not answer. Start the same command on all workers again: training goes on from "
+                f"{lost} ended or does not answer. Start the same command on all workers again: training resumes from "
                 "the last saved state"
             ) from None
 

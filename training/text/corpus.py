@@ -31,7 +31,7 @@ class SentencePairs:
     """A parallel text: the i-th sentence of `target` translates the i-th of `source`.
 
     Args:
-        source: collection of str. A list, or sentences that are read anew in each iteration.
+        source: collection of str. A list, or sentences that are read again in each iteration.
         target: collection of str, as many.
         name: str. The name of this text in messages.
         weights: tuple of (int, float). Numbers of consecutive pairs with the same weight, and that weight, which is how
@@ -216,7 +216,7 @@ def _kept_pairs(
 
 
 class _Sentences(Collection[str]):
-    """One side of a text, read anew in each iteration.
+    """One side of a text, read again in each iteration.
 
     Args:
         parts: the sentences of all shards.

@@ -58,8 +58,8 @@ def require_same_text(model_dir: ModelDir, before: Fingerprint, now: Fingerprint
     ]
     if differences:
         raise ConfigError(
-            f"{model_dir}: this training began with another text: {'; '.join(differences)}. Give the same text, train "
-            "into another --model-dir, or go on with this text by --allow-changed-text"
+            f"{model_dir}: this training run started with another text: {'; '.join(differences)}. Use the "
+            "same text, train in another --model-dir, or continue with this text: --allow-changed-text"
         )
 
 

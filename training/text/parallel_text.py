@@ -15,7 +15,7 @@ Path = str | os.PathLike[str]
 
 
 class Shard(NamedTuple):
-    """A part of a corpus, which is read anew each time.
+    """A part of a corpus, which is read again each time.
 
     Attributes:
         source: iterable of str.
@@ -54,7 +54,7 @@ class Shard(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """A parallel text in one or several shards, which is read anew each time.
+    """A parallel text in one or several shards, which is read again each time.
 
     Attributes:
         name: str. Its name in messages.

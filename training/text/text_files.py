@@ -26,7 +26,7 @@ _COMPRESSED_BYTES_PER_READ = 2048
 
 
 class Reread(Iterable[str]):
-    """Lines that are not held in memory, but read anew in each iteration.
+    """Lines that are not held in memory, but read again in each iteration.
 
     Args:
         read: Callable. Returns an iterator over the lines.
@@ -49,7 +49,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
         path: str or path of a file in UTF-8; "-" is standard input.
 
     Returns:
-        The lines without their ends, for any number of iterations. The lines of a file on disk are read anew in each;
+        The lines without their ends, for any number of iterations. The lines of a file on disk are read again in each;
         those of a pipe are read here and held in memory, because it can be read only once.
 
     Raises:

@@ -109,7 +109,7 @@ class Stop(keras.callbacks.Callback):
 def test_a_callback_stops_the_run_which_resumes_bit_for_bit(straight, tmp_path, capsys, method, calls, step):
     model_dir = train_here(tmp_path / "model", *SHORT, callbacks=[Stop(method, calls)])
     lines = capsys.readouterr().err.splitlines()
-    assert f"stopped after step {step} by a callback; the same command goes on from there" in lines
+    assert f"stopped after step {step} by a callback; run the same command to resume" in lines
     assert logged(model_dir, "step")[-1] == step and list(model_dir.checkpoints())[-1] == step
     train_here(tmp_path / "model", *SHORT)
     output = capsys.readouterr().err

@@ -48,7 +48,7 @@ def test_the_first_weights_and_the_tokenizer_are_those_of_the_model(trained, tmp
     for array, before in zip(load_model(tuned).get_weights(), expected, strict=True):
         np.testing.assert_array_equal(array, before)
     assert (tuned.path / "tokenizer.model").read_bytes() == (trained.path / "tokenizer.model").read_bytes()
-    assert f"the training begins with the weights of {trained.weights_path()}" in capsys.readouterr().err
+    assert f"training starts with the weights of {trained.weights_path()}" in capsys.readouterr().err
 
 
 def test_the_configuration_is_the_model_s_except_for_the_recipe_s_training(trained):
@@ -152,8 +152,8 @@ def test_weights_without_a_training_are_not_written_over(trained, tmp_path):
     with pytest.raises(ConfigError) as error:
         fine_tune(trained, imported.path)
     assert str(error.value) == (
-        f"{imported}: the directory has trained weights, but no training_state.npz to resume from. To go on from these "
-        f"weights, train into another --model-dir with --init-from {imported}"
+        f"{imported}: the directory has trained weights, but no training_state.npz to resume from. To continue from these "
+        f"weights, train in another --model-dir with --init-from {imported}"
     )
 
 

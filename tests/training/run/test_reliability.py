@@ -312,7 +312,7 @@ def test_a_signal_stops_after_a_step_that_is_saved(
         with Interruption() as interruption:
             train_here(tmp_path / "model", interruption=interruption)
     assert stopped.value.code == code
-    expected = f"stopped by {number.name} after step {step}, which is saved; the same command goes on from there"
+    expected = f"stopped by {number.name} after step {step}, which is saved; run the same command to resume"
     assert capsys.readouterr().err.splitlines()[-1] == expected
     assert signal.getsignal(number) == signal.SIG_DFL
     assert_as_if_undisturbed(train_here(tmp_path / "model"), undisturbed)
@@ -542,7 +542,7 @@ def test_weights_must_be_exactly_those_of_the_configuration(copy):
 
 def test_another_text_is_noticed_and_may_be_allowed(unfinished):
     before = contents(unfinished.path)
-    with pytest.raises(ConfigError, match="began with another text: the training text has source and target swapped"):
+    with pytest.raises(ConfigError, match="started with another text: the training text has source and target swapped"):
         train_here(unfinished.path, swapped=True)
     lines = r"the training text has another source and target \(350 lines, 360 before\).*--allow-changed-text"
     with pytest.raises(ConfigError, match=lines):
@@ -569,7 +569,7 @@ def test_a_text_with_filters_weights_and_held_out_pairs_resumes_exactly(tmp_path
     train_on_corpora("straight", 9, "1.5", "1")
     assert "filters left out 50 of 450 sentence pairs: 50 by remove_duplicates" in capsys.readouterr().err
     train_on_corpora("resumed", 3, "1.5", "1")
-    with pytest.raises(ConfigError, match="began with another text: the training text has another source and target"):
+    with pytest.raises(ConfigError, match="started with another text: the training text has another source and target"):
         train_on_corpora("resumed", 9, "2", "1")
     train_on_corpora("resumed", 9, "1.5", "1")
     assert differences(tmp_path / "resumed", tmp_path / "straight") == []
@@ -578,7 +578,7 @@ def test_a_text_with_filters_weights_and_held_out_pairs_resumes_exactly(tmp_path
 def test_a_directory_that_lost_its_configuration_is_left_as_it_is(unfinished):
     unfinished.config_path.unlink()
     before = contents(unfinished.path)
-    with pytest.raises(ConfigError, match="has training_state.npz of an earlier training, but no config.yaml"):
+    with pytest.raises(ConfigError, match="has training_state.npz of an earlier training run, but no config.yaml"):
         train_here(unfinished.path)
     assert contents(unfinished.path) == before
 

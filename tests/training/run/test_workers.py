@@ -132,7 +132,7 @@ def rows(model_dir):
 
 
 LOST = (
-    "ended or does not answer. Start the same command on all workers again: training goes on from the last saved state"
+    "ended or does not answer. Start the same command on all workers again: training resumes from the last saved state"
 )
 
 
@@ -155,7 +155,7 @@ def test_a_signal_to_one_worker_stops_both_after_the_same_step(receiver, start, 
     workers[receiver].process.send_signal(signal.SIGTERM)
     ends = [worker.end() for worker in workers]
     step = int(np.load(tmp_path / "chief" / "training_state.npz")["step"])
-    saved = f"after step {step}, which is saved; the same command goes on from there"
+    saved = f"after step {step}, which is saved; run the same command to resume"
     assert ends[receiver] == (143, f"stopped by SIGTERM {saved}")
     assert ends[1 - receiver] == (143, f"stopped by a signal to another worker {saved}")
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
@@ -326,7 +326,7 @@ def test_a_callback_of_one_worker_stops_both_after_the_same_validation(start, fi
     for worker in (chief, other):
         code, line = worker.end()
         assert code == 0, line
-    assert "stopped after step 40 by a callback; the same command goes on from there" in chief.said
+    assert "stopped after step 40 by a callback; run the same command to resume" in chief.said
     # Its logs are those of the chief.
     logs = [json.loads(line) for line in other.said.splitlines() if line.startswith("{")]
     log = [{name: float(row[name]) for name in row if name != "epoch"} for row in rows(ModelDir(tmp_path / "chief"))]
