@@ -152,8 +152,8 @@ def test_weights_without_a_training_are_not_written_over(trained, tmp_path):
     with pytest.raises(ConfigError) as error:
         fine_tune(trained, imported.path)
     assert str(error.value) == (
-        f"{imported}: the directory has trained weights, but no training_state.npz to resume from. To continue from these "
-        f"weights, train in another --model-dir with --init-from {imported}"
+        f"{imported}: the directory has trained weights, but no training_state.npz to resume from. To continue "
+        f"from these weights, train in another --model-dir with --init-from {imported}"
     )
 
 
