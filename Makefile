@@ -9,17 +9,17 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
-# Each file is tested by one process. TensorFlow gives back little of the memory that it took, so that each folder of
-# tests begins with new processes.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Each file is tested by one process. TensorFlow gives back little of the memory that it took, so that after each four
+# folders of tests new processes begin.
+PYTEST := xargs -n 4 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 FOLDERS := $(sort $(dir $(wildcard tests/*/test_*.py tests/*/*/test_*.py)))
 
 test: $(VENV)/installed-test
-	status=0; for folder in $(FOLDERS); do $(PYTEST) $$folder || status=1; done; exit $$status
+	echo $(FOLDERS) | $(PYTEST)
 
 # All tests but those of `make test-beam`: those of `make test` and those that are marked slow.
 test-all: $(VENV)/installed-test
-	status=0; for folder in $(FOLDERS); do $(PYTEST) -m "" $$folder || status=1; done; exit $$status
+	echo $(FOLDERS) | $(PYTEST) -m ""
 
 # The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
 test-beam: $(VENV)-beam/installed
