@@ -126,9 +126,9 @@ class ProgressBar:
         global _last_line
         while not self._finished.wait(_SECONDS_PER_REFRESH):
             if time.monotonic() - _last_line >= _SECONDS_PER_LINE:
-                _log.info(self._line())
-                # Whoever shows the log: it need not be `say`.
+                # Here too: the log need not be shown by `say`.
                 _last_line = time.monotonic()
+                _log.info(self._line())
 
     def _line(self) -> str:
         seconds = time.monotonic() - self._begin

@@ -63,7 +63,8 @@ def test_every_package_that_is_imported_is_installed_by_keras_or_an_extra():
             else []
         )
     }
-    own = {"keras", "numpy", "keras_transformer"}
+    # _typeshed is there for type checkers only.
+    own = {"keras", "numpy", "keras_transformer", "_typeshed"}
     # importlib_resources is tensorflow-datasets' affair.
     assert imported - sys.stdlib_module_names - own == EXTRAS.keys() - {"importlib_resources"}
     for name, extra in EXTRAS.items():

@@ -5,8 +5,8 @@ import csv
 import keras
 import numpy as np
 import pytest
-from benchmarks.chaos import differences
 from test_training import logged, train_here
+from training_runs import differences
 
 # Three calls of `fit` on what is left after step 2: to 3, to 6, and to 8.
 SHORT = (
