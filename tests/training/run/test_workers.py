@@ -25,7 +25,7 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import locked
 
 # Long enough for a machine on which other tests run.
-SECONDS = 300
+SECONDS = 900
 # Three validations.
 OVERRIDES = (
     *("training.steps=60", "training.validate_every=20", "training.keep_checkpoints=3", "training.average_last=2"),
