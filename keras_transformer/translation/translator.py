@@ -150,6 +150,8 @@ class Translator:
 
         Raises:
             ConfigError: It is not a model directory, it has no trained weights, or a value breaks its rule.
+            InvalidFileError: Its weights or tokenizers are damaged, or do not fit its configuration.
+            MemoryLimitError: The model takes more memory than the machine has.
         """
         model_dir = ModelDir(model_dir)
         return cls.from_config(model_dir, model_dir.read_config(), decoding, precision)
