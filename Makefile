@@ -1,10 +1,11 @@
-# `make demo`, `make test`, `make test-all`, `make test-beam`, `make test-light`, `make test-marian`, `make lint`,
-# `make bench` and `make chaos` work from a fresh clone: each makes .venv, or one of its own, and installs what it needs.
+# `make demo`, `make test`, `make test-all`, `make test-jax`, `make test-torch`, `make test-beam`, `make test-marian`,
+# `make lint`, `make bench` and `make chaos` work from a fresh clone: each makes .venv, or one of its own, and installs
+# what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-beam test-light test-light-jax test-light-torch test-marian lint format bench chaos clean
+.PHONY: demo test test-all test-beam test-light test-jax test-torch test-marian lint format bench chaos clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -25,14 +26,21 @@ test-all: $(VENV)/installed-test
 test-beam: $(VENV)-beam/installed
 	$(VENV)-beam/bin/python -m pytest tests/examples/test_translate_corpus.py
 
-# Layers, models and search on Keras and one backend alone. PyTorch from PyPI brings gigabytes of libraries for GPUs;
-# TORCH names another requirement than `torch`.
-test-light: test-light-jax test-light-torch
+# Layers, models, search and the examples of the layers on Keras and one backend alone, installed as the README says.
+# PyTorch from PyPI brings gigabytes of libraries for GPUs; TORCH names another requirement than `torch`.
+# JAX compiles every operation of a test anew: tests/package/test_backends.py runs the other tests of layers there.
+LIGHT_TESTS := tests/package/light_install.py tests/package/test_loss_metrics_schedule.py tests/package/test_masks.py \
+	tests/examples/test_layer_examples.py tests/examples/test_layers_page.py
+LIGHT_TESTS_torch := tests/interchange/test_keras_attention.py tests/layers/test_encoder_decoder_layers.py \
+	tests/layers/test_every_layer.py tests/layers/test_layer_normalization.py tests/layers/test_positional_embedding.py \
+	tests/layers/test_positional_encoding.py tests/layers/test_relative_positions.py tests/layers/test_tied_projection.py
 
-test-light-jax test-light-torch: test-light-%: $(VENV)-%/installed
+test-light: test-jax test-torch
+
+test-jax test-torch: test-%: $(VENV)-%/installed
 	rm -rf build/lib
 	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
-	$(VENV)-$*/bin/pytest --noconftest tests/package/light_install.py
+	KERAS_BACKEND=$* PYTHONPATH=tests $(VENV)-$*/bin/pytest --noconftest $(LIGHT_TESTS) $(LIGHT_TESTS_$*)
 
 # Imported models against the programs that they come from: Marian, of 600 MB, and PyTorch, which the benchmarks need too.
 test-marian: $(VENV)/installed-test $(VENV)/installed-benchmarks $(VENV)-marian/installed

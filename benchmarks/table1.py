@@ -58,7 +58,7 @@ class Kind:
 
 KINDS = {
     "self-attention": Kind(
-        lambda d: MultiHeadAttention(num_heads=1, key_dim=d),
+        lambda d: MultiHeadAttention(num_heads=1, key_dim=d, use_bias=False),
         lambda n, d: 1,
         {"n": 2, "d": 1},
     ),
@@ -73,7 +73,7 @@ KINDS = {
         {"n": 1, "d": 2, "k": 1},
     ),
     "restricted self-attention": Kind(
-        lambda d, r: MultiHeadAttention(num_heads=1, key_dim=d, neighborhood=r),
+        lambda d, r: MultiHeadAttention(num_heads=1, key_dim=d, use_bias=False, neighborhood=r),
         lambda n, d, r: math.ceil((n - 1) / (r // 2)),
         {"n": 1, "d": 1, "r": 1},
     ),

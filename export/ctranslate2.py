@@ -28,6 +28,14 @@ _ACTIVATIONS = {
     "silu": specs.Activation.SWISH,
     "swish": specs.Activation.SWISH,
 }
+# The values that can be exported, and their names in messages.
+_SUPPORTED: dict[str, tuple[str, tuple[object, ...]]] = {
+    "positions": ("sinusoidal, tensor2tensor or learned", ("sinusoidal", "tensor2tensor", "learned")),
+    "normalization": ("layer", ("layer",)),
+    "gated": ("false", (False,)),
+    "num_key_value_heads": ("null", (None,)),
+    "query_key_norm": ("false", (False,)),
+}
 # The longest source that CTranslate2 takes unless it is told otherwise.
 _POSITIONS = 1024
 
@@ -118,6 +126,9 @@ def _empty_spec(config: TransformerConfig) -> specs.TransformerSpec:
         "null for CTranslate2, which has no restricted self-attention",
         config.neighborhood,
     )
+    for name, (supported, values) in _SUPPORTED.items():
+        value = getattr(config, name)
+        require(value in values, f"model.{name}", f"{supported} for CTranslate2", value)
     sizes = dict(
         num_heads=config.num_heads,
         head_dim=key_dim,

@@ -23,12 +23,20 @@ _MODULES = {
     "MultiHeadAttention": "layers",
     "Perplexity": "metrics",
     "PositionalEmbedding": "layers",
+    "PositionalEncoding": "layers",
     "TiedProjection": "layers",
     "Transformer": "models",
     "TransformerConfig": "config",
     "Translator": "translation",
     "WarmupInverseSqrt": "schedules",
     "build_transformer": "models",
+    "from_keras": "interchange",
+    "from_keras_hub": "interchange",
+    "from_torch": "interchange",
+    "generate": "models",
+    "to_keras": "interchange",
+    "to_keras_hub": "interchange",
+    "to_torch": "interchange",
 }
 # The translator needs TensorFlow, the rest runs on any backend.
 __all__ = [name for name in _MODULES if name != "Translator"]
@@ -37,6 +45,12 @@ _SAVED_MODULES = ("layers", "losses", "metrics", "models", "schedules")
 
 if TYPE_CHECKING:
     from .config import TransformerConfig as TransformerConfig
+    from .interchange import from_keras as from_keras
+    from .interchange import from_keras_hub as from_keras_hub
+    from .interchange import from_torch as from_torch
+    from .interchange import to_keras as to_keras
+    from .interchange import to_keras_hub as to_keras_hub
+    from .interchange import to_torch as to_torch
     from .layers import Decoder as Decoder
     from .layers import DecoderLayer as DecoderLayer
     from .layers import Encoder as Encoder
@@ -44,12 +58,14 @@ if TYPE_CHECKING:
     from .layers import FeedForward as FeedForward
     from .layers import MultiHeadAttention as MultiHeadAttention
     from .layers import PositionalEmbedding as PositionalEmbedding
+    from .layers import PositionalEncoding as PositionalEncoding
     from .layers import TiedProjection as TiedProjection
     from .losses import MaskedLabelSmoothedCrossentropy as MaskedLabelSmoothedCrossentropy
     from .metrics import MaskedAccuracy as MaskedAccuracy
     from .metrics import Perplexity as Perplexity
     from .models import Transformer as Transformer
     from .models import build_transformer as build_transformer
+    from .models import generate as generate
     from .schedules import WarmupInverseSqrt as WarmupInverseSqrt
     from .translation import Translator as Translator
 else:

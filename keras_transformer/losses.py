@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from .config.rules import Rate, check_attributes, require
-from .masks import label_mask
+from .config.rules import Count, Rate, check_attributes, require
+from .masks import PADDING_ID, token_mask, token_weights
 from .tensors import Tensor
 
 
@@ -27,57 +27,76 @@ def token_crossentropy(
     Returns:
         The cross-entropy of every token.
     """
-    vocab_size = logits.shape[-1]
     # Backends gather a negative index each in its own way, or not at all.
     labels = ops.maximum(labels, 0)
+    logits = ops.cast(logits, "float32")
+    if keras.backend.backend() == "tensorflow":
+        return _crossentropy_with_gradient(labels, logits, label_smoothing)
+    log_probabilities = ops.log_softmax(logits)
+    losses = (label_smoothing - 1.0) * ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
+    if label_smoothing:
+        losses = losses - label_smoothing * ops.mean(log_probabilities, axis=-1)
+    return losses
 
-    @ops.custom_gradient
-    def crossentropy(logits: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
-        # The gradient needs the softmax anyway, and its largest value gives the normalizer: max(softmax(z)) =
-        # exp(max(z) - logsumexp(z)), which is never below 1 / vocab_size. Large logits meet only in differences, so
-        # that a small loss keeps its digits.
-        probabilities = ops.softmax(logits)
-        largest = ops.max(logits, axis=-1)
-        label_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-        losses = (1.0 - label_smoothing) * (largest - label_logits)
+
+def _crossentropy_with_gradient(labels: Tensor, logits: Tensor, label_smoothing: float) -> Tensor:
+    """`token_crossentropy` with a gradient of its own, for TensorFlow.
+
+    Its automatic differentiation materializes a vocabulary-sized tensor for every term, and takes three times as long.
+    JAX and PyTorch do not, and their `jvp` and `func.grad` refuse custom gradients of Keras.
+    """
+    import tensorflow as tf  # Here, because other backends do without TensorFlow.
+
+    vocab_size = logits.shape[-1]
+    flat_labels = tf.reshape(labels, (-1,))
+    places = tf.stack([tf.range(tf.size(flat_labels, flat_labels.dtype)), flat_labels], axis=-1)  # (tokens, 2)
+
+    @tf.custom_gradient
+    def crossentropy(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        # (tokens, vocab_size). The gradient needs the softmax anyway, and its largest value gives the normalizer:
+        # max(softmax(z)) = exp(max(z) - logsumexp(z)), which is never below 1 / vocab_size. Large logits meet only in
+        # differences, so that a small loss keeps its digits.
+        probabilities = tf.nn.softmax(logits)
+        largest = tf.reduce_max(logits, axis=-1)
+        losses = (1.0 - label_smoothing) * (largest - tf.gather_nd(logits, places))
         if label_smoothing:
-            losses = losses + label_smoothing * (largest - ops.mean(logits, axis=-1))
-        losses = losses - ops.log(ops.max(probabilities, axis=-1))
+            losses += label_smoothing * (largest - tf.reduce_mean(logits, axis=-1))
+        losses -= tf.math.log(tf.reduce_max(probabilities, axis=-1))
 
-        def gradient(*args: Tensor, upstream: Tensor | None = None) -> Tensor:
-            # softmax - smoothed labels. Automatic differentiation would materialize a vocabulary-sized tensor for
-            # every term.
-            upstream = ops.reshape(args[0] if upstream is None else upstream, (-1, 1))  # (tokens, 1)
-            rows = ops.reshape(probabilities, (-1, vocab_size)) * upstream
+        def gradient(upstream: Tensor) -> Tensor:
+            # softmax - smoothed labels.
+            rows = probabilities * upstream[:, None]
             if label_smoothing:
-                rows = rows - upstream * (label_smoothing / vocab_size)
-            flat_labels = ops.reshape(labels, (-1,))
-            row_numbers = ops.arange(ops.shape(flat_labels)[0], dtype=flat_labels.dtype)
-            rows = ops.scatter_update(
-                rows,
-                ops.stack([row_numbers, flat_labels], axis=-1),
-                (label_smoothing - 1.0) * upstream[:, 0],
-                reduction="add",
-            )
-            return ops.reshape(rows, ops.shape(logits))
+                rows -= upstream[:, None] * (label_smoothing / vocab_size)
+            return tf.tensor_scatter_nd_add(rows, places, (label_smoothing - 1.0) * upstream)
 
         return losses, gradient
 
-    return crossentropy(ops.cast(logits, "float32"))
+    return tf.reshape(crossentropy(tf.reshape(logits, (-1, vocab_size))), tf.shape(labels))
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     """Mean cross-entropy over a batch's real tokens, with label smoothing (section 5.4).
 
-    Label 0 is padding and does not count, whether or not the model passes on a Keras mask. Labels below 0 are left out
-    too, such as -100, the ignored label of PyTorch and Hugging Face. The loss is float32 under every dtype policy.
+    The labels decide which tokens are real: padding, `ignore_class` and labels below 0, such as -100, the ignored label
+    of PyTorch and Hugging Face, are left out. The Keras mask of the logits counts only with `padding_id=None`. The loss
+    is float32 under every dtype policy.
+
+    Under a `tf.distribute` strategy, `fit` and `evaluate` have the loss and the gradients of one device, whatever the
+    replicas' numbers of rows and of real tokens: the loss divides by the tokens of all replicas. Its value in a replica
+    is that of the whole batch divided by the number of replicas, and its gradient is the replica's share: both add up
+    to those of the whole batch, also in a loop of your own. There, call the loss directly in the function that
+    `strategy.run` runs: within a `tf.while_loop` or `tf.cond`, `MirroredStrategy` cannot communicate.
 
     Args:
         label_smoothing: float. ε, the mass spread over the whole vocabulary. Defaults to 0.1, the paper's.
         reduction: "sum_over_batch_size", the sum divided by the number of real tokens; "sum"; or None, the loss of
             every token, 0 where the label is left out. Defaults to "sum_over_batch_size".
         name: str. Defaults to "masked_label_smoothed_crossentropy".
+        padding_id: int or None. The label of padding. None means that no label is: then tokens that the Keras mask of
+            the logits hides are left out, as in Keras' own losses. Defaults to 0.
+        ignore_class: int. Another label that is left out; it may lie outside the vocabulary. Defaults to None.
 
     Call arguments:
         y_true: labels.
@@ -86,8 +105,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             tokens, as in Keras.
 
     Returns:
-        float32 (), or (batch, length) without reduction. A replica of a `tf.distribute` strategy divides its mean by
-        the number of replicas, as Keras' own losses do: `fit` and `evaluate` expect it.
+        float32 (), or (batch, length) without reduction.
 
     Raises:
         ConfigError: An argument breaks its rule.
@@ -103,6 +121,8 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         label_smoothing: Rate = 0.1,
         reduction: str | None = "sum_over_batch_size",
         name: str = "masked_label_smoothed_crossentropy",
+        padding_id: Count | None = PADDING_ID,
+        ignore_class: int | None = None,
     ) -> None:
         require(
             reduction in ("sum_over_batch_size", "sum", "none", None),
@@ -113,6 +133,8 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         # No argument: it is what the loss computes in, whatever `keras.config.floatx()` says.
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = label_smoothing
+        self.padding_id = padding_id
+        self.ignore_class = ignore_class
         check_attributes(self, MaskedLabelSmoothedCrossentropy)
 
     def call(
@@ -120,40 +142,67 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         y_true: Annotated[Tensor, "int (batch, length)"],
         y_pred: Annotated[Tensor, "(batch, length, vocab_size)"],
     ) -> Annotated[Tensor, "float32 (batch, length)"]:
-        losses = token_crossentropy(y_true, y_pred, self.label_smoothing)  # (batch, length)
-        return ops.where(label_mask(y_true), losses, 0.0)
+        return self._token_losses(y_true, y_pred, self._token_mask(y_true, y_pred))
 
     def __call__(
         self,
         y_true: Annotated[Tensor, "int (batch, length)"],
         y_pred: Annotated[Tensor, "(batch, length, vocab_size)"],
-        sample_weight: Annotated[Tensor, "(batch,) or (batch, length)"] | None = None,
+        sample_weight: Annotated[Tensor, "(batch,), (batch, 1) or (batch, length)"] | None = None,
     ) -> Annotated[Tensor, "float32 () or (batch, length)"]:
         y_true = ops.cast(ops.convert_to_tensor(y_true), "int32")
-        losses = self.call(y_true, ops.convert_to_tensor(y_pred))
+        # Before the conversion, which may lose the Keras mask of the logits.
+        mask = self._token_mask(y_true, y_pred)
+        losses = self._token_losses(y_true, ops.convert_to_tensor(y_pred), mask)
         if sample_weight is not None:
-            sample_weight = ops.cast(sample_weight, "float32")
-            if len(sample_weight.shape) == 1:
-                sample_weight = sample_weight[:, None]
-            losses = losses * sample_weight
+            losses = losses * token_weights(sample_weight, losses)
         if self.reduction in (None, "none"):
             return losses
-        total = ops.sum(losses)
-        if self.reduction == "sum":
-            return total
-        num_tokens = ops.sum(ops.cast(label_mask(y_true), "float32"))
-        return total / (ops.maximum(num_tokens, 1.0) * _num_replicas())
+        num_tokens = None if self.reduction == "sum" else ops.sum(ops.cast(mask, "float32"))
+        return _reduce_over_replicas(ops.sum(losses), num_tokens)
+
+    def _token_mask(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return token_mask(labels, logits, self.padding_id, self.ignore_class)
+
+    def _token_losses(self, labels: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
+        # A label that is left out may be no token of the vocabulary.
+        losses = token_crossentropy(ops.where(mask, labels, 0), logits, self.label_smoothing)
+        return ops.where(mask, losses, 0.0)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "label_smoothing": self.label_smoothing}
+        return {
+            **super().get_config(),
+            "label_smoothing": self.label_smoothing,
+            "padding_id": self.padding_id,
+            "ignore_class": self.ignore_class,
+        }
 
 
-def _num_replicas() -> int:
-    """The number of replicas whose gradients are added up."""
+def _reduce_over_replicas(total: Tensor, num_tokens: Tensor | None) -> Tensor:
+    """The sum of losses, divided by the number of tokens if it is given: of all replicas, and their gradients add up.
+
+    Args:
+        total: float32 (), the sum of this replica.
+        num_tokens: float32 (), of this replica.
+    """
+    replicas = _replica_context()
+    if replicas is None:
+        return total if num_tokens is None else total / ops.maximum(num_tokens, 1.0)
+    sums = ops.stack([ops.stop_gradient(total)] if num_tokens is None else [ops.stop_gradient(total), num_tokens])
+    sums = replicas.all_reduce("SUM", sums)
+    denominator = 1.0 if num_tokens is None else ops.maximum(sums[1], 1.0)
+    # Keras' trainer weights the replicas' losses by their rows and multiplies them by the number of replicas. If all
+    # have the same value, their rows do not matter. The gradient is that of the replica's own sum.
+    share = total / denominator
+    return sums[0] / (denominator * replicas.num_replicas_in_sync) + (share - ops.stop_gradient(share))
+
+
+def _replica_context() -> Any:
+    """The `tf.distribute.ReplicaContext` of one of several replicas, or None."""
     if keras.backend.backend() != "tensorflow":
-        return 1
-    # `Loss.__call__` asks for it too, but its mean also depends on the mask of the logits, and Keras has no public
-    # function for it. Imported here, because other backends do without TensorFlow.
+        return None
     import tensorflow as tf
 
-    return tf.distribute.get_strategy().num_replicas_in_sync
+    # None in the scope of a strategy, where a batch is a whole one.
+    replicas = tf.distribute.get_replica_context()
+    return replicas if replicas is not None and replicas.num_replicas_in_sync > 1 else None

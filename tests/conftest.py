@@ -20,6 +20,8 @@ from keras_transformer.runtime.log import show_log
 # `make test-beam` and `make test-marian` run these files, with programs that the other tests do without.
 collect_ignore = [
     *([] if importlib.util.find_spec("apache_beam") else ["examples/test_translate_corpus.py"]),
+    *([] if importlib.util.find_spec("keras_hub") else ["interchange/test_keras_hub.py"]),
+    *([] if importlib.util.find_spec("torch") else ["interchange/test_pytorch.py"]),
     *([] if importlib.util.find_spec("transformers") else ["pretrained/test_hugging_face.py"]),
     *([] if shutil.which("pymarian") else ["pretrained/test_marian.py"]),
 ]

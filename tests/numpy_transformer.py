@@ -12,7 +12,7 @@ def randomize(layer, seed=0):
     generator = np.random.default_rng(seed)
     for variable in layer.trainable_variables:
         values = generator.normal(scale=0.4, size=variable.shape)
-        variable.assign(values + (1.0 if variable.name == "gamma" else 0.0))
+        variable.assign(values + (1.0 if variable.name in ("gamma", "scale") else 0.0))
     return layer
 
 
@@ -26,35 +26,105 @@ def dense(layer, x):
     return projected + array(layer.bias) if layer.use_bias else projected
 
 
-def multi_head_attention(layer, query, value, key=None, mask=None):
+def multi_head_attention(layer, query, value, key=None, mask=None, causal=False):
     """The output and the weights. Rows attend to what `mask` lets through, or get zeros.
 
     `mask` broadcasts to (batch, target length, source length), or, with an axis for the heads, to (batch, num_heads,
-    target length, source length).
+    target length, source length). `causal` leaves only what is not later, and is what T5's buckets depend on.
     """
     key = value if key is None else key
-    key_dim, value_dim = layer.key_dim, layer.value_dim or layer.key_dim
+    key_dim = layer.key_dim
     batch, target_length, source_length = len(query), query.shape[1], value.shape[1]
     mask = np.asarray(True if mask is None else mask)
     mask = mask[:, None] if mask.ndim == 3 else mask
+    mask = mask & np.tril(np.ones((target_length, source_length), bool)) if causal else mask
     mask = np.broadcast_to(mask, (batch, layer.num_heads, target_length, source_length))
-    queries, keys = dense(layer.query_dense, query), dense(layer.key_dense, key)
-    values = dense(layer.value_dense, value)
+    key_value_heads = layer.num_key_value_heads or layer.num_heads
+    queries = compared(layer, "query", dense(layer.query_dense, query), layer.num_heads)
+    keys = compared(layer, "key", dense(layer.key_dense, key), key_value_heads)
+    values = split_heads(dense(layer.value_dense, value), key_value_heads)
+    bias = score_bias(layer, target_length, source_length, causal)
     weights = np.zeros((batch, layer.num_heads, target_length, source_length))
-    heads = np.zeros((batch, target_length, layer.num_heads * value_dim))
+    heads = np.zeros((batch, layer.num_heads, target_length, layer.value_dim or key_dim))
     for b in range(batch):
         for head in range(layer.num_heads):
-            of_key = slice(head * key_dim, (head + 1) * key_dim)
-            of_value = slice(head * value_dim, (head + 1) * value_dim)
+            # As many heads of queries share one of keys and values.
+            shared = head // (layer.num_heads // key_value_heads)
             for row in range(target_length):
                 attended = np.flatnonzero(mask[b, head, row])
                 if len(attended) == 0:
                     continue
-                scores = keys[b, attended, of_key] @ queries[b, row, of_key] / math.sqrt(key_dim)
-                exponentials = np.exp(scores - scores.max())
+                scores = keys[b, shared, attended] @ queries[b, head, row] / math.sqrt(key_dim)
+                exponentials = np.exp(scores + bias[head, row, attended])
                 weights[b, head, row, attended] = exponentials / exponentials.sum()
-                heads[b, row, of_value] = weights[b, head, row] @ values[b, :, of_value]
-    return dense(layer.output_dense, heads), weights
+                heads[b, head, row] = weights[b, head, row] @ values[b, shared]
+    concatenated = heads.transpose(0, 2, 1, 3).reshape(batch, target_length, -1)
+    return dense(layer.output_dense, concatenated), weights
+
+
+def split_heads(rows, num_heads):
+    """(batch, length, num_heads * width) -> (batch, num_heads, length, width)"""
+    batch, length, _ = rows.shape
+    return rows.reshape(batch, length, num_heads, -1).transpose(0, 2, 1, 3)
+
+
+def compared(layer, name, rows, num_heads):
+    """Queries or keys of each head as they are compared: normalized and rotated, if the layer does so."""
+    heads = split_heads(rows, num_heads)
+    if layer.query_key_norm:
+        heads = rms_norm(getattr(layer, f"{name}_norm"), heads)
+    if layer.relative_positions == "rotary":
+        positions = range(heads.shape[2])
+        heads = np.stack([rotated(heads[:, :, position], position) for position in positions], axis=2)
+    return heads
+
+
+def rotated(vectors, position):
+    """Su et al. 2021, equation 34, with the halves of a vector in the places of its even and odd elements."""
+    width = vectors.shape[-1]
+    half = width // 2
+    turned = np.zeros_like(vectors)
+    for i in range(half):
+        angle = position / 10000 ** (2 * i / width)
+        first, second = vectors[..., i], vectors[..., i + half]
+        turned[..., i] = first * math.cos(angle) - second * math.sin(angle)
+        turned[..., i + half] = first * math.sin(angle) + second * math.cos(angle)
+    return turned
+
+
+def score_bias(layer, target_length, source_length, causal):
+    """What is added to the scores: (num_heads, target length, source length)"""
+    distances = np.arange(source_length)[None, :] - np.arange(target_length)[:, None]
+    if layer.relative_positions == "alibi":
+        return -np.array(alibi_slopes(layer.num_heads))[:, None, None] * np.abs(distances)
+    if layer.relative_positions == "t5":
+        buckets = np.vectorize(t5_bucket)(distances, causal)
+        return array(layer.relative_bias.embeddings).T[:, buckets]
+    return np.zeros((layer.num_heads, target_length, source_length))
+
+
+def alibi_slopes(num_heads):
+    """Press et al. 2022, section 3; between powers of two, every second slope of the next one, as in its appendix."""
+    power = 2 ** int(math.log2(num_heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    return slopes + [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)][: num_heads - power]
+
+
+def t5_bucket(distance, causal, buckets=32, max_distance=128):
+    """Raffel et al. 2020, section 2.1: near distances apart, far ones by logarithm; `distance` is key minus query."""
+    first = 0
+    if not causal:
+        buckets //= 2
+        first = buckets if distance > 0 else 0
+        distance = -abs(distance)
+    distance = max(-distance, 0)
+    exact = buckets // 2
+    if distance < exact:
+        return first + distance
+    # What is a whole number but for rounding is that number.
+    share = math.log(distance / exact) / math.log(max_distance / exact) + 1e-9
+    logarithmic = exact + int(share * (buckets - exact))
+    return first + min(logarithmic, buckets - 1)
 
 
 def neighborhood_mask(length, neighborhood):
@@ -71,10 +141,18 @@ def layer_norm(layer, x):
     return normalized * array(layer.gamma) + array(layer.beta)
 
 
+def rms_norm(layer, x):
+    return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + layer.epsilon) * array(layer.scale)
+
+
+def normalization(layer, x):
+    return rms_norm(layer, x) if hasattr(layer, "scale") else layer_norm(layer, x)
+
+
 def residual(layer, x, sublayer):
     if layer.norm_first:
-        return x + sublayer(layer_norm(layer.norm, x))
-    return layer_norm(layer.norm, x + sublayer(x))
+        return x + sublayer(normalization(layer.norm, x))
+    return normalization(layer.norm, x + sublayer(x))
 
 
 ACTIVATIONS = {
@@ -86,30 +164,32 @@ ACTIVATIONS = {
 
 def feed_forward(layer, x):
     activation = ACTIVATIONS[keras.activations.serialize(layer.activation)]
+    if layer.gated:
+        return dense(layer.output_dense, activation(dense(layer.gate_dense, x)) * dense(layer.hidden_dense, x))
     return dense(layer.output_dense, activation(dense(layer.hidden_dense, x)))
 
 
-def encoder_layer(layer, x, mask=None):
+def encoder_layer(layer, x, mask=None, causal=False):
     """`mask` is (batch, length), True = a real token."""
     near = neighborhood_mask(x.shape[1], layer.neighborhood)
     mask = near if mask is None else near & mask[:, None, :]
     x = residual(
         layer.attention_residual,
         x,
-        lambda hidden: multi_head_attention(layer.attention, hidden, hidden, mask=mask)[0],
+        lambda hidden: multi_head_attention(layer.attention, hidden, hidden, mask=mask, causal=causal)[0],
     )
     return residual(layer.feed_forward_residual, x, lambda h: feed_forward(layer.feed_forward, h))
 
 
 def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None):
     """Masks are (batch, length), True = a real token."""
-    mask = np.tril(neighborhood_mask(x.shape[1], layer.neighborhood))
+    mask = neighborhood_mask(x.shape[1], layer.neighborhood)
     if target_mask is not None:
         mask = mask & target_mask[:, None, :]
     x = residual(
         layer.attention_residual,
         x,
-        lambda hidden: multi_head_attention(layer.attention, hidden, hidden, mask=mask)[0],
+        lambda hidden: multi_head_attention(layer.attention, hidden, hidden, mask=mask, causal=True)[0],
     )
     if source is not None:
         mask = None if source_mask is None else source_mask[:, None, :]
@@ -124,13 +204,13 @@ def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None):
 def encoder(layer, x, mask=None):
     for one in layer.layers:
         x = encoder_layer(one, x, mask)
-    return layer_norm(layer.final_norm, x) if layer.norm_first else x
+    return normalization(layer.final_norm, x) if layer.norm_first else x
 
 
 def decoder(layer, x, source=None, target_mask=None, source_mask=None):
     for one in layer.layers:
         x = decoder_layer(one, x, source, target_mask, source_mask)
-    return layer_norm(layer.final_norm, x) if layer.norm_first else x
+    return normalization(layer.final_norm, x) if layer.norm_first else x
 
 
 def sinusoids(length, d_model, last=None):
@@ -146,7 +226,9 @@ def sinusoids(length, d_model, last=None):
 
 def positional_embedding(layer, token_ids):
     length = token_ids.shape[1]
-    if layer.positions == "learned":
+    if layer.positions is None:
+        positions = 0.0
+    elif layer.positions == "learned":
         positions = array(layer.position_table)[:length]
     else:
         last = layer.d_model - 2 if layer.positions == "tensor2tensor" else None

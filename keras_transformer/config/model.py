@@ -14,6 +14,8 @@ MAX_PARAMETERS = 10_000_000_000
 VocabSize = Annotated[Size, at_most(1_000_000)]
 Depth = Annotated[Size, at_most(1000)]
 Width = Annotated[Size, at_most(100_000)]
+# Distances that T5's relative bias tells apart.
+T5_BUCKETS = 32
 
 
 # Those of Keras that keep the width and need no arguments, so that a wrong name is found before Keras is loaded.
@@ -56,11 +58,13 @@ class TransformerConfig:
             in the paper. Deep models, and models that are trained briefly, learn more reliably with it. Defaults to
             False.
         positions: "sinusoidal" (section 3.5), "tensor2tensor", the slightly different sinusoids of the authors' code
-            and of Marian, or "learned" (Table 3, row E). Defaults to "sinusoidal".
+            and of Marian, or "learned" (Table 3, row E), which are added to the embeddings; or "rotary" (Su et al.
+            2021, arXiv 2104.09864), "alibi" (Press et al. 2022, arXiv 2108.12409) or "t5" (Raffel et al. 2020, arXiv
+            1910.10683), which self-attention applies in every layer. Defaults to "sinusoidal".
         tie_embeddings: str. Which weights are shared (section 3.4): "none"; "target", the decoder's embedding and
             the output projection; or "all", the encoder's embedding too, which needs one vocabulary for both
             languages. Defaults to "all".
-        epsilon: float. Added to the variance in layer normalization; at most 1. Defaults to 1e-6.
+        epsilon: float. Added to the variance, or to the mean square, in normalization; at most 1. Defaults to 1e-6.
         attention_bias: bool. Whether the projections of attention add a bias; those of the paper do not. Defaults to
             False.
         logits_bias: bool. Whether the output projection adds a bias; the paper's does not. Defaults to False.
@@ -69,6 +73,18 @@ class TransformerConfig:
             source is never restricted. For sequences of thousands of tokens. Defaults to None: all positions.
         max_length: int. Length of the longest sequence in tokens, including its end token; 2 to 1,000,000. Defaults
             to 256.
+        feed_forward_bias: bool. Whether the feed-forward networks add biases, as those of the paper do. Defaults to
+            True.
+        normalization: "layer", or "rms", root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467),
+            which is cheaper. Defaults to "layer".
+        gated: bool. Whether the feed-forward networks are gated linear units (Shazeer 2020, arXiv 2002.05202): with
+            the activation "silu" SwiGLU, with "gelu" GEGLU. They have half as many weights again; with two thirds of
+            d_ff, as many. Defaults to False.
+        num_key_value_heads: int or None. Heads of keys and values, a divisor of num_heads: each serves as many heads of
+            queries (Ainslie et al. 2023, arXiv 2305.13245); at most 1,000. Defaults to `num_heads`.
+        query_key_norm: bool. Whether the queries and keys of each head are normalized by their root mean square, with
+            learned scales (Henry et al. 2020, arXiv 2010.04245), so that attention stays stable at high learning
+            rates. Defaults to False.
 
     All sizes together may make at most 10,000,000,000 parameters.
 
@@ -95,13 +111,18 @@ class TransformerConfig:
     activation_dropout: Rate = 0.0
     activation: Activation = "relu"
     norm_first: bool = False
-    positions: Literal["sinusoidal", "tensor2tensor", "learned"] = "sinusoidal"
+    positions: Literal["sinusoidal", "tensor2tensor", "learned", "rotary", "alibi", "t5"] = "sinusoidal"
     tie_embeddings: Literal["none", "target", "all"] = "all"
     epsilon: Annotated[Positive, at_most(1)] = 1e-6
     attention_bias: bool = False
     logits_bias: bool = False
     neighborhood: Annotated[OddSize, at_most(1_000_000)] | None = None
     max_length: Annotated[int, at_least(2), at_most(1_000_000)] = 256
+    feed_forward_bias: bool = True
+    normalization: Literal["layer", "rms"] = "layer"
+    gated: bool = False
+    num_key_value_heads: Annotated[Size, at_most(1000)] | None = None
+    query_key_norm: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, "model")
@@ -110,6 +131,18 @@ class TransformerConfig:
             "model.d_model",
             f"a multiple of num_heads={self.num_heads} unless key_dim is given",
             self.d_model,
+        )
+        require(
+            self.num_key_value_heads is None or self.num_heads % self.num_key_value_heads == 0,
+            "model.num_key_value_heads",
+            f"a divisor of num_heads={self.num_heads}",
+            self.num_key_value_heads,
+        )
+        require(
+            self.positions != "rotary" or self._key_dim % 2 == 0,
+            "model.key_dim",
+            "even if positions='rotary'",
+            self._key_dim,
         )
         require(
             self.tie_embeddings != "all" or self.source_vocab_size == self.target_vocab_size,
@@ -130,18 +163,28 @@ class TransformerConfig:
         return self.num_encoder_layers or self.num_layers, self.num_decoder_layers or self.num_layers
 
     @property
+    def added_positions(self) -> Literal["sinusoidal", "tensor2tensor", "learned"] | None:
+        """The positions that are added to the embeddings, or None if self-attention applies them."""
+        return self.positions if self.positions in ("sinusoidal", "tensor2tensor", "learned") else None
+
+    @property
+    def relative_positions(self) -> Literal["rotary", "alibi", "t5"] | None:
+        """The positions that self-attention applies, or None if positions are added to the embeddings."""
+        return self.positions if self.positions in ("rotary", "alibi", "t5") else None
+
+    @property
+    def _key_dim(self) -> int:
+        return self.key_dim or self.d_model // self.num_heads
+
+    @property
     def num_parameters(self) -> int:
         """The number of the model's parameters."""
-        key_dim = self.key_dim or self.d_model // self.num_heads
-        heads_width = self.num_heads * (key_dim + (self.value_dim or key_dim))
-        attention = 2 * self.d_model * heads_width
-        if self.attention_bias:
-            attention += heads_width + self.num_heads * key_dim + self.d_model
-        feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
-        norm = 2 * self.d_model
         encoder_layers, decoder_layers = self.depths
-        encoder = encoder_layers * (attention + feed_forward + 2 * norm)
-        decoder = decoder_layers * (2 * attention + feed_forward + 3 * norm)
+        attention, norm = self._attention_parameters, self._norm_parameters
+        position_bias = T5_BUCKETS * self.num_heads if self.positions == "t5" else 0
+        encoder_layer = attention + position_bias + self._feed_forward_parameters + 2 * norm
+        decoder_layer = encoder_layer + attention + norm
+        layers = encoder_layers * encoder_layer + decoder_layers * decoder_layer
         final_norms = 2 * norm if self.norm_first else 0
         sizes = [self.target_vocab_size]
         if self.tie_embeddings != "all":
@@ -150,7 +193,26 @@ class TransformerConfig:
         embeddings = sum(size + positions for size in sizes)
         projection = self.target_vocab_size if self.tie_embeddings == "none" else 0
         logits_bias = self.target_vocab_size if self.logits_bias else 0
-        return encoder + decoder + final_norms + (embeddings + projection) * self.d_model + logits_bias
+        return layers + final_norms + (embeddings + projection) * self.d_model + logits_bias
+
+    @property
+    def _attention_parameters(self) -> int:
+        value_dim = self.value_dim or self._key_dim
+        key_value_heads = self.num_key_value_heads or self.num_heads
+        projected = self.num_heads * self._key_dim + key_value_heads * (self._key_dim + value_dim)
+        kernels = self.d_model * (projected + self.num_heads * value_dim)
+        biases = projected + self.d_model if self.attention_bias else 0
+        return kernels + biases + (2 * self._key_dim if self.query_key_norm else 0)
+
+    @property
+    def _feed_forward_parameters(self) -> int:
+        hidden = 2 * self.d_ff if self.gated else self.d_ff
+        biases = hidden + self.d_model if self.feed_forward_bias else 0
+        return self.d_model * (hidden + self.d_ff) + biases
+
+    @property
+    def _norm_parameters(self) -> int:
+        return self.d_model if self.normalization == "rms" else 2 * self.d_model
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TransformerConfig":

@@ -168,7 +168,8 @@ def check_attributes(instance: object, cls: type) -> None:
         ConfigError: An attribute breaks its rule.
     """
     for name, annotation in _annotations(vars(cls)["__init__"]).items():
-        check(name, getattr(instance, name), annotation)
+        # With an underscore where Keras uses the name itself.
+        check(name, getattr(instance, name if hasattr(instance, name) else f"_{name}"), annotation)
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,4 +1,4 @@
-"""Search for the most probable target sequences of any model that implements a small protocol (`protocol.py`).
+"""Search for target sequences, or draw them, with any model that implements a small protocol (`protocol.py`).
 
     step, state = model.start_decoding(source, beam_size)
     found = beam_search(step, state, max_lengths, max_length=50, start_id=2, end_id=3, beam_size=beam_size)
@@ -11,5 +11,6 @@ from .beam_search import beam_search
 from .greedy import greedy_search
 from .hypotheses import Hypotheses
 from .protocol import Decodable, Step
+from .sampling import sample
 
-__all__ = ["Decodable", "Hypotheses", "Step", "beam_search", "greedy_search"]
+__all__ = ["Decodable", "Hypotheses", "Step", "beam_search", "greedy_search", "sample"]

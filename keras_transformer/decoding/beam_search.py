@@ -13,8 +13,9 @@ from ..shapes import reshape_inferring
 from ..tensors import Dimension, Tensor
 from .active_rows import extend_until_finished
 from .continuations import continuations
-from .hypotheses import Hypotheses, check_search_arguments
+from .hypotheses import Hypotheses, check_search_arguments, is_any_of, newest_start_ids
 from .protocol import State, Step
+from .repetition import penalize_repetition
 
 IMPOSSIBLE = -math.inf
 
@@ -47,11 +48,12 @@ def beam_search(
     max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
     *,
     max_length: Dimension,
-    start_id: int,
-    end_id: int,
+    start_id: int | Annotated[Tensor, "int (batch, n)"],
+    end_id: int | Sequence[int],
     beam_size: int = 4,
     length_penalty: float = 0.6,
     n_best: int = 1,
+    repetition_penalty: float | Tensor = 1.0,
     forbidden_ids: Sequence[int] = (),
     drop_finished: bool = False,
 ) -> Hypotheses:
@@ -68,12 +70,16 @@ def beam_search(
         state: what the first call of `step` receives.
         max_lengths: the most tokens of each sequence, including the end token; 0 gives an empty sequence with score 0.
         max_length: the most tokens of any sequence, the size of the result.
-        start_id: the token at position 0.
-        end_id: the token that ends a sequence.
+        start_id: the token at position 0; or the tokens that each sequence starts with, int (batch, n), of which the
+            state knows all but the last, which is at position 0. Negative ids are none.
+        end_id: the token that ends a sequence, or several of which each does.
         beam_size: hypotheses that are continued at each step. Defaults to 4.
         length_penalty: at least 0. At 0 the log probability ranks the sequences; the higher, the better longer ones
             rank. Defaults to 0.6.
         n_best: sequences to return, at most `beam_size`. Defaults to 1.
+        repetition_penalty: above 1 to make tokens that a sequence has already less probable, those that it starts with
+            too: their logits are divided by it if they are positive, multiplied by it otherwise (Keskar et al., 2019).
+            Scores are those of the probabilities that this gives. Defaults to 1: no penalty.
         forbidden_ids: tokens that are never chosen; the probabilities of the others stay as they are. Defaults to
             none.
         drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
@@ -97,16 +103,26 @@ def beam_search(
 
         That is log 0.3; greedy search finds 0.6 * 0.4 = 0.24.
     """
-    limits = check_search_arguments(max_lengths, max_length, start_id, end_id)
+    limits, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id)
     check("beam_size", beam_size, Size)
     check("length_penalty", length_penalty, NonNegative)
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
+
+    step, state = penalize_repetition(
+        step,
+        state,
+        repetition_penalty,
+        start_id,
+        like=limits,
+        max_length=max_length,
+        beam_size=beam_size,
+    )
 
     def is_unfinished(active: _Active[State]) -> Tensor:
         return ops.any(active.log_probs > IMPOSSIBLE, axis=-1)
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
-        active = _extend(step, position, active, end_id, length_penalty, forbidden_ids)
+        active = _extend(step, position, active, end_ids, length_penalty, forbidden_ids)
         return _stop_searches(active, length_penalty), active.links
 
     active = _start(limits, state, start_id, beam_size, n_best)
@@ -116,11 +132,11 @@ def beam_search(
     return Hypotheses(_read_back(history, num_steps, ends, max_length), ends[..., 0], scores)
 
 
-def _start(limits: Tensor, state: State, start_id: int, beam_size: int, n_best: int) -> _Active[State]:
+def _start(limits: Tensor, state: State, start_id: int | Tensor, beam_size: int, n_best: int) -> _Active[State]:
     batch = ops.shape(limits)[0]
     first_alone = np.where(np.arange(beam_size) == 0, 0.0, IMPOSSIBLE).astype("float32")
     identity = ops.broadcast_to(ops.arange(beam_size, dtype="int32"), (batch, beam_size))
-    start_ids = ops.full((batch, beam_size), start_id, "int32")
+    start_ids = newest_start_ids(start_id, batch, beam_size)
     return _Active(
         rows=ops.arange(batch, dtype="int32"),
         max_lengths=limits,
@@ -136,23 +152,26 @@ def _extend(
     step: Step[State],
     position: Tensor,
     active: _Active[State],
-    end_id: int,
+    end_ids: Sequence[int],
     length_penalty: float,
     forbidden_ids: Sequence[int],
 ) -> _Active[State]:
     """The active sequences after one more step."""
     beam_size, n_best = active.log_probs.shape[-1], active.found.scores.shape[-1]
     logits, state = step(active.links[..., 1], active.links[..., 0], position, active.state)
-    # At most beam_size of twice as many end.
-    log_probs, token_ids = continuations(active.log_probs, logits, 2 * beam_size, forbidden_ids)
+    # Of as many, beam_size do not end, if there are so many: each hypothesis has one end for each end token.
+    num_continued = (1 + len(end_ids)) * beam_size
+    log_probs, token_ids = continuations(active.log_probs, logits, num_continued, forbidden_ids)
     k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
     flat_shape = (ops.shape(log_probs)[0], beam_size * k)
-    log_probs, indices = ops.top_k(reshape_inferring(log_probs, flat_shape), beam_size * min(2, k))
-    parents = ops.cast(indices // k, "int32")  # (n, 2 * beam_size), as token_ids and log_probs are now
+    log_probs, indices = ops.top_k(reshape_inferring(log_probs, flat_shape), beam_size * min(1 + len(end_ids), k))
+    parents = ops.cast(indices // k, "int32")  # (n, num_continued or fewer), as token_ids and log_probs are now
     token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
 
     length = position + 1
-    is_end = (token_ids == end_id) | (length >= active.max_lengths)
+    is_end = length >= active.max_lengths
+    if end_ids:
+        is_end = is_any_of(token_ids, end_ids) | is_end
     is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
     new_scores = ops.where(is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE)
     new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)

@@ -37,17 +37,12 @@ def continuations(
     Raises:
         ConfigError: The vocabulary size is not static, or a forbidden id is not in the vocabulary.
     """
-    vocab_size = logits.shape[-1]
-    if vocab_size is None:
-        raise ConfigError(
-            "the logits of step must have a static vocab_size as their last dimension; "
-            f"received logits of shape {tuple(logits.shape)}"
-        )
+    vocab_size = static_vocab_size(logits)
     sizes = ops.shape(log_probs)
     logits = reshape_inferring(ops.cast(logits, "float32"), (*sizes, vocab_size))
     if forbidden_ids:
         best_logits, best_ids = top_k(logits, 1)  # (batch, beam_size, 1)
-        top_logits, token_ids = top_k(logits + _minus_infinity_at(forbidden_ids, vocab_size), min(k, vocab_size))
+        top_logits, token_ids = top_k(logits + minus_infinity_at(forbidden_ids, vocab_size), min(k, vocab_size))
     else:
         top_logits, token_ids = top_k(logits, min(k, vocab_size))  # (batch, beam_size, k)
         best_logits, best_ids = top_logits[..., :1], token_ids[..., :1]
@@ -61,7 +56,27 @@ def continuations(
     return ops.where(continued > -math.inf, continued, -math.inf), token_ids
 
 
-def _minus_infinity_at(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
+def static_vocab_size(logits: Annotated[Tensor, "(batch, beam_size, vocab_size)"]) -> int:
+    """Returns the last dimension of logits.
+
+    Raises:
+        ConfigError: It is not static.
+    """
+    vocab_size = logits.shape[-1]
+    if vocab_size is None:
+        raise ConfigError(
+            "the logits of step must have a static vocab_size as their last dimension; "
+            f"received logits of shape {tuple(logits.shape)}"
+        )
+    return vocab_size
+
+
+def minus_infinity_at(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
+    """Returns float32 (vocab_size,), which forbids tokens if it is added to logits.
+
+    Raises:
+        ConfigError: A token is not in the vocabulary.
+    """
     for token_id in token_ids:
         require(0 <= token_id < vocab_size, "forbidden_ids", f"from 0 to {vocab_size - 1}", token_ids)
     penalties = np.zeros(vocab_size, "float32")
@@ -103,6 +118,14 @@ def top_k(
     token_ids = gather_in_rows(chosen, indices // group_size) * group_size + indices % group_size
     shape = (batch, beam_size, k)
     return reshape_inferring(top_logits, shape), reshape_inferring(token_ids, shape)
+
+
+def top_k_of_rows(
+    logits: Annotated[Tensor, "float32 (n, vocab_size)"], k: int
+) -> tuple[Annotated[Tensor, "float32 (n, k)"], Annotated[Tensor, "int32 (n, k)"]]:
+    """Computes `top_k` of one hypothesis of each sequence."""
+    top_logits, token_ids = top_k(logits[:, None], k)
+    return top_logits[:, 0], token_ids[:, 0]
 
 
 def _group_size(vocab_size: int, k: int) -> int | None:

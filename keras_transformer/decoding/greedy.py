@@ -1,30 +1,14 @@
 """Greedy search: the most probable next token at every step."""
 
-import math
 from collections.abc import Sequence
-from typing import Annotated, Generic, NamedTuple
-
-from keras import ops
+from typing import Annotated
 
 from ..tensors import Dimension, Tensor
-from .active_rows import extend_until_finished
 from .continuations import continuations
 from .hypotheses import Hypotheses, check_search_arguments
 from .protocol import State, Step
-
-
-class _Found(NamedTuple):
-    lengths: Tensor  # int32 (n, 1)
-    log_probs: Tensor  # float32 (n, 1)
-
-
-class _Active(NamedTuple, Generic[State]):
-    rows: Tensor  # int32 (n,), places in the batch
-    max_lengths: Tensor  # int32 (n, 1)
-    found: _Found
-    is_unfinished: Tensor  # bool (n, 1)
-    token_ids: Tensor  # int32 (n, 1), the newest tokens
-    state: State  # of the step function
+from .repetition import penalize_repetition
+from .single_hypothesis import extend_single_hypothesis
 
 
 def greedy_search(
@@ -33,8 +17,9 @@ def greedy_search(
     max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
     *,
     max_length: Dimension,
-    start_id: int,
-    end_id: int,
+    start_id: int | Annotated[Tensor, "int (batch, n)"],
+    end_id: int | Sequence[int],
+    repetition_penalty: float | Tensor = 1.0,
     forbidden_ids: Sequence[int] = (),
     drop_finished: bool = False,
 ) -> Hypotheses:
@@ -50,8 +35,12 @@ def greedy_search(
         max_lengths: the most tokens of each sequence, including the end token. A sequence that reaches it is truncated
             there; 0 gives an empty sequence with score 0.
         max_length: the most tokens of any sequence, the size of the result.
-        start_id: the token at position 0.
-        end_id: the token that ends a sequence.
+        start_id: the token at position 0; or the tokens that each sequence starts with, int (batch, n), of which the
+            state knows all but the last, which is at position 0. Negative ids are none.
+        end_id: the token that ends a sequence, or several of which each does.
+        repetition_penalty: above 1 to make tokens that a sequence has already less probable, those that it starts with
+            too: their logits are divided by it if they are positive, multiplied by it otherwise (Keskar et al., 2019).
+            Scores are those of the probabilities that this gives. Defaults to 1: no penalty.
         forbidden_ids: tokens that are never chosen; the probabilities of the others stay as they are. Defaults to
             none.
         drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
@@ -61,7 +50,7 @@ def greedy_search(
         `Hypotheses` with n_best = 1.
 
     Raises:
-        ValueError: An argument breaks its rule.
+        ConfigError: An argument breaks its rule.
 
     Example:
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.7, 0.1]]  # [previous][next]
@@ -71,48 +60,20 @@ def greedy_search(
         >>> np.array(found.token_ids[0, 0]).tolist()
         [2, 1, 0, 0, 0]
     """
-    limits = check_search_arguments(max_lengths, max_length, start_id, end_id)
-    batch = ops.shape(limits)[0]
+    limits, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id)
 
-    def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
-        active = _extend(step, position, active, end_id, forbidden_ids)
-        return active, active.token_ids
+    def choose(log_probs: Tensor, logits: Tensor, position: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        continued, token_ids = continuations(log_probs, logits, 1, forbidden_ids)  # (n, 1, 1)
+        return continued[..., 0], token_ids[..., 0]
 
-    active = _Active(
-        rows=ops.arange(batch, dtype="int32"),
-        max_lengths=limits,
-        found=_Found(ops.zeros((batch, 1), "int32"), ops.zeros((batch, 1), "float32")),
-        is_unfinished=limits > 0,
-        token_ids=ops.full((batch, 1), start_id, "int32"),
-        state=state,
-    )
-    # int32, the tokens of every step
-    history = ops.zeros((max_length, batch, 1), "int32")
-    _, history, (lengths, scores) = extend_until_finished(
-        extend, lambda active: active.is_unfinished[:, 0], active, history, drop_finished
-    )
-    lengths = ops.where(scores > -math.inf, lengths, 0)
-    token_ids = ops.transpose(history, (1, 2, 0))  # (batch, 1, max_length)
-    is_token = ops.arange(max_length, dtype="int32") < lengths[..., None]
-    return Hypotheses(ops.where(is_token, token_ids, 0), lengths, scores)
-
-
-def _extend(
-    step: Step[State], position: Tensor, active: _Active[State], end_id: int, forbidden_ids: Sequence[int]
-) -> _Active[State]:
-    """The active sequences with one more token; those that are finished stay as they are."""
-    parents = ops.zeros_like(active.token_ids)
-    logits, state = step(active.token_ids, parents, position, active.state)
-    lengths, log_probs = active.found
-    continued, token_ids = continuations(log_probs, logits, 1, forbidden_ids)  # (n, 1, 1)
-    token_ids = token_ids[..., 0]
-    log_probs = ops.where(active.is_unfinished, continued[..., 0], log_probs)
-    length = position + 1
-    lengths = ops.where(active.is_unfinished, length, lengths)
-    may_continue = (log_probs > -math.inf) & (token_ids != end_id) & (length < active.max_lengths)
-    return active._replace(
-        found=_Found(lengths, log_probs),
-        is_unfinished=active.is_unfinished & may_continue,
-        token_ids=token_ids,
-        state=state,
+    step, state = penalize_repetition(step, state, repetition_penalty, start_id, like=limits, max_length=max_length)
+    return extend_single_hypothesis(
+        step,
+        state,
+        limits,
+        choose,
+        max_length=max_length,
+        start_id=start_id,
+        end_ids=end_ids,
+        drop_finished=drop_finished,
     )

@@ -4,7 +4,7 @@ A search keeps `beam_size` hypotheses of every sequence and extends each of them
 hypotheses survive is the search's choice; what has to be remembered about them is the model's, in its state.
 """
 
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 from ..tensors import Dimension, Tensor
 
@@ -43,15 +43,21 @@ class Decodable(Protocol[State]):
     """A model that can be searched."""
 
     def start_decoding(
-        self, source: Tensor, beam_size: int = 1, max_length: Dimension | None = None
+        self,
+        source: Any,
+        beam_size: int = 1,
+        max_length: Dimension | None = None,
+        prefix: Annotated[Tensor, "int (batch, prefix length)"] | None = None,
     ) -> tuple[Step[State], State]:
         """Prepares to decode.
 
         Args:
-            source: what the model translates, one row per sequence.
+            source: what the model translates, one row per sequence; None for a model without a source.
             beam_size: hypotheses per sequence. Defaults to 1.
             max_length: the number of steps that the state must have room for. Defaults to None: the state may grow
                 from step to step.
+            prefix: the tokens before position 0; shorter ones begin with negative ids, which are no tokens. Only
+                `generate` gives one. Defaults to None: nothing is before position 0.
 
         Returns:
             The step function, and the state for its first call.

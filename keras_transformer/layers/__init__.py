@@ -1,12 +1,13 @@
 """The layers, one subject to a file; the public ones are imported here."""
 
-from .decoder import Decoder
-from .decoder_layer import DecoderLayer
-from .encoder import Encoder
-from .encoder_layer import EncoderLayer
-from .feed_forward import FeedForward
-from .multi_head_attention import MultiHeadAttention
+from .attention.multi_head_attention import MultiHeadAttention
+from .blocks.decoder import Decoder
+from .blocks.decoder_layer import DecoderLayer
+from .blocks.encoder import Encoder
+from .blocks.encoder_layer import EncoderLayer
+from .blocks.feed_forward import FeedForward
 from .positional_embedding import PositionalEmbedding
+from .positional_encoding import PositionalEncoding
 from .tied_projection import TiedProjection
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "FeedForward",
     "MultiHeadAttention",
     "PositionalEmbedding",
+    "PositionalEncoding",
     "TiedProjection",
 ]

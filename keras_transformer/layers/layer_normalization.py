@@ -1,4 +1,4 @@
-"""Layer normalization (Ba et al. 2016, as in section 3.1 of the paper) with a gradient of its own."""
+"""Layer normalization (Ba et al. 2016, as in section 3.1 of the paper), as fast as each backend computes it."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -8,11 +8,12 @@ from keras import ops
 
 from ..config.rules import Positive, check_attributes
 from ..tensors import Shape, Tensor
+from .rematerialization import Layer
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LayerNormalization(keras.layers.Layer):
-    """Normalizes the last axis, with a gradient that takes fewer passes over the data than that of Keras' layer.
+class LayerNormalization(Layer):
+    """Normalizes the last axis; on TensorFlow with a gradient that takes fewer passes over the data than Keras' layer.
 
     Computes `gamma * (x - mean) / sqrt(variance + epsilon) + beta` in float32, or better, under every dtype policy.
 
@@ -52,9 +53,14 @@ class LayerNormalization(keras.layers.Layer):
     ) -> Annotated[Tensor, "(..., features)"]:
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         inputs, gamma, beta = (ops.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
-        if training:
+        backend = keras.backend.backend()
+        if backend == "torch":
+            # PyTorch's own operation, forward and backward one kernel each.
+            outputs = ops.layer_normalization(inputs, gamma, beta, axis=-1, epsilon=self.epsilon)
+        elif backend == "tensorflow" and training:
             outputs = _normalize_in_training(inputs, gamma, beta, self.epsilon)
         else:
+            # XLA fuses the gradient of the formula as well, and JAX can differentiate it again and forward.
             outputs = _normalize(inputs, self.epsilon)[0] * gamma + beta
         return ops.cast(outputs, self.compute_dtype)
 

@@ -1,25 +1,28 @@
 """The output projection that shares its weights with an embedding (section 3.4 of the paper)."""
 
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import keras
 from keras import ops
 
-from ..config.rules import check_attributes
+from ..config.rules import check_attributes, require
 from ..shapes import reshape_inferring
 from ..tensors import Shape, Tensor
+from .layer_arguments import LayerArguments
 from .positional_embedding import PositionalEmbedding
+from .rematerialization import Layer
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class TiedProjection(keras.layers.Layer):
+class TiedProjection(Layer):
     """Logits from hidden states by an embedding's own token table: `h Eᵀ`.
 
     Like a `keras.layers.Dense`, it has a `kernel` of shape (d_model, vocab_size), which is the embedding's, and a
     `bias`, its only weight of its own, or None.
 
     Args:
-        embedding: PositionalEmbedding. The layer whose token table is used.
+        embedding: PositionalEmbedding or `keras.layers.Embedding`. The layer whose token table is used.
         use_bias: bool. Whether to add a bias to the logits; the paper does not. Defaults to False.
 
     Call arguments:
@@ -38,52 +41,83 @@ class TiedProjection(keras.layers.Layer):
         (1, 4, 8000)
     """
 
-    def __init__(self, embedding: PositionalEmbedding, use_bias: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        embedding: PositionalEmbedding | keras.layers.Embedding,
+        use_bias: bool = False,
+        **kwargs: Unpack[LayerArguments],
+    ) -> None:
         super().__init__(**kwargs)
         self.embedding = embedding
         self.use_bias = use_bias
         check_attributes(self, TiedProjection)
+        is_embedding = isinstance(embedding, (PositionalEmbedding, keras.layers.Embedding))
+        require(is_embedding, "embedding", "a PositionalEmbedding or a keras.layers.Embedding", embedding)
         self.bias: keras.Variable | None = None
         self.supports_masking = True
         self._may_have_a_copied_embedding = False
 
-    def __call__(
-        self, inputs: Annotated[Tensor, "(..., d_model)"], **kwargs: Any
-    ) -> Annotated[Tensor, "(..., vocab_size)"]:
-        if self._may_have_a_copied_embedding and keras.utils.is_keras_tensor(inputs):
-            self._share_embedding_with(keras.Function(keras.utils.get_source_inputs(inputs), inputs))
-        return super().__call__(inputs, **kwargs)
+    if TYPE_CHECKING:
+        # For users, to whom a tensor of Keras may have any type.
+        def __call__(self, inputs: object) -> Any: ...
+    else:
+
+        def __call__(
+            self, inputs: Annotated[Tensor, "(..., d_model)"], **kwargs: Any
+        ) -> Annotated[Tensor, "(..., vocab_size)"]:
+            if self._may_have_a_copied_embedding and keras.utils.is_keras_tensor(inputs):
+                self._share_embedding_with(keras.Function(keras.utils.get_source_inputs(inputs), inputs))
+            return super().__call__(inputs, **kwargs)
 
     def _share_embedding_with(self, graph: keras.Function) -> None:
         # `keras.models.clone_model` and `model_from_json` make each layer on its own, so that this one got a copy of
-        # the embedding. The names of a graph's layers are unique.
-        for operation in graph.operations:
-            if isinstance(operation, PositionalEmbedding) and operation.name == self.embedding.name:
+        # the embedding. The names of a graph's layers are unique; those of models inside it may occur twice.
+        for layers in (graph.operations, _nested_layers(graph.operations)):
+            found = {id(layer): layer for layer in layers if self._is_the_original(layer)}
+            if len(found) == 1:
+                (original,) = found.values()
                 # Keras has no public way to take back a sublayer: both would stay sublayers.
-                self._tracker.replace_tracked_value("layers", self.embedding, operation)
-                self.embedding = operation
+                self._tracker.replace_tracked_value("layers", self.embedding, original)
+                self.embedding = original
+                break
         self._may_have_a_copied_embedding = False
+
+    def _is_the_original(self, layer: keras.Operation) -> bool:
+        return type(layer) is type(self.embedding) and layer.name == self.embedding.name
 
     def build(self, input_shape: Shape) -> None:
         if not self.embedding.built:
             raise ValueError("embedding must be built before the projection is called")
         if self.use_bias:
-            self.bias = self.add_weight(shape=(self.embedding.vocab_size,), initializer="zeros", name="bias")
+            self.bias = self.add_weight(shape=(self._vocab_size,), initializer="zeros", name="bias")
+
+    @property
+    def _vocab_size(self) -> int:
+        if isinstance(self.embedding, PositionalEmbedding):
+            return self.embedding.vocab_size
+        return self.embedding.input_dim
 
     @property
     def kernel(self) -> Annotated[Tensor, "(d_model, vocab_size)"]:
         """The transposed token table."""
-        return ops.transpose(self.embedding.token_table)
+        if isinstance(self.embedding, PositionalEmbedding):
+            return ops.transpose(self.embedding.token_table)
+        if self.embedding.quantization_mode:
+            # Its table holds integers, whose scales the layer itself applies.
+            return ops.transpose(self.embedding(ops.arange(self._vocab_size, dtype="int32")))
+        return ops.transpose(self.embedding.embeddings)
 
     def call(self, inputs: Annotated[Tensor, "(..., d_model)"]) -> Annotated[Tensor, "(..., vocab_size)"]:
-        rows = ops.reshape(ops.cast(inputs, self.compute_dtype), (-1, self.embedding.d_model))
-        logits = ops.matmul(rows, ops.cast(self.kernel, self.compute_dtype))
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        logits = ops.matmul(ops.reshape(ops.cast(inputs, self.compute_dtype), (-1, kernel.shape[0])), kernel)
         if self.use_bias:
             logits = ops.add(logits, self.bias)
-        return reshape_inferring(logits, (*ops.shape(inputs)[:-1], self.embedding.vocab_size))
+        # Keras multiplies float64 in float32 on PyTorch.
+        logits = ops.cast(logits, self.compute_dtype)
+        return reshape_inferring(logits, (*ops.shape(inputs)[:-1], self._vocab_size))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        return (*input_shape[:-1], self.embedding.vocab_size)
+        return (*input_shape[:-1], self._vocab_size)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -99,3 +133,11 @@ class TiedProjection(keras.layers.Layer):
         projection = super().from_config({**config, "embedding": embedding})
         projection._may_have_a_copied_embedding = True
         return projection
+
+
+def _nested_layers(layers: Iterable[keras.Operation]) -> Iterator[keras.Operation]:
+    """The layers inside those that are models, however deep."""
+    for layer in layers:
+        inner = layer.layers if isinstance(layer, keras.Model) else []
+        yield from inner
+        yield from _nested_layers(inner)

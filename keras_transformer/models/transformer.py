@@ -1,7 +1,7 @@
 """The Transformer as a functional Keras model, applied to whole sequences or one step at a time."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import keras
@@ -12,7 +12,7 @@ from ..decoding.protocol import Step
 from ..layers import Decoder, Encoder, PositionalEmbedding, TiedProjection
 from ..masks import padding_mask
 from ..tensors import Dimension, Tensor
-from .incremental_decoding import DecoderState, start_decoding
+from .incremental_decoding import DecoderNetwork, DecoderState, start_steps
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -130,6 +130,7 @@ class Transformer(keras.Model):
         source: Annotated[Tensor, "int (batch, source length)"],
         beam_size: int = 1,
         max_length: Dimension | None = None,
+        prefix: Annotated[Tensor, "int (batch, prefix length)"] | None = None,
     ) -> tuple[Step[DecoderState], DecoderState]:
         """Encodes a source and prepares to decode: the protocol of `keras_transformer.decoding`.
 
@@ -138,14 +139,20 @@ class Transformer(keras.Model):
             beam_size: hypotheses per source. Defaults to 1.
             max_length: tokens for which caches have room. Defaults to None: caches grow with every step, which inside
                 a loop only TensorFlow allows, with an unknown batch size.
+            prefix: tokens before position 0 of the search; shorter ones begin with negative ids. The token at position
+                0 is not among them. Defaults to None: position 0 is the start of the target.
 
         Returns:
             The step function, and the state for its first call.
         """
         encoded, source_mask = self.encode(source)
-        return start_decoding(
-            self.decoder, self.target_embedding, self.output_projection, encoded, source_mask, beam_size, max_length
-        )
+        network = DecoderNetwork(self.target_embedding, self.decoder, self.output_projection)
+        source_values = (self.decoder.project_source(encoded), source_mask)
+        return start_steps(network, source_values, ops.shape(encoded)[0], beam_size, max_length, prefix)
+
+    def rematerialized_call(self, layer_call: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        # The layers of its encoder and decoder are computed again one by one.
+        return layer_call
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -203,6 +210,12 @@ def _layer_arguments(config: TransformerConfig) -> dict[str, Any]:
         neighborhood=config.neighborhood,
         epsilon=config.epsilon,
         attention_bias=config.attention_bias,
+        feed_forward_bias=config.feed_forward_bias,
+        normalization=config.normalization,
+        gated=config.gated,
+        num_key_value_heads=config.num_key_value_heads,
+        query_key_norm=config.query_key_norm,
+        relative_positions=config.relative_positions,
     )
 
 
@@ -217,7 +230,7 @@ def _make_embeddings(
         return PositionalEmbedding(
             vocab_size,
             config.d_model,
-            positions=config.positions,
+            positions=config.added_positions,
             max_length=config.max_length if config.positions == "learned" else None,
             dropout=config.dropout,
             dtype=dtype,

@@ -130,8 +130,25 @@ def test_a_missing_key_is_named():
             "model.attention_dropout must be at least 0 and below 1; received model.attention_dropout=-0.5",
         ),
         (
-            {"positions": "rotary"},
-            "model.positions must be one of sinusoidal, tensor2tensor, learned; received model.positions='rotary'",
+            {"positions": "relative"},
+            "model.positions must be one of sinusoidal, tensor2tensor, learned, rotary, alibi, t5; "
+            "received model.positions='relative'",
+        ),
+        (
+            {"num_heads": 8, "num_key_value_heads": 3},
+            "model.num_key_value_heads must be a divisor of num_heads=8; received model.num_key_value_heads=3",
+        ),
+        (
+            {"positions": "rotary", "key_dim": 5},
+            "model.key_dim must be even if positions='rotary'; received model.key_dim=5",
+        ),
+        (
+            {"positions": "rotary", "d_model": 12, "num_heads": 4},
+            "model.key_dim must be even if positions='rotary'; received model.key_dim=3",
+        ),
+        (
+            {"normalization": "batch"},
+            "model.normalization must be one of layer, rms; received model.normalization='batch'",
         ),
         (
             {"tie_embeddings": True},
@@ -351,6 +368,11 @@ def test_values_of_different_sections_must_fit_each_other():
         dict(attention_bias=True, key_dim=5, value_dim=3, logits_bias=True),
         dict(attention_bias=True, logits_bias=True, tie_embeddings="none"),
         dict(num_encoder_layers=2, num_decoder_layers=1, num_layers=9),
+        dict(feed_forward_bias=False, gated=True, positions="rotary"),
+        dict(gated=True, positions="alibi", normalization="rms"),
+        dict(normalization="rms", norm_first=True, query_key_norm=True, key_dim=5, value_dim=3),
+        dict(num_key_value_heads=2, key_dim=5, value_dim=3, attention_bias=True, positions="t5"),
+        dict(num_key_value_heads=1, num_encoder_layers=3, query_key_norm=True, tie_embeddings="target", positions="t5"),
     ],
 )
 def test_the_number_of_parameters_is_that_of_the_model(changes):

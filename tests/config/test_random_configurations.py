@@ -32,6 +32,7 @@ NUMBERS = st.one_of(
 WORDS = st.sampled_from(
     [
         *("relu", "gelu", "glu", "bpe", "unigram", "wordpiece", "none", "all", "target", "learned", "sinusoidal"),
+        *("rotary", "alibi", "t5", "layer", "rms"),
         *("cosine", "inverse_sqrt", "auto", "float32", "bfloat16", "bleu", "perplexity", "yes", "off", *PRESETS),
     ]
 )
@@ -211,10 +212,15 @@ SMALL = {
     "model.activation_dropout": st.floats(0, 0.9),
     "model.activation": st.sampled_from(["relu", "gelu", "softmax", "mish", "sparsemax", "linear", "exponential"]),
     "model.norm_first": st.booleans(),
-    "model.positions": st.sampled_from(["sinusoidal", "tensor2tensor", "learned"]),
+    "model.positions": st.sampled_from(["sinusoidal", "tensor2tensor", "learned", "rotary", "alibi", "t5"]),
     "model.tie_embeddings": st.sampled_from(["none", "target", "all"]),
     "model.attention_bias": st.booleans(),
     "model.logits_bias": st.booleans(),
+    "model.feed_forward_bias": st.booleans(),
+    "model.normalization": st.sampled_from(["layer", "rms"]),
+    "model.gated": st.booleans(),
+    "model.num_key_value_heads": st.none() | st.integers(1, 4),
+    "model.query_key_norm": st.booleans(),
     "model.num_decoder_layers": st.none() | st.integers(1, 2),
     "model.neighborhood": st.none() | st.integers(0, 20).map(lambda half: 2 * half + 1),
     "model.max_length": st.integers(20, 200),

@@ -50,7 +50,7 @@ MODELS = {
         num_decoder_layers=1,
     ),
     "pre-norm, learned positions, all tied": dict(
-        norm_first=True, positions="learned", activation="gelu", key_dim=5, value_dim=5
+        norm_first=True, positions="learned", activation="gelu", key_dim=5, value_dim=5, feed_forward_bias=False
     ),
 }
 
@@ -243,6 +243,13 @@ def test_the_folder_holds_what_ctranslate2_reads_and_the_tokenizer(tmp_path):
         ({"neighborhood": 3}, "null for CTranslate2, which has no restricted self-attention"),
         ({"value_dim": 3}, "key_dim=8 for CTranslate2, whose keys and values have the same width"),
         ({"activation": "tanh"}, "one of relu, gelu, silu, swish for CTranslate2"),
+        ({"positions": "rotary"}, "sinusoidal, tensor2tensor or learned for CTranslate2"),
+        ({"positions": "alibi"}, "sinusoidal, tensor2tensor or learned for CTranslate2"),
+        ({"positions": "t5"}, "sinusoidal, tensor2tensor or learned for CTranslate2"),
+        ({"normalization": "rms"}, "layer for CTranslate2"),
+        ({"gated": True}, "false for CTranslate2"),
+        ({"num_key_value_heads": 1}, "null for CTranslate2"),
+        ({"query_key_norm": True}, "false for CTranslate2"),
     ],
 )
 def test_what_ctranslate2_cannot_do_is_named_and_nothing_is_written(tmp_path, changes, rule):

@@ -111,7 +111,7 @@ def train(directory, policy):
         keras.utils.set_random_seed(0)
         model, labels, loss = function()
         model.compile(keras.optimizers.Adam(0.01), loss)
-        history = model.fit(inputs(name), labels, batch_size=32, epochs=8, verbose=0).history
+        history = model.fit(inputs(name), labels, batch_size=32, epochs=10, verbose=0).history
         losses[name] = history["loss"]
         predictions[name] = predict(model, name)
         model.save(directory / f"{name}.keras")

@@ -13,6 +13,7 @@ import pytest
 
 import keras_transformer
 from keras_transformer import MaskedLabelSmoothedCrossentropy, PositionalEmbedding
+from keras_transformer.layers.children import child_seed
 
 D_MODEL = 8
 TOKEN_IDS = np.array([[3, 1, 4, 0, 0], [5, 2, 6, 0, 0], [7, 8, 5, 3, 1], [2, 6, 4, 8, 7]])
@@ -31,6 +32,18 @@ SIZES = dict(
     neighborhood=3,
     epsilon=1e-5,
     attention_bias=True,
+    feed_forward_bias=False,
+    kernel_initializer="he_normal",
+    bias_initializer="ones",
+    kernel_regularizer="l2",
+    bias_regularizer="l1",
+    seed=7,
+    normalization="rms",
+    gated=True,
+    num_key_value_heads=1,
+    query_key_norm=True,
+    relative_positions="alibi",
+    flash_attention=False,
 )
 LAYERS = {
     "MultiHeadAttention": (
@@ -39,18 +52,56 @@ LAYERS = {
             key_dim=3,
             value_dim=5,
             dropout=0.1,
-            use_bias=True,
+            use_bias=False,
+            output_shape=D_MODEL,
+            attention_axes=1,
+            sliding_window=None,  # The same as a neighborhood, which is given.
+            flash_attention=False,
             kernel_initializer="he_normal",
+            bias_initializer="ones",
+            kernel_regularizer="l2",
+            bias_regularizer="l1",
+            activity_regularizer=None,  # In mixed precision, Keras cannot add its loss to the others.
+            kernel_constraint="max_norm",
+            bias_constraint="non_neg",
+            use_gate=True,
+            seed=7,
             neighborhood=3,
+            num_key_value_heads=1,
+            query_key_norm=True,
+            relative_positions="t5",
         ),
         2,
     ),
     "PositionalEmbedding": (
-        dict(vocab_size=9, d_model=D_MODEL, positions="learned", max_length=6, dropout=0.2),
+        dict(
+            vocab_size=9,
+            d_model=D_MODEL,
+            positions="learned",
+            max_length=6,
+            dropout=0.2,
+            scale_embedding=False,
+            padding_id=1,
+        ),
         0,
     ),
+    "PositionalEncoding": (dict(positions="learned", max_length=6, dropout=0.2, scale_embedding=True), 1),
     "TiedProjection": (dict(embedding=PositionalEmbedding, use_bias=True), 1),
-    "FeedForward": (dict(d_ff=12, activation="gelu", dropout=0.2), 1),
+    "FeedForward": (
+        dict(
+            d_ff=12,
+            activation="gelu",
+            dropout=0.2,
+            use_bias=False,
+            gated=True,
+            kernel_initializer="he_normal",
+            bias_initializer="ones",
+            kernel_regularizer="l2",
+            bias_regularizer="l1",
+            seed=7,
+        ),
+        1,
+    ),
     "EncoderLayer": (SIZES, 1),
     "DecoderLayer": (SIZES, 2),
     "Encoder": ({"num_layers": 1, **SIZES}, 1),
@@ -58,19 +109,26 @@ LAYERS = {
 }
 # Losses, metrics and schedules: a value other than the default for every argument.
 OTHERS = {
-    "MaskedLabelSmoothedCrossentropy": dict(label_smoothing=0.2, reduction="sum", name="loss"),
-    "MaskedAccuracy": dict(name="accuracy", dtype="float64"),
-    "Perplexity": dict(name="perplexity_of_all", dtype="float64"),
+    "MaskedLabelSmoothedCrossentropy": dict(
+        label_smoothing=0.2, reduction="sum", name="loss", padding_id=5, ignore_class=-100
+    ),
+    "MaskedAccuracy": dict(name="accuracy", dtype="float64", padding_id=5, ignore_class=-100, from_logits=False),
+    "Perplexity": dict(name="perplexity_of_all", dtype="float64", padding_id=5, ignore_class=-100, from_logits=False),
     "WarmupInverseSqrt": dict(d_model=8, warmup_steps=100, scale=2.0),
 }
 
 # The arguments that may be None; key_dim may in the layers that can derive it from d_model.
-MAY_BE_NULL = {"value_dim", "neighborhood", "max_length"}
+MAY_BE_NULL = {
+    *("value_dim", "neighborhood", "max_length", "padding_id", "seed", "num_key_value_heads", "flash_attention"),
+    "sliding_window",
+}
 TYPES = {
     **dict.fromkeys(["num_layers", "num_heads", "d_ff", "vocab_size", "d_model"], int),
-    **dict.fromkeys(["key_dim", "value_dim", "neighborhood", "max_length"], int),
+    **dict.fromkeys(["key_dim", "value_dim", "neighborhood", "max_length", "padding_id"], int),
     **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout", "epsilon"], float),
-    **dict.fromkeys(["use_bias", "norm_first", "attention_bias"], bool),
+    **dict.fromkeys(["seed", "num_key_value_heads", "sliding_window"], int),
+    **dict.fromkeys(["use_bias", "norm_first", "attention_bias", "scale_embedding"], bool),
+    **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "flash_attention", "use_gate"], bool),
 }
 NOT_SIZES = [(0, "positive"), (-1, "positive"), ("8", "of type int"), (2.0, "of type int"), (True, "of type int")]
 NEITHER_SIZES_NOR_NULL = [*NOT_SIZES, (None, "of type int")]
@@ -105,8 +163,32 @@ BROKEN = {
     "use_bias": NOT_BOOL,
     "norm_first": NOT_BOOL,
     "attention_bias": NOT_BOOL,
-    "positions": [(value, "one of sinusoidal, tensor2tensor, learned") for value in ("sin", None, 0)],
+    **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "use_gate"], NOT_BOOL),
+    "sliding_window": NOT_SIZES,
+    "output_shape": [(value, "a positive int, a tuple of them, or None") for value in (0, -1, 8.0, "8", (2, 0), ())],
+    "attention_axes": [(value, "an int, a tuple of ints, or None") for value in (1.0, "1", (1, "2"), ())],
+    "flash_attention": [(value, "of type bool") for value in (1, 0, "yes")],
+    "num_key_value_heads": NOT_SIZES,
+    "seed": [(value, "of type int") for value in ("7", 7.0, True)],
+    "normalization": [(value, "one of layer, rms") for value in ("batch", None, 0)],
+    "relative_positions": [(value, "one of rotary, alibi, t5") for value in ("sinusoidal", 0)],
+    "scale_embedding": NOT_BOOL,
+    "padding_id": [(-1, "at least 0"), *[(value, "of type int") for value in ("0", 0.0, False)]],
+    "positions": [(value, "one of sinusoidal, tensor2tensor, learned") for value in ("sin", 0)],
 }
+
+# The arguments that name objects of Keras, and where these are found and written.
+OF_KERAS = {
+    "activation": keras.activations,
+    **dict.fromkeys(["kernel_initializer", "bias_initializer"], keras.initializers),
+    **dict.fromkeys(["kernel_regularizer", "bias_regularizer", "activity_regularizer"], keras.regularizers),
+    **dict.fromkeys(["kernel_constraint", "bias_constraint"], keras.constraints),
+}
+
+
+def attribute_of(layer, argument):
+    # Keras uses these names itself, in `summary` and for the outputs of the whole layer.
+    return getattr(layer, f"_{argument}" if argument in ("output_shape", "activity_regularizer") else argument)
 
 
 def arguments_of(name, dtype=None):
@@ -147,11 +229,8 @@ every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
 def test_every_public_layer_loss_metric_and_schedule_is_here():
-    assert {*LAYERS, *OTHERS} == {*keras_transformer.__all__} - {
-        "Transformer",
-        "TransformerConfig",
-        "build_transformer",
-    }
+    classes = {name for name in keras_transformer.__all__ if name[0].isupper()}
+    assert {*LAYERS, *OTHERS} == classes - {"Transformer", "TransformerConfig"}
     for name in LAYERS:
         assert issubclass(class_of(name), keras.layers.Layer)
 
@@ -165,11 +244,10 @@ def test_arguments_are_attributes_and_config_keys(name):
     assert list(inspect.signature(type(layer)).parameters)[-1] == "kwargs"
     assert set(config) == set(arguments) | {"name", "trainable", "dtype"}
     for argument, value in arguments.items():
-        attribute = getattr(layer, argument)
-        if argument == "activation":
-            assert attribute is keras.activations.get(value)
-        elif argument == "kernel_initializer":
-            assert type(attribute) is type(keras.initializers.get(value))
+        attribute = attribute_of(layer, argument)
+        if argument in OF_KERAS:
+            module = OF_KERAS[argument]
+            assert config[argument] == module.serialize(attribute) == module.serialize(module.get(value))
         elif argument == "embedding":
             assert attribute is value
             assert config[argument] == keras.saving.serialize_keras_object(value)
@@ -207,8 +285,11 @@ def test_the_signature_shows_types_and_the_defaults_that_apply(name):
         if argument in TYPES:
             expected = TYPES[argument] | None if may_be_null(name, argument) else TYPES[argument]
             assert types[argument] == expected, argument
-        if argument not in required and argument not in ("activation", "kernel_initializer"):
-            assert getattr(layer, argument) == parameter.default, argument
+        if argument in OF_KERAS:
+            module = OF_KERAS[argument]
+            assert layer.get_config()[argument] == module.serialize(module.get(parameter.default)), argument
+        elif argument not in required:
+            assert attribute_of(layer, argument) == parameter.default, argument
 
 
 @pytest.mark.parametrize(("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")])
@@ -226,7 +307,8 @@ def test_a_stack_gives_its_arguments_to_every_layer(stack, layer):
     assert [type(one) for one in made.layers] == [class_of(layer)] * 3
     for number, one in enumerate(made.layers):
         expected = class_of(layer)(**SIZES, dtype="mixed_bfloat16", name=f"layer_{number}")
-        assert one.get_config() == expected.get_config()
+        # Each layer has a seed of its own.
+        assert one.get_config() == {**expected.get_config(), "seed": child_seed(7, f"layer_{number}")}
 
 
 def entries(docstring, section):
@@ -281,13 +363,15 @@ def broken_arguments():
             for value, rule in BROKEN.get(argument, ()):
                 if rule.startswith("of type") and may_be_null(name, argument):
                     rule += " or null"
+                if (name, argument) == ("PositionalEncoding", "positions"):
+                    rule += ", rotary"
                 yield pytest.param(name, argument, value, rule, id=f"{name}-{argument}-{value!r}")
 
 
 def test_every_argument_that_has_a_rule_is_tried():
     tried = set(BROKEN)
     all_arguments = {argument for arguments, _ in LAYERS.values() for argument in arguments}
-    assert all_arguments - tried == {"activation", "kernel_initializer", "embedding"}
+    assert all_arguments - tried == {*OF_KERAS, "embedding"}
     assert tried <= all_arguments
 
 

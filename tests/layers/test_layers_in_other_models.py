@@ -1,5 +1,7 @@
 """Models of stock Keras layers and our layers: trained, saved, and loaded without custom objects."""
 
+import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -9,13 +11,13 @@ import sys
 import numpy as np
 import pytest
 
-BACKENDS = ("tensorflow", "jax")
+BACKENDS = [backend for backend in ("tensorflow", "jax", "torch") if importlib.util.find_spec(backend)]
 MODELS = ("classifier", "language_model", "tied_language_model", "translator", "subclassed_language_model")
 SCRIPT = pathlib.Path(__file__).with_name("other_models.py")
 
 
 def run_on_every_backend(arguments_of):
-    """Both backends in parallel, each in a fresh process; JAX in one that cannot import TensorFlow."""
+    """All backends in parallel, each in a fresh process; JAX and PyTorch in one that cannot import TensorFlow."""
     processes = [
         subprocess.Popen(
             [sys.executable, SCRIPT, *arguments_of(backend)],
@@ -50,7 +52,7 @@ def trained(policy, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loaded(trained):
-    """The predictions of each backend with the files of both, in a process that has not trained."""
+    """The predictions of each backend with the files of all, in a process that has not trained."""
 
     run_on_every_backend(lambda backend: ["load", trained[backend] / "loaded.npz", *trained.values()])
     return {backend: np.load(trained[backend] / "loaded.npz") for backend in BACKENDS}
@@ -77,9 +79,8 @@ def test_a_fresh_process_loads_the_same_model(model, backend, trained, loaded):
 
 @pytest.mark.parametrize("policy", ["float32"], indirect=True)
 @every_model
-@every_backend
-def test_a_file_of_one_backend_loads_on_the_other(model, backend, trained, loaded):
-    (other,) = set(BACKENDS) - {backend}
+@pytest.mark.parametrize(("backend", "other"), list(itertools.permutations(BACKENDS, 2)))
+def test_a_file_of_one_backend_loads_on_another(model, backend, other, trained, loaded):
     expected = np.load(trained[backend] / "predictions.npz")[model]
     predictions = loaded[other][f"{trained[backend]}/{model}"]
     np.testing.assert_allclose(predictions, expected, atol=1e-5)

@@ -117,14 +117,112 @@ def test_the_weights_are_a_table_of_tokens_and_one_of_learned_positions(position
     assert layer.token_table.shape == (10, 6)
 
 
+@pytest.mark.parametrize("make_input", [lambda: [], lambda: [keras.Input((None,))]], ids=["without an input", "float"])
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_ids_may_come_as_floats(policy):
-    # Keras hands floats to models that were given no dtype. bfloat16 has no 301.
-    layer = built(400, 6, dtype=policy)
-    token_ids = np.array([[301, 2, 0]])
-    from_floats = layer(token_ids.astype("float32"))
+def test_ids_may_be_floats_that_keras_makes(policy, make_input):
+    # bfloat16 has no 301: without an input, `Sequential` makes one of the first layer's computation.
+    vocab_size = 200 if policy == "mixed_bfloat16" and not make_input() else 400
+    layer = built(vocab_size, 6, dtype=policy)
+    model = keras.Sequential([*make_input(), layer])
+    token_ids = np.array([[vocab_size - 99, 2, 0]])
+    from_floats = model(token_ids)
     np.testing.assert_array_equal(numpy(from_floats), numpy(layer(token_ids)))
     np.testing.assert_array_equal(numpy(implicit_mask(from_floats)), token_ids != 0)
+    loaded = keras.models.model_from_json(model.to_json())
+    loaded.set_weights(model.get_weights())
+    np.testing.assert_array_equal(numpy(loaded(token_ids)), numpy(from_floats))
+
+
+@pytest.mark.parametrize(
+    ("shape", "symbolic"), [((2, 5), False), ((2, 5, 4), False), ((2,), False), ((2, 5, 4), True), ((2,), True)]
+)
+def test_floats_are_refused_in_one_line(shape, symbolic):
+    inputs = keras.Input(batch_shape=shape) if symbolic else np.ones(shape, "float32")
+    with pytest.raises(ValueError) as error:
+        PositionalEmbedding(10, 6)(inputs)
+    assert str(error.value) == (
+        f"token_ids must be integers of shape (batch, length); received float32 of shape {shape}. "
+        "For features, use PositionalEncoding"
+    )
+
+
+def test_floats_are_refused_where_a_model_is_trained():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = PositionalEmbedding(10, 6)
+
+        def call(self, inputs):
+            return self.embedding(inputs)
+
+    model = Model()
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="token_ids must be integers .* received float32 .* use PositionalEncoding"):
+        model.fit(np.ones((2, 5), "float32"), np.ones((2, 5, 6)), verbose=0)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
+def test_ids_may_be_any_integers(dtype):
+    layer = built(10, 6)
+    np.testing.assert_array_equal(numpy(layer(TOKEN_IDS.astype(dtype))), numpy(layer(TOKEN_IDS)))
+
+
+def test_without_positions_and_scale_it_is_a_table_by_hand():
+    layer = built(3, 3, positions=None, scale_embedding=False)
+    layer.token_table.assign([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
+    assert numpy(layer(np.array([[2, 0]]))).tolist() == [[[7.0, 8.0, 9.0], [1.0, 2.0, 3.0]]]
+    assert numpy(layer(np.array([[2, 0]]), start_index=5)).tolist() == [[[7.0, 8.0, 9.0], [1.0, 2.0, 3.0]]]
+    assert [variable.name for variable in layer.variables] == ["tokens"]
+    np.testing.assert_array_equal(numpy(layer.encode_positions(np.array([0, 4]))), np.zeros((2, 3)))
+    # 9 * sqrt(3).
+    scaled = built(3, 3, positions=None)
+    scaled.token_table.assign(layer.token_table)
+    np.testing.assert_allclose(numpy(scaled(np.array([[2]])))[0, 0, 2], 15.588457, rtol=1e-6)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
+def test_the_scale_is_left_out_of_the_tokens_alone(positions):
+    layer = built(10, 6, positions=positions, max_length=4, scale_embedding=False)
+    expected = reference.array(layer.token_table)[TOKEN_IDS] + numpy(layer.encode_positions(np.arange(4)))
+    np.testing.assert_allclose(numpy(layer(TOKEN_IDS)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("padding_id", [0, 3, None])
+def test_padding_is_masked(padding_id):
+    layer = built(10, 6, padding_id=padding_id)
+    mask = implicit_mask(layer(TOKEN_IDS))
+    if padding_id is None:
+        assert mask is None
+    else:
+        np.testing.assert_array_equal(numpy(mask), np.not_equal(TOKEN_IDS, padding_id))
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
+def test_steps_from_a_start_index_equal_rows_of_one_call(positions, as_tensor):
+    layer = built(10, 6, positions=positions, max_length=4)
+    whole = numpy(layer(TOKEN_IDS))
+    for start in range(3):
+        start_index = ops.convert_to_tensor(start) if as_tensor else start
+        rows = layer(TOKEN_IDS[:, start : start + 2], start_index=start_index)
+        np.testing.assert_allclose(numpy(rows), whole[:, start : start + 2], atol=1e-6)
+
+
+def test_a_start_index_may_be_an_input_of_a_model():
+    token_ids, start = keras.Input((None,), dtype="int32"), keras.Input(batch_shape=(), dtype="int32")
+    layer = built(10, 6)
+    model = keras.Model([token_ids, start], layer(token_ids, start_index=start))
+    rows = model([TOKEN_IDS[:, 1:], np.array(1)])
+    np.testing.assert_allclose(numpy(rows), numpy(layer(TOKEN_IDS))[:, 1:], atol=1e-6)
+
+
+def test_given_positions_may_be_an_input_of_a_compiled_model():
+    token_ids, position_ids = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    layer = built(10, 6, positions="learned", max_length=4)
+    model = keras.Model([token_ids, position_ids], layer(token_ids, position_ids=position_ids))
+    backwards = np.array([[3, 2, 1, 0]] * 2)
+    expected = numpy(layer(TOKEN_IDS, position_ids=backwards))
+    np.testing.assert_allclose(model.predict([TOKEN_IDS, backwards], verbose=0), expected, atol=1e-6)
 
 
 def test_symbolic_shapes_and_dtypes_are_those_of_the_computation():
@@ -160,6 +258,12 @@ def test_id_0_is_masked(positions):
             dict(vocab_size=9, d_model=4, positions="learned", max_length=0),
             "max_length must be positive; received max_length=0",
         ),
+        (dict(vocab_size=9, d_model=4, padding_id=-1), "padding_id must be at least 0; received padding_id=-1"),
+        (dict(vocab_size=9, d_model=4, padding_id=9), "padding_id must be below vocab_size=9; received padding_id=9"),
+        (
+            dict(vocab_size=9, d_model=4, scale_embedding=1),
+            "scale_embedding must be of type bool; received scale_embedding=1",
+        ),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments, message):
@@ -168,7 +272,40 @@ def test_arguments_that_make_no_sense_are_refused(arguments, message):
     assert str(error.value) == message
 
 
-def test_a_sequence_longer_than_the_learned_positions_is_refused():
+@pytest.mark.parametrize("token_ids", [TOKEN_IDS, keras.Input((4,), dtype="int32")], ids=["numbers", "symbolic"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "token_ids must have at most max_length=3 positions; received 4"),
+        (dict(start_index=2), "token_ids must have at most max_length=3 positions; received 4 from start_index=2 on"),
+        (dict(start_index=-1), "start_index must be at least 0; received start_index=-1"),
+        (
+            dict(start_index=2, position_ids=np.array([[0, 1, 2, 0]])),
+            "position_ids and start_index must not both be given; received start_index=2",
+        ),
+    ],
+)
+def test_positions_that_make_no_sense_are_refused(arguments, message, token_ids):
     layer = built(10, 6, positions="learned", max_length=3)
-    with pytest.raises(ValueError, match="token_ids must have at most max_length=3 positions; received 4"):
-        layer(TOKEN_IDS)
+    with pytest.raises(ValueError) as error:
+        layer(token_ids, **arguments)
+    assert message in str(error.value).replace("\x1b[0m", "").splitlines()[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(position_ids=np.array([[0, 3]])), "position_ids must be below max_length=3; received position 3"),
+        (dict(start_index=np.array(2)), "token_ids must have at most max_length=3 positions; received 2 from"),
+    ],
+)
+def test_given_positions_beyond_the_learned_ones_are_refused(arguments, message):
+    layer = built(10, 6, positions="learned", max_length=3)
+    by_itself = keras.backend.backend() == "torch"
+    with pytest.raises(IndexError if by_itself else ValueError, match="index out of range" if by_itself else message):
+        layer(TOKEN_IDS[:, :2], **arguments)
+
+
+def test_both_kinds_of_positions_are_refused_without_learned_ones_too():
+    with pytest.raises(ValueError, match="position_ids and start_index must not both be given"):
+        built(10, 6)(TOKEN_IDS, position_ids=np.array([[0, 1, 2, 3]]), start_index=1)

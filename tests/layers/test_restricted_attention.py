@@ -312,24 +312,32 @@ def test_a_neighborhood_has_a_middle(neighborhood):
         assert str(error.value) == message
 
 
-@pytest.mark.parametrize("symbolic", [False, True])
-def test_what_a_neighborhood_cannot_serve_is_refused(symbolic):
+@both
+@pytest.mark.parametrize("lengths", [(11, 11), (11, 4), (4, 11), (1, 11), (11, 1)])
+def test_with_scores_or_a_mask_or_other_lengths_equals_numpy(lengths, use_causal_mask):
+    query, value = random(BATCH, lengths[0], D_MODEL), random(BATCH, lengths[1], D_MODEL, seed=1)
+    near = band(11, 5, use_causal_mask)[: lengths[0], : lengths[1]]
+    layer = attention_of(5, value_dim=2)
+    mask = MASK[:, : lengths[1]]
+    attention_mask = np.random.default_rng(0).random((BATCH, 3, *lengths)) < 0.6
+    arguments = dict(value_mask=mask, use_causal_mask=use_causal_mask)
+    expected, weights = reference.multi_head_attention(layer, query, value, mask=near & mask[:, None, :])
+    output, scores = layer(query, value, return_attention_scores=True, **arguments)
+    np.testing.assert_allclose(numpy(scores), weights, atol=TOLERANCE)
+    for outputs in (output, layer(query, value, **arguments)):
+        np.testing.assert_allclose(numpy(outputs), expected, atol=TOLERANCE)
+    attended = near & mask[:, None, None, :] & attention_mask
+    expected, _ = reference.multi_head_attention(layer, query, value, mask=attended)
+    output = layer(query, value, attention_mask=attention_mask, **arguments)
+    np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
+
+
+def test_one_graph_takes_any_two_lengths():
     layer = attention_of(5)
-    inputs = keras.Input((LENGTH, D_MODEL)) if symbolic else INPUTS
-    for arguments, message in (
-        (
-            {"attention_mask": np.ones((LENGTH, LENGTH), bool)},
-            "attention_mask must not be given to attention with neighborhood=5",
-        ),
-        (
-            {"return_attention_scores": True},
-            "return_attention_scores must not be given to attention with neighborhood=5",
-        ),
-    ):
-        with pytest.raises(ValueError) as error:
-            layer(inputs, inputs, **arguments)
-        assert message in str(error.value)
-    with pytest.raises(ValueError) as error:
-        layer(inputs, inputs[:, 1:])
-    message = "query and value must have the same length if neighborhood=5; received lengths 11 and 10"
-    assert message in str(error.value)
+    query, value = keras.Input((None, D_MODEL)), keras.Input((None, D_MODEL))
+    model = keras.Model([query, value], layer(query, value))
+    near = band(LENGTH, 5, False)
+    for target, source in ((11, 11), (11, 3), (2, 11)):
+        inputs = INPUTS[:, :target], random(BATCH, source, D_MODEL, seed=1)
+        expected, _ = reference.multi_head_attention(layer, *inputs, mask=near[:target, :source])
+        np.testing.assert_allclose(model.predict(inputs, verbose=0), expected, atol=TOLERANCE)

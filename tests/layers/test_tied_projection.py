@@ -222,6 +222,132 @@ def test_a_copied_model_still_shares_the_table(copied, use_bias, sequential):
     np.testing.assert_array_equal(numpy(copy(TOKEN_IDS)), numpy(model(TOKEN_IDS)))
 
 
+@pytest.mark.parametrize(
+    "copied", [keras.models.clone_model, lambda model: keras.models.model_from_json(model.to_json())]
+)
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("make_embedding", [PositionalEmbedding, keras.layers.Embedding])
+def test_a_copied_model_shares_the_table_of_an_inner_model(make_embedding, depth, copied):
+    embedding = make_embedding(10, 6, name="tokens")
+    inner = embedding
+    for level in range(depth):
+        token_ids = keras.Input((None,), dtype="int32")
+        inner = keras.Model(token_ids, inner(token_ids), name=f"inner_{level}")
+    token_ids = keras.Input((None,), dtype="int32")
+    model = keras.Model(token_ids, TiedProjection(embedding, name="logits")(inner(token_ids)))
+    copy = copied(model)
+    inner = copy
+    for level in reversed(range(depth)):
+        inner = inner.get_layer(f"inner_{level}")
+    assert copy.get_layer("logits").embedding is inner.get_layer("tokens") is not embedding
+    assert len(copy.weights) == 1
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(numpy(copy(TOKEN_IDS)), numpy(model(TOKEN_IDS)))
+
+
+def test_a_copy_does_not_guess_between_inner_models():
+    # Both have a layer of that name: the copy keeps an embedding of its own.
+    models = []
+    for _ in range(2):
+        token_ids = keras.Input((None,), dtype="int32")
+        models.append(keras.Model(token_ids, PositionalEmbedding(10, 6, name="tokens")(token_ids)))
+    token_ids = keras.Input((None,), dtype="int32")
+    hidden = models[0](token_ids) + models[1](token_ids)
+    model = keras.Model(token_ids, TiedProjection(models[1].get_layer("tokens"), name="logits")(hidden))
+    copy = keras.models.clone_model(model)
+    assert copy.get_layer("logits").embedding not in [inner.get_layer("tokens") for inner in copy.layers[1:3]]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, dict(scale_embedding=False, padding_id=3), dict(positions=None, padding_id=None)]
+)
+def test_what_the_embedding_does_to_its_outputs_does_not_change_the_logits(options):
+    embedding, projection = tied(10, 6, **options)
+    expected = HIDDEN @ reference.array(embedding.token_table).T
+    np.testing.assert_allclose(numpy(projection(HIDDEN)), expected, atol=1e-5)
+    mask = implicit_mask(projection(embedding(TOKEN_IDS)))
+    if embedding.padding_id is None:
+        assert mask is None
+    else:
+        np.testing.assert_array_equal(numpy(mask), np.not_equal(TOKEN_IDS, embedding.padding_id))
+
+
+def stock_model(**arguments):
+    """Functional: a stock embedding, and logits from its table."""
+    token_ids = keras.Input((None,), dtype="int32")
+    embedding = keras.layers.Embedding(10, 6, name="tokens", **arguments)
+    model = keras.Model(token_ids, TiedProjection(embedding, use_bias=True, name="logits")(embedding(token_ids)))
+    return reference.randomize(model)
+
+
+def stock_logits(model, token_ids):
+    table, bias = (numpy(weight) for weight in model.weights)
+    return table[token_ids] @ table.T + bias
+
+
+def test_a_stock_embedding_equals_numpy():
+    model = stock_model(mask_zero=True)
+    assert model.output_shape == (None, None, 10) and len(model.weights) == 2
+    logits = model(TOKEN_IDS)
+    np.testing.assert_allclose(numpy(logits), stock_logits(model, TOKEN_IDS), atol=1e-5)
+    np.testing.assert_array_equal(numpy(implicit_mask(logits)), TOKEN_IDS != 0)
+    np.testing.assert_array_equal(numpy(model.get_layer("logits").kernel), numpy(model.weights[0]).T)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_stock_embedding_under_a_mixed_policy(policy):
+    model = stock_model(dtype=policy)
+    logits = model(TOKEN_IDS)
+    # The projection has the global policy, float32.
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+    exact = stock_logits(model, TOKEN_IDS)
+    np.testing.assert_allclose(numpy(logits), exact, atol=2**-7 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("how", ["clone", "json", "file"])
+def test_a_copied_model_shares_the_table_of_a_stock_embedding(how, tmp_path):
+    model = stock_model()
+    if how == "clone":
+        copy = keras.models.clone_model(model)
+    elif how == "json":
+        copy = keras.models.model_from_json(model.to_json())
+    else:
+        model.save(tmp_path / "model.keras")
+        copy = keras.saving.load_model(tmp_path / "model.keras")
+    assert copy.get_layer("logits").embedding is copy.get_layer("tokens") is not model.get_layer("tokens")
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(numpy(copy(TOKEN_IDS)), numpy(model(TOKEN_IDS)))
+
+
+def test_a_stock_embedding_with_lora_is_the_sum():
+    model = stock_model()
+    embedding = model.get_layer("tokens")
+    embedding.enable_lora(2)
+    embedding.lora_embeddings_b.assign(np.ones(embedding.lora_embeddings_b.shape))
+    table = numpy(embedding.embeddings)
+    assert np.any(table != numpy(embedding._embeddings))
+    expected = table[TOKEN_IDS] @ table.T + numpy(model.get_layer("logits").bias)
+    np.testing.assert_allclose(numpy(model(TOKEN_IDS)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_a_quantized_stock_embedding_is_scaled(mode):
+    model = stock_model()
+    embedding, projection = model.get_layer("tokens"), model.get_layer("logits")
+    embedding.quantize(mode)
+    table = numpy(embedding(np.arange(10)))  # Each of ten tokens as the layer itself gives it.
+    expected = table[TOKEN_IDS] @ table.T + numpy(projection.bias)
+    np.testing.assert_allclose(numpy(projection(embedding(TOKEN_IDS))), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("embedding", [None, "tokens", keras.layers.Dense(3)])
+def test_what_has_no_table_is_refused_in_one_line(embedding):
+    with pytest.raises(ValueError) as error:
+        TiedProjection(embedding)
+    message = "embedding must be a PositionalEmbedding or a keras.layers.Embedding; received embedding="
+    assert str(error.value).startswith(message) and "\n" not in str(error.value)
+
+
 def test_a_projection_alone_goes_round_with_an_embedding_of_its_own():
     embedding, projection = tied(10, 6, positions="learned", max_length=4, dtype="mixed_bfloat16")
     copy = TiedProjection.from_config(projection.get_config())

@@ -15,6 +15,8 @@ SIZES = dict(source_vocab_size=7, target_vocab_size=7, num_layers=1, d_model=8, 
         dict(),
         dict(num_encoder_layers=3, norm_first=True, attention_bias=True, logits_bias=True),
         dict(num_decoder_layers=2, positions="learned", logits_bias=True, key_dim=3, value_dim=5),
+        dict(positions="t5", normalization="rms", gated=True, query_key_norm=True, num_key_value_heads=1),
+        dict(positions="rotary", norm_first=True, normalization="rms", gated=True, feed_forward_bias=False),
     ],
 )
 def test_every_weight_has_one_name(tie_embeddings, changes):
@@ -44,3 +46,19 @@ def test_names_are_those_of_the_layers():
     assert weights["decoder/0/source_attention/norm/beta"] is layer.source_attention_residual.norm.beta
     assert weights["encoder/0/feed_forward/output/kernel"] is model.encoder.layers[0].feed_forward.output_dense.kernel
     assert weights["target_embedding"] is model.target_embedding.token_table
+
+
+def test_names_of_what_options_add():
+    options = dict(positions="t5", normalization="rms", gated=True, query_key_norm=True, feed_forward_bias=False)
+    model = build_transformer(TransformerConfig(**SIZES, **options))
+    weights = dict(named_weights(model))
+    layer = model.decoder.layers[0]
+    for name, variable in {
+        "decoder/0/attention/query_norm/scale": layer.attention.query_norm.scale,
+        "decoder/0/source_attention/key_norm/scale": layer.source_attention.key_norm.scale,
+        "decoder/0/attention/relative_bias/embeddings": layer.attention.relative_bias.embeddings,
+        "decoder/0/feed_forward/gate/kernel": layer.feed_forward.gate_dense.kernel,
+        "decoder/0/feed_forward/norm/scale": layer.feed_forward_residual.norm.scale,
+    }.items():
+        assert weights[name] is variable
+    assert "decoder/0/source_attention/relative_bias/embeddings" not in weights

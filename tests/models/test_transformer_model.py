@@ -66,6 +66,40 @@ VARIANTS = [
     ),
 ]
 
+# What the paper does not have.
+MODERN = [
+    dict(
+        positions="rotary",
+        key_dim=4,
+        tie_embeddings="all",
+        norm_first=True,
+        normalization="rms",
+        gated=True,
+        activation="silu",
+        feed_forward_bias=False,
+        num_key_value_heads=1,
+        query_key_norm=True,
+        logits_bias=False,
+    ),
+    dict(
+        positions="t5",
+        tie_embeddings="target",
+        neighborhood=3,
+        gated=True,
+        activation="gelu",
+        query_key_norm=True,
+        logits_bias=True,
+    ),
+    dict(
+        positions="alibi",
+        tie_embeddings="none",
+        normalization="rms",
+        num_key_value_heads=1,
+        attention_bias=True,
+        logits_bias=False,
+    ),
+]
+
 
 def each(variants, slow=()):
     names = ["-".join(map(str, variant.values())) for variant in (*variants, *slow)]
@@ -74,7 +108,8 @@ def each(variants, slow=()):
 
 
 all_variants, two_variants = each(VARIANTS), each(VARIANTS[:2])
-two_quick_variants = each(VARIANTS[:2], slow=VARIANTS[2:])
+two_quick_variants = each([*VARIANTS[:2], *MODERN], slow=VARIANTS[2:])
+all_variants_and_modern_ones = each([*VARIANTS, *MODERN])
 
 
 def model_of(dtype=None, seed=0, **changes):
@@ -87,7 +122,7 @@ def logits_of(model, source, target):
     return ops.convert_to_numpy(model({"source": source, "target": target}))
 
 
-@all_variants
+@all_variants_and_modern_ones
 def test_the_model_equals_numpy(variant):
     model = model_of(**variant)
     expected = reference.transformer(model, SOURCE, TARGET)
@@ -122,12 +157,22 @@ def test_the_configuration_reaches_encoder_and_decoder():
         neighborhood=5,
         epsilon=1e-5,
         attention_bias=True,
+        feed_forward_bias=False,
+        normalization="rms",
+        gated=True,
+        num_key_value_heads=1,
+        query_key_norm=True,
     )
-    model = model_of(**others)
+    model = model_of(**others, positions="alibi")
     expected = {name: SIZES[name] for name in ("num_layers", "num_heads", "d_ff", "key_dim", "value_dim")} | others
+    of_keras = {"kernel_initializer", "bias_initializer", "kernel_regularizer", "bias_regularizer"}
+    others_of_layers = {"name", "trainable", "dtype", "seed", "flash_attention", *of_keras}
     for stack in (model.encoder, model.decoder):
         config = stack.get_config()
-        assert {name: config[name] for name in config.keys() - {"name", "trainable", "dtype"}} == expected
+        assert config.pop("relative_positions") == "alibi"
+        assert {name: config[name] for name in config.keys() - others_of_layers} == expected
+    assert model.source_embedding.positions is model.target_embedding.positions is None
+    assert model_of(positions="learned").decoder.relative_positions is None
 
 
 def random_parents(generator, position, beam_size):
@@ -154,7 +199,8 @@ def decode_steps(model, beam_size, max_length=LENGTH, seed=0):
         # A row for each source, and room for what may come, or for what has come.
         num_entries = (LENGTH if max_length else position + 1) * beam_size
         shapes = {tuple(tensor.shape) for cache in state.caches for tensor in cache}
-        assert shapes == {(batch, 2, num_entries, width) for width in (SIZES["key_dim"], SIZES["value_dim"])}
+        heads = model.config.num_key_value_heads or 2
+        assert shapes == {(batch, heads, num_entries, width) for width in (model.config.key_dim, SIZES["value_dim"])}
         assert tuple(state.is_ancestor.shape) == (batch, beam_size, num_entries)
         yield ops.convert_to_numpy(logits), prefixes
 
@@ -178,7 +224,7 @@ def assert_each_hypothesis_equals_the_full_pass(model, beam_size, max_length=LEN
         np.testing.assert_allclose(logits.reshape(expected.shape), expected, atol=2e-5)
 
 
-@all_variants
+@all_variants_and_modern_ones
 def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(variant):
     assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3)
 
@@ -208,13 +254,29 @@ def test_each_step_of_a_quantized_model_equals_its_full_pass(variant):
     assert model.output_projection.quantization_mode == ("int8" if variant["tie_embeddings"] == "none" else None)
     difference = logits_of(model, SOURCE, TARGET) - exact
     assert 0 < np.abs(difference).max() < 0.1 * np.abs(exact).max()
+    assert_quantized_steps_equal_the_full_pass(model)
+
+
+@each(MODERN)
+def test_each_step_of_a_quantized_modern_model_equals_its_full_pass(variant):
+    model = model_of(**variant)
+    exact = logits_of(model, SOURCE, TARGET)
+    model.quantize("int8")
+    assert {layer.feed_forward.output_dense.quantization_mode for layer in model.decoder.layers} == {"int8"}
+    # A gate multiplies what two products have rounded: single logits may be further off.
+    difference = logits_of(model, SOURCE, TARGET) - exact
+    assert 0 < np.sqrt(np.mean(difference**2)) < 0.1 * np.sqrt(np.mean(exact**2))
+    assert_quantized_steps_equal_the_full_pass(model)
+
+
+def assert_quantized_steps_equal_the_full_pass(model):
     steps = list(decode_steps(model, beam_size=1))
     whole = logits_of(model, SOURCE, steps[-1][1][:, 0])
     for position, (logits, _) in enumerate(steps):
         np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=1e-4)
 
 
-@all_variants
+@all_variants_and_modern_ones
 def test_hidden_states_times_the_output_kernel_plus_its_bias_are_the_logits(variant):
     model = model_of(**variant)
     kernel = ops.convert_to_numpy(model.output_projection.kernel)
@@ -304,7 +366,7 @@ def test_logits_are_float32_under_a_mixed_policy(tie_embeddings):
     assert 0 < np.sqrt(np.mean(difference**2)) < 0.02 * np.abs(exact).max()
 
 
-@all_variants
+@all_variants_and_modern_ones
 def test_a_saved_model_is_the_same_model(variant, tmp_path):
     model = model_of(**variant)
     model.save(tmp_path / "model.keras")

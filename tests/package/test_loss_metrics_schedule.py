@@ -92,10 +92,25 @@ def test_sample_weights_multiply_sentences_or_tokens():
     loss = MaskedLabelSmoothedCrossentropy(0.1)
     of_sentences = np.array([1.0, 0.0, 2.5], "float32")
     of_tokens = np.random.default_rng(0).random(LABELS.shape).astype("float32")
-    for weights, broadcast in ((of_sentences, of_sentences[:, None]), (of_tokens, of_tokens)):
+    for weights, broadcast in (
+        (of_sentences, of_sentences[:, None]),
+        (of_sentences[:, None], of_sentences[:, None]),
+        (of_tokens, of_tokens),
+    ):
         assert float(loss(LABELS, LOGITS, sample_weight=weights)) == pytest.approx(
             (expected * broadcast).sum() / NUM_TOKENS, rel=1e-5
         )
+
+
+def test_one_label_for_each_row():
+    # A classifier: (batch,) and (batch, vocab_size), and a weight for each row.
+    labels, logits, weights = LABELS[:, 0], LOGITS[:, 0], np.array([1.0, 0.0, 2.5], "float32")
+    expected = (token_losses(labels, logits, 0.1) * weights).sum() / 3
+    assert float(MaskedLabelSmoothedCrossentropy()(labels, logits, weights)) == pytest.approx(expected, rel=1e-6)
+    perplexity = Perplexity()
+    perplexity.update_state(labels, logits, weights)
+    expected = np.exp((token_losses(labels, logits, 0.0) * weights).sum() / 3.5)
+    assert float(perplexity.result()) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
@@ -108,7 +123,7 @@ def test_the_gradient_equals_automatic_and_numerical_differentiation(label_smoot
     targets = (targets * (LABELS != 0)[..., None]).astype("float32")
 
     def plain_formula(logits):
-        return -ops.sum(targets * ops.log_softmax(logits)) / NUM_TOKENS
+        return -ops.sum(ops.multiply(targets, ops.log_softmax(logits))) / NUM_TOKENS
 
     np.testing.assert_allclose(by_hand, gradient(plain_formula, LOGITS), atol=1e-7)
 
@@ -128,7 +143,7 @@ def test_the_gradient_carries_the_weights_of_tokens():
     mean = MaskedLabelSmoothedCrossentropy(0.1)
     np.testing.assert_allclose(
         gradient(lambda logits: mean(LABELS, logits, sample_weight=weights), LOGITS),
-        gradient(lambda logits: ops.sum(weights * losses(LABELS, logits)) / NUM_TOKENS, LOGITS),
+        gradient(lambda logits: ops.sum(ops.multiply(weights, losses(LABELS, logits))) / NUM_TOKENS, LOGITS),
         atol=1e-7,
     )
 
@@ -147,6 +162,43 @@ def test_extreme_logits_give_the_right_loss_and_gradient(label_smoothing, size):
     expected = (np.exp(log_softmax(logits)) - targets) / 3
     by_hand = gradient(lambda logits: mean(labels, logits), logits)
     np.testing.assert_allclose(by_hand, expected, atol=1e-6)
+
+
+def directional_derivatives(function, x, direction):
+    """Those of a scalar function of one tensor and of its gradient, in the backend's forward mode."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return [jax.jvp(f, (x,), (direction,))[1] for f in (function, jax.grad(function))]
+    if keras.backend.backend() == "torch":
+        from torch import func
+
+        x, direction = ops.convert_to_tensor(x), ops.convert_to_tensor(direction)
+        return [func.jvp(f, (x,), (direction,))[1] for f in (function, func.grad(function))]
+    import tensorflow as tf
+
+    x = tf.convert_to_tensor(x)
+    with tf.autodiff.ForwardAccumulator(x, tf.convert_to_tensor(direction)) as accumulator, tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+        of_x = tape.gradient(y, x)
+    return [accumulator.jvp(y), accumulator.jvp(of_x)]
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_forward_mode_and_second_derivatives(label_smoothing):
+    loss = MaskedLabelSmoothedCrossentropy(label_smoothing)
+    direction = np.random.default_rng(1).normal(size=LOGITS.shape).astype("float32")
+    first, second = directional_derivatives(lambda logits: loss(LABELS, logits), LOGITS, direction)
+
+    # The gradient of a token's loss is softmax - labels; the Hessian is diag(softmax) - softmax softmaxᵀ.
+    share = (LABELS != 0)[..., None] / NUM_TOKENS
+    probabilities = np.exp(log_softmax(LOGITS))
+    targets = (1 - label_smoothing) * np.eye(LOGITS.shape[-1])[LABELS] + label_smoothing / LOGITS.shape[-1]
+    assert float(first) == pytest.approx((share * (probabilities - targets) * direction).sum(), abs=1e-6)
+    mean_direction = (probabilities * direction).sum(axis=-1, keepdims=True)
+    expected = share * probabilities * (direction - mean_direction)
+    np.testing.assert_allclose(ops.convert_to_numpy(second), expected, atol=1e-7)
 
 
 def test_padding_counts_nothing():
@@ -291,6 +343,93 @@ def test_metrics_leave_labels_below_0_out():
     assert float(perplexity.result()) == pytest.approx(4.0, rel=1e-6)
 
 
+# What is left out, in the loss and in the metrics.
+
+LOSS_AND_METRICS = (MaskedLabelSmoothedCrossentropy, MaskedAccuracy, Perplexity)
+# Probabilities (1, 2, 1, 1) / 5 and (4, 2, 1, 1) / 8 of four tokens.
+PROBABILITIES = np.array([[[0.2, 0.4, 0.2, 0.2], [0.5, 0.25, 0.125, 0.125]]], "float32")
+
+
+@pytest.mark.parametrize(
+    ("padding_id", "ignore_class", "labels", "mean_loss", "accuracy"),
+    [
+        # Label 1 costs ln(5/2), and label 0 costs ln 2; both are right.
+        (0, None, (1, 0), math.log(5 / 2), 1.0),
+        (None, None, (1, 0), math.log(5) / 2, 1.0),
+        (1, None, (1, 0), math.log(2), 1.0),
+        (None, 1, (1, 0), math.log(2), 1.0),
+        (None, 0, (1, 0), math.log(5 / 2), 1.0),
+        # Label 2 costs ln 8 and is wrong.
+        (3, None, (1, 2), math.log(20) / 2, 0.5),
+        (0, 2, (1, 2), math.log(5 / 2), 1.0),
+        # Labels that no vocabulary has.
+        (0, 255, (255, 2), math.log(8), 0.0),
+        (99, None, (99, 2), math.log(8), 0.0),
+        (None, -100, (1, -100), math.log(5 / 2), 1.0),
+        (None, None, (-100, 2), math.log(8), 0.0),
+        # Nothing is left.
+        (1, 0, (1, 0), 0.0, 0.0),
+    ],
+)
+def test_padding_and_an_ignored_class_by_hand(padding_id, ignore_class, labels, mean_loss, accuracy):
+    labels, logits = np.array([labels]), np.log(PROBABILITIES)
+    kwargs = dict(padding_id=padding_id, ignore_class=ignore_class)
+    loss = MaskedLabelSmoothedCrossentropy(0.0, **kwargs)
+    assert float(loss(labels, logits)) == pytest.approx(mean_loss, abs=1e-6)
+    assert np.all(np.isfinite(gradient(lambda logits: loss(labels, logits), logits)))
+    for from_logits, predictions in ((True, logits), (False, PROBABILITIES)):
+        for metric, expected in (
+            (MaskedAccuracy(**kwargs, from_logits=from_logits), accuracy),
+            (Perplexity(**kwargs, from_logits=from_logits), math.exp(mean_loss)),
+        ):
+            metric.update_state(labels, predictions)
+            assert float(metric.result()) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_label_of_probability_0_has_a_finite_perplexity():
+    # One token in a hundred counts as of probability 1.2e-38; the others are sure.
+    perplexity = Perplexity(padding_id=None, from_logits=False)
+    probabilities = np.tile(np.array([1.0, 0.0], "float32"), (1, 100, 1))
+    perplexity.update_state(np.eye(1, 100, dtype="int32"), probabilities)
+    assert float(perplexity.result()) == pytest.approx(1.2e-38**-0.01, rel=1e-5)
+
+
+def test_without_a_padding_id_the_keras_mask_says_what_is_padding():
+    # Inputs 0 are masked; labels 0 are a class. With a padding id, labels alone decide.
+    layers = [keras.layers.Embedding(7, 8, mask_zero=True), keras.layers.Dense(7)]
+    model = keras.Sequential([keras.Input((4,), dtype="int32"), *layers])
+    labels = np.array([[0, 1, 5, 5], [0, 0, 1, 5], [1, 0, 6, 1]])
+    logits = model.predict(LABELS, verbose=0)
+    for padding_id, counted in ((None, LABELS != 0), (0, labels != 0)):
+        model.compile(
+            loss=MaskedLabelSmoothedCrossentropy(0.0, padding_id=padding_id),
+            metrics=[MaskedAccuracy(padding_id=padding_id), Perplexity(padding_id=padding_id)],
+        )
+        logs = model.evaluate(LABELS, labels, verbose=0, return_dict=True)
+        expected = -np.take_along_axis(log_softmax(logits), labels[..., None], axis=-1)[..., 0][counted].mean()
+        assert logs["loss"] == pytest.approx(expected, rel=1e-6)
+        assert logs["perplexity"] == pytest.approx(np.exp(expected), rel=1e-5)
+        assert logs["masked_accuracy"] == pytest.approx((logits.argmax(-1) == labels)[counted].mean())
+
+
+@pytest.mark.parametrize(
+    ("classes", "argument", "value", "rule"),
+    [
+        (LOSS_AND_METRICS, "padding_id", -1, "at least 0"),
+        *((LOSS_AND_METRICS, "padding_id", value, "of type int or null") for value in (1.0, True, "0")),
+        *((LOSS_AND_METRICS, "ignore_class", value, "of type int or null") for value in (-100.0, False, "0")),
+        (LOSS_AND_METRICS[1:], "from_logits", 1, "of type bool"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_refused(classes, argument, value, rule):
+    for cls in classes:
+        config = {**cls().get_config(), argument: value}
+        for make, arguments in ((cls, {argument: value}), (cls.from_config, {"config": config})):
+            with pytest.raises(ValueError) as error:
+                make(**arguments)
+            assert str(error.value) == f"{argument} must be {rule}; received {argument}={value!r}"
+
+
 # The schedule.
 
 
@@ -389,10 +528,20 @@ def test_fit_with_loss_metrics_and_schedule_then_save_and_go_on(tmp_path):
     [
         (
             MaskedLabelSmoothedCrossentropy(0.2, reduction="sum", name="loss"),
-            {"label_smoothing": 0.2, "reduction": "sum", "name": "loss"},
+            {"label_smoothing": 0.2, "reduction": "sum", "name": "loss", "padding_id": 0, "ignore_class": None},
         ),
-        (MaskedAccuracy(name="accuracy"), {"name": "accuracy"}),
-        (Perplexity(name="ppl"), {"name": "ppl"}),
+        (
+            MaskedLabelSmoothedCrossentropy(padding_id=None, ignore_class=-100),
+            {"label_smoothing": 0.1, "padding_id": None, "ignore_class": -100},
+        ),
+        (
+            MaskedAccuracy(name="accuracy"),
+            {"name": "accuracy", "padding_id": 0, "ignore_class": None, "from_logits": True},
+        ),
+        (
+            Perplexity("ppl", "float64", 5, 7, False),
+            {"name": "ppl", "dtype": "float64", "padding_id": 5, "ignore_class": 7, "from_logits": False},
+        ),
         (WarmupInverseSqrt(8, 9, 0.5), {"d_model": 8, "warmup_steps": 9, "scale": 0.5}),
     ],
 )
@@ -400,3 +549,17 @@ def test_configurations_go_round(instance, config):
     copy = type(instance).from_config(instance.get_config())
     assert copy.get_config() == instance.get_config()
     assert config.items() <= instance.get_config().items()
+
+
+@pytest.mark.parametrize(
+    ("cls", "config"),
+    [
+        (MaskedLabelSmoothedCrossentropy, {"name": "loss", "reduction": "sum", "label_smoothing": 0.2}),
+        (MaskedAccuracy, {"name": "accuracy", "dtype": "float32"}),
+        (Perplexity, {"name": "ppl", "dtype": "float32"}),
+    ],
+)
+def test_configurations_of_version_0_1_mean_what_they_did(cls, config):
+    new = cls.from_config(config).get_config()
+    assert {**new, **config} == new
+    assert (new["padding_id"], new["ignore_class"], new.get("from_logits", True)) == (0, None, True)

@@ -1,39 +1,204 @@
-"""The loss in `compile`, `fit` and `evaluate` under a `tf.distribute` strategy."""
+"""Loss, gradients and metrics in `fit`, `evaluate` and plain loops on several devices: those of one device."""
 
+import json
+import os
+import socket
 import subprocess
 import sys
 
-REPLICAS = """
-import keras, numpy as np, tensorflow as tf
-from keras_transformer import MaskedLabelSmoothedCrossentropy
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-# Two real tokens in each row: as many for either replica.
-token_ids = np.array([[3, 1, 0], [2, 4, 0], [5, 1, 0], [6, 2, 0]])
-sample_weight = np.array([1.0, 0.5, 2.0, 0.0])
-def train(strategy):
-    results = {}
-    for reduction in ("sum_over_batch_size", "sum"):
-        with strategy.scope():
-            layers = [keras.layers.Embedding(7, 8, mask_zero=True), keras.layers.Dense(20, kernel_initializer="zeros")]
-            model = keras.Sequential([keras.Input((3,), dtype="int32"), *layers])
-            model.compile(keras.optimizers.SGD(0.5), MaskedLabelSmoothedCrossentropy(0.1, reduction))
-        model.layers[0].set_weights([np.random.default_rng(0).normal(size=(7, 8))])
-        evaluated = model.evaluate(token_ids, token_ids, batch_size=4, verbose=0)
-        history = model.fit(token_ids, token_ids, sample_weight=sample_weight, batch_size=4, verbose=0).history
-        results[reduction] = evaluated, history["loss"][0], *model.get_weights()
-    return results
-one = train(tf.distribute.get_strategy())
-# All logits are 0: ln 20 for each of 8 tokens, which are weighted 2 (1 + 1/2 + 2) = 7.
-np.testing.assert_allclose(one["sum_over_batch_size"][:2], [np.log(20), 7 / 8 * np.log(20)], rtol=1e-6)
-np.testing.assert_allclose(one["sum"][:2], [8 * np.log(20), 7 * np.log(20)], rtol=1e-6)
-two = train(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
-for reduction, values in one.items():
-    for on_one, on_two in zip(values, two[reduction], strict=True):
-        np.testing.assert_allclose(on_two, on_one, rtol=1e-6, atol=1e-6, err_msg=reduction)
+import pytest
+
+# Nine sentences of 0 to 5 tokens: replicas have different numbers of them, and in the last batch one has no row.
+MODEL = """
+import keras, numpy as np
+from keras_transformer import MaskedAccuracy, MaskedLabelSmoothedCrossentropy, Perplexity
+random = np.random.default_rng(0)
+token_ids = random.integers(1, 7, (9, 5)) * (np.arange(5) < np.array([1, 0, 5, 4, 1, 5, 2, 3, 4])[:, None])
+weights = random.random((9, 5)).astype("float32")
+def make_model(outputs=1, reduction="sum_over_batch_size", model_class=keras.Model, **kwargs):
+    inputs = keras.Input((5,), dtype="int32")
+    hidden = keras.layers.Embedding(7, 8, mask_zero=True)(inputs)
+    logits = [keras.layers.Dense(7, name=f"logits_{i}")(hidden) for i in range(outputs)]
+    model = model_class(inputs, logits if outputs > 1 else logits[0])
+    # The second output counts each position but those of class 3, in the Keras mask.
+    losses = [
+        MaskedLabelSmoothedCrossentropy(0.1, reduction),
+        MaskedLabelSmoothedCrossentropy(0.0, reduction, padding_id=None, ignore_class=3),
+    ][:outputs]
+    metrics = [[MaskedAccuracy(), Perplexity()], [MaskedAccuracy(padding_id=None)]][:outputs]
+    model.compile(keras.optimizers.SGD(0.5), losses, weighted_metrics=metrics, **kwargs)
+    model.set_weights([np.random.default_rng(0).normal(size=weight.shape) for weight in model.get_weights()])
+    model.optimizer.build(model.trainable_variables)
+    return model
+def fit(model, sample_weight=None, num_rows=9):
+    x = token_ids[:num_rows]
+    y = [x] * len(model.outputs)
+    if sample_weight is not None:
+        sample_weight = [sample_weight[:num_rows]] * len(model.outputs)
+    if len(model.outputs) == 1:
+        y, sample_weight = x, None if sample_weight is None else sample_weight[0]
+    data = dict(y=y, sample_weight=sample_weight, batch_size=4, verbose=0)
+    before = model.evaluate(x, **data, return_dict=True)
+    during = model.fit(x, **data, shuffle=False).history
+    return {"before": before, "during": during, "weights": dict(enumerate(model.get_weights()))}
+def assert_equal(several, one, case):
+    for name, expected in one.items():
+        assert several[name].keys() == expected.keys() and len(expected) > 0
+        for key in expected:
+            message = f"{case}: {name} {key}"
+            np.testing.assert_allclose(several[name][key], expected[key], rtol=1e-6, atol=1e-6, err_msg=message)
 """
 
+REPLICAS = """
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+one_device = tf.distribute.get_strategy()
+replicas = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+def train(strategy, sample_weight=None, outputs=1, **kwargs):
+    with strategy.scope():
+        model = make_model(outputs, **kwargs)
+    return fit(model, sample_weight)
+def train_on_one_batch(strategy):
+    with strategy.scope():
+        model = make_model()
+    # Either replica has the whole batch.
+    before = model.test_on_batch(token_ids, token_ids, return_dict=True)
+    during = model.train_on_batch(token_ids, token_ids, return_dict=True)
+    return {"before": before, "during": during, "weights": dict(enumerate(model.get_weights()))}
+def train_in_a_loop(strategy, reduction="sum_over_batch_size"):
+    with strategy.scope():
+        model = make_model()
+    loss = MaskedLabelSmoothedCrossentropy(0.1, reduction)
+    def step(x, y, sample_weight):
+        with tf.GradientTape() as tape:
+            value = loss(y, model(x), sample_weight)
+        model.optimizer.apply(tape.gradient(value, model.trainable_variables), model.trainable_variables)
+        return tf.reduce_sum(value)
+    losses = []
+    data = tf.data.Dataset.from_tensor_slices((token_ids, token_ids, weights)).batch(4)
+    for batch in strategy.experimental_distribute_dataset(data):
+        per_replica = tf.function(lambda batch: strategy.run(step, batch))(batch)
+        losses.append(strategy.reduce("SUM", per_replica, axis=None).numpy())
+    return {"losses": dict(enumerate(losses)), "weights": dict(enumerate(model.get_weights()))}
+cases = [
+    (train, {}),
+    (train, dict(sample_weight=weights[:, 0])),
+    (train, dict(sample_weight=weights[:, :1], reduction="sum")),
+    (train, dict(sample_weight=weights, outputs=2, loss_weights=[1.0, 0.3])),
+    (train, dict(sample_weight=weights, run_eagerly=True)),
+    (train_on_one_batch, {}),
+    (train_in_a_loop, {}),
+    (train_in_a_loop, dict(reduction=None)),
+]
+for run, kwargs in cases:
+    assert_equal(run(replicas, **kwargs), run(one_device, **kwargs), (run.__name__, kwargs))
+# The value that all replicas have, where they meet: that of the whole batch.
+with replicas.scope():
+    outside = float(MaskedLabelSmoothedCrossentropy(0.1)(token_ids, np.ones((9, 5, 7), "float32")))
+np.testing.assert_allclose(outside, np.log(7), rtol=1e-6)
+"""
 
-def test_two_replicas_have_the_loss_and_take_the_step_of_one():
-    run = subprocess.run([sys.executable, "-c", REPLICAS], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+# Before anything else of TensorFlow.
+WORKERS = """
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+"""
+
+# What Keras 3.15 needs to train on several workers: its `_maybe_symbolic_build` cannot read their first batch, and it
+# averages logs over their first axis.
+WORKER = """
+class WorkersModel(keras.Model):
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        pass
+    def train_step(self, data):
+        return {name: tf.reshape(value, (1,)) for name, value in super().train_step(data).items()}
+    def test_step(self, data):
+        return {name: tf.reshape(value, (1,)) for name, value in super().test_step(data).items()}
+def train_in_a_loop(strategy):
+    with strategy.scope():
+        model = make_model()
+    loss = MaskedLabelSmoothedCrossentropy(0.1)
+    @tf.function
+    def step(batch):
+        def replica_step(x, y, sample_weight):
+            with tf.GradientTape() as tape:
+                value = loss(y, model(x), sample_weight)
+            model.optimizer.apply(tape.gradient(value, model.trainable_variables), model.trainable_variables)
+            return value
+        return strategy.reduce("SUM", strategy.run(replica_step, batch), axis=None)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    data = tf.data.Dataset.from_tensor_slices((token_ids, token_ids, weights)).batch(4).with_options(options)
+    losses = [step(batch).numpy() for batch in strategy.experimental_distribute_dataset(data)]
+    return {"losses": dict(enumerate(losses)), "weights": dict(enumerate(model.get_weights()))}
+def train(strategy, model_class):
+    with strategy.scope():
+        model = make_model(model_class=model_class)
+    return fit(model, weights)
+two_workers = train(strategy, WorkersModel), train_in_a_loop(strategy)
+one_device = tf.distribute.get_strategy()
+assert_equal(two_workers[0], train(one_device, keras.Model), "fit")
+assert_equal(two_workers[1], train_in_a_loop(one_device), "loop")
+"""
+
+DATA_PARALLEL = """
+import jax
+def train(distribution, **kwargs):
+    keras.distribution.set_distribution(distribution)
+    return fit(make_model(), **kwargs, num_rows=8)
+assert len(jax.devices()) == 2
+data_parallel = keras.distribution.DataParallel(devices=keras.distribution.list_devices())
+for kwargs in ({}, dict(sample_weight=weights[:, 0]), dict(sample_weight=weights)):
+    assert_equal(train(data_parallel, **kwargs), train(None, **kwargs), kwargs)
+"""
+
+# Whatever happens, no test waits for ever.
+SECONDS = 900
+
+
+def run(*scripts, environments=({},)):
+    """Runs a script in as many processes at once as there are environments."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", "\n".join(scripts)],
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for environment in environments
+    ]
+    try:
+        outputs = [process.communicate(timeout=SECONDS)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+
+
+def test_two_replicas_equal_one_device():
+    run(MODEL, REPLICAS)
+
+
+@pytest.mark.slow
+def test_two_workers_equal_one_device():
+    with socket.socket() as first, socket.socket() as second:
+        for each in (first, second):
+            each.bind(("localhost", 0))
+        addresses = [f"localhost:{each.getsockname()[1]}" for each in (first, second)]
+    run(
+        WORKERS,
+        MODEL,
+        WORKER,
+        environments=[
+            {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})}
+            for index in range(2)
+        ],
+    )
+
+
+def test_data_parallel_on_jax_equals_one_device():
+    environment = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    run(MODEL, DATA_PARALLEL, environments=[environment])

@@ -1,17 +1,18 @@
-"""What surrounds every sublayer: residual connection, dropout and layer normalization."""
+"""What surrounds every sublayer: residual connection, dropout and normalization."""
 
 from typing import Annotated, Any
 
 import keras
 
-from ..config.rules import Positive, Rate, check_attributes
-from ..tensors import Shape, Tensor
-from .dropout import Dropout
-from .layer_normalization import LayerNormalization
+from ...config.rules import Positive, Rate, check_attributes
+from ...tensors import Shape, Tensor
+from ..dropout import Dropout
+from ..normalization import Normalization, make_normalization
+from ..rematerialization import Layer
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Residual(keras.layers.Layer):
+class Residual(Layer):
     """`LayerNorm(x + Dropout(sublayer(x)))` (sections 3.1 and 5.4), or `x + Dropout(sublayer(LayerNorm(x)))`.
 
     Used as `x = residual(x, sublayer(residual.sublayer_input(x)))`.
@@ -20,7 +21,9 @@ class Residual(keras.layers.Layer):
         dropout: float. Rate of dropout on the sublayer's output. Defaults to 0.
         norm_first: bool. Whether to normalize the sublayer's input instead of the sum as in the paper. Defaults to
             False.
-        epsilon: float. Added to the variance in layer normalization. Defaults to 1e-6.
+        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to 1e-6.
+        normalization: "layer", or "rms", root mean square normalization (Zhang and Sennrich 2019). Defaults to "layer".
+        seed: int or None. Dropout with a seed draws the same numbers in every run. Defaults to None.
 
     Call arguments:
         inputs: (..., d_model), what the sublayer was applied to.
@@ -38,18 +41,28 @@ class Residual(keras.layers.Layer):
         (2, 8)
     """
 
-    def __init__(self, dropout: Rate = 0.0, norm_first: bool = False, epsilon: Positive = 1e-6, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        dropout: Rate = 0.0,
+        norm_first: bool = False,
+        epsilon: Positive = 1e-6,
+        normalization: Normalization = "layer",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.dropout = dropout
         self.norm_first = norm_first
         self.epsilon = epsilon
+        self.normalization = normalization
+        self.seed = seed
         check_attributes(self, Residual)
         self.supports_masking = True
 
     def build(self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:
-        self.norm = LayerNormalization(self.epsilon, dtype=self.dtype_policy, name="norm")
+        self.norm = make_normalization(self.normalization, self.epsilon, self.dtype_policy, "norm")
         self.norm.build(inputs_shape)
-        self.output_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
+        self.output_dropout = Dropout(self.dropout, self.seed, dtype=self.dtype_policy)
 
     def sublayer_input(self, inputs: Annotated[Tensor, "(..., d_model)"]) -> Annotated[Tensor, "(..., d_model)"]:
         """Returns what the sublayer is applied to: the inputs, normalized if `norm_first`."""
@@ -73,4 +86,6 @@ class Residual(keras.layers.Layer):
             "dropout": self.dropout,
             "norm_first": self.norm_first,
             "epsilon": self.epsilon,
+            "normalization": self.normalization,
+            "seed": self.seed,
         }

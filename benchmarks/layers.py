@@ -1,0 +1,187 @@
+"""Speed of our blocks compared with those of stock Keras layers and of KerasHub, on each backend.
+
+    python -m benchmarks.layers --json layers.json
+
+Measured are an encoder layer, a decoder layer and an attention layer alone, each as a Keras model of its own: its
+forward pass (`predict_on_batch`) and its training step (`train_on_batch`), compiled as Keras does by default. All
+blocks of one backend run in one process and take turns, step by step.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.comparison import format_number
+from benchmarks.machine import add_machine_options, machine, restrict, restrictions
+from keras_transformer.model_dir.files import replacing
+
+D_MODEL, D_FF, NUM_HEADS, DROPOUT, EPSILON = 256, 1024, 8, 0.1, 1e-5
+BACKENDS = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch"}
+SHAPES = ((32, 32), (8, 128))  # (batch, length)
+
+
+def attention_models(length: int) -> dict[str, Callable[[], Any]]:
+    """Returns functions that make a model of self-attention alone, by library."""
+    import keras
+
+    from keras_transformer import MultiHeadAttention
+
+    def model(layer_class: Callable[..., Any]) -> Any:
+        inputs = keras.Input((length, D_MODEL))
+        return keras.Model(inputs, layer_class(NUM_HEADS, D_MODEL // NUM_HEADS)(inputs, inputs))
+
+    return {"ours": lambda: model(MultiHeadAttention), "stock Keras": lambda: model(keras.layers.MultiHeadAttention)}
+
+
+def encoder_models(length: int) -> dict[str, Callable[[], Any]]:
+    """Returns functions that make a model of one encoder layer, by library."""
+    import keras
+
+    from keras_transformer import EncoderLayer
+
+    def model(block: Callable[[Any], Any]) -> Any:
+        inputs = keras.Input((length, D_MODEL))
+        return keras.Model(inputs, block(inputs))
+
+    def hub_block(inputs: Any) -> Any:
+        import keras_hub
+
+        layer = keras_hub.layers.TransformerEncoder(D_FF, NUM_HEADS, DROPOUT, layer_norm_epsilon=EPSILON)
+        return layer(inputs)
+
+    ours = EncoderLayer(NUM_HEADS, D_FF, dropout=DROPOUT, attention_bias=True, epsilon=EPSILON)
+    blocks = {"ours": ours, "stock Keras": _stock_encoder}
+    if importlib.util.find_spec("keras_hub"):
+        blocks["KerasHub"] = hub_block
+    return {name: lambda block=block: model(block) for name, block in blocks.items()}
+
+
+def decoder_models(length: int) -> dict[str, Callable[[], Any]]:
+    """Returns functions that make a model of one decoder layer, by library."""
+    import keras
+
+    from keras_transformer import DecoderLayer
+
+    def model(block: Callable[[Any, Any], Any]) -> Any:
+        target, source = keras.Input((length, D_MODEL)), keras.Input((length, D_MODEL))
+        return keras.Model([target, source], block(target, source))
+
+    def hub_block(target: Any, source: Any) -> Any:
+        import keras_hub
+
+        layer = keras_hub.layers.TransformerDecoder(D_FF, NUM_HEADS, DROPOUT, layer_norm_epsilon=EPSILON)
+        return layer(target, source)
+
+    ours = DecoderLayer(NUM_HEADS, D_FF, dropout=DROPOUT, attention_bias=True, epsilon=EPSILON)
+    blocks = {"ours": ours, "stock Keras": _stock_decoder}
+    if importlib.util.find_spec("keras_hub"):
+        blocks["KerasHub"] = hub_block
+    return {name: lambda block=block: model(block) for name, block in blocks.items()}
+
+
+def _stock_encoder(inputs: Any) -> Any:
+    return _stock_feed_forward(_stock_attention(inputs, inputs))
+
+
+def _stock_decoder(target: Any, source: Any) -> Any:
+    target = _stock_attention(target, target, use_causal_mask=True)
+    return _stock_feed_forward(_stock_attention(target, source))
+
+
+def _stock_attention(query: Any, value: Any, **arguments: Any) -> Any:
+    import keras
+
+    hidden = keras.layers.MultiHeadAttention(NUM_HEADS, D_MODEL // NUM_HEADS)(query, value, **arguments)
+    return keras.layers.LayerNormalization(epsilon=EPSILON)(query + keras.layers.Dropout(DROPOUT)(hidden))
+
+
+def _stock_feed_forward(inputs: Any) -> Any:
+    import keras
+
+    hidden = keras.layers.Dense(D_MODEL)(keras.layers.Dense(D_FF, activation="relu")(inputs))
+    return keras.layers.LayerNormalization(epsilon=EPSILON)(inputs + keras.layers.Dropout(DROPOUT)(hidden))
+
+
+MODELS = {"attention": attention_models, "encoder layer": encoder_models, "decoder layer": decoder_models}
+
+
+def measure(seconds: float) -> list[dict[str, Any]]:
+    """Measures all blocks on the backend of this process: records with the median milliseconds of each library."""
+    import keras
+    import numpy as np
+
+    def synchronized(result: Any) -> None:
+        keras.tree.map_structure(np.asarray, result)
+
+    records = []
+    for name, models in MODELS.items():
+        for batch, length in SHAPES:
+            calls: dict[str, dict[str, Callable[[], None]]] = {"forward": {}, "training step": {}}
+            for library, make in models(length).items():
+                model = make()
+                model.compile("sgd", "mse")
+                features = np.random.default_rng(0).normal(size=(batch, length, D_MODEL)).astype("float32")
+                inputs = [features] * len(model.inputs) if len(model.inputs) > 1 else features
+                calls["forward"][library] = lambda m=model, x=inputs: synchronized(m.predict_on_batch(x))
+                calls["training step"][library] = lambda m=model, x=inputs, y=features: synchronized(
+                    m.train_on_batch(x, y)
+                )
+            for task, contenders in calls.items():
+                times = _take_turns(contenders, seconds)
+                records.append({"block": name, "task": task, "batch": batch, "length": length, "milliseconds": times})
+    return records
+
+
+def _take_turns(contenders: dict[str, Callable[[], None]], seconds: float) -> dict[str, float]:
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for call in contenders.values():
+        call(), call()  # Compiles.
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times["ours"]) < 5:
+        for name, call in contenders.items():
+            start = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - start)
+    return {name: 1000 * statistics.median(values) for name, values in times.items()}
+
+
+def main() -> None:
+    """Runs the benchmark from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.layers", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", metavar="FILE", help="file to write the measurements to")
+    parser.add_argument("--seconds", type=float, default=4, help="for each block and task (%(default)s)")
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
+    parser.add_argument("--records", action="store_true", help=argparse.SUPPRESS)
+    add_machine_options(parser)
+    options = parser.parse_args()
+    restrict(options.isa, options.cores)
+    if options.records:
+        json.dump(measure(options.seconds), sys.stdout)
+        return
+    tables = {}
+    for backend in options.backends:
+        command = [sys.executable, "-m", "benchmarks.layers", "--records", "--seconds", str(options.seconds)]
+        environment = {**os.environ, "KERAS_BACKEND": backend}
+        finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+        tables[backend] = json.loads(finished.stdout.splitlines()[-1])
+        print(f"\n{backend}: milliseconds, medians of turns, {restrictions()}\n")
+        for record in tables[backend]:
+            times = record["milliseconds"]
+            cells = ", ".join(
+                f"{library} {format_number(value)} ({value / times['ours']:.2f})" for library, value in times.items()
+            )
+            print(f"{record['block']:13} {record['task']:13} {record['batch']:3} x {record['length']:3}: {cells}")
+    if options.json:
+        with replacing(options.json) as temporary:
+            temporary.write_text(json.dumps({"machine": machine(), "tables": tables}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What all conversions need: layers that can be converted, their settings, and their weights as NumPy arrays."""
+
+import importlib
+import types
+from typing import Annotated
+
+import keras
+import numpy as np
+
+from ..config.rules import require
+from ..errors import ConfigError, MissingPackageError
+from ..tensors import Tensor
+
+
+def require_own_class(layer: object, classes: tuple[type, ...]) -> None:
+    """Raises a ConfigError unless the layer is of one of the classes itself: a subclass may compute something else."""
+    if type(layer) not in classes:
+        names = ", ".join(cls.__name__ for cls in classes)
+        raise ConfigError(f"layer must be one of {names}, and of no subclass; received {type(layer).__name__}")
+
+
+def require_weights(layer: keras.layers.Layer) -> None:
+    """Raises a ConfigError unless the layer is built and not quantized."""
+    if not layer.built:
+        raise ConfigError(f"{layer.name} must be built before it is converted; call it or its build method first")
+    for part in layer._flatten_layers():
+        mode = getattr(part, "quantization_mode", None)
+        require(mode is None, "quantization_mode", "None in a layer that is converted", mode)
+
+
+def require_settings(layer: keras.layers.Layer, target: str, **expected: object) -> None:
+    """Raises a ConfigError unless the layer's attributes have the values that every layer of the target has."""
+    for name, value in expected.items():
+        require_setting(name, getattr(layer, name), value, target)
+
+
+def require_setting(name: str, value: object, expected: object, target: str) -> None:
+    """Raises a ConfigError unless the setting has the value that every layer of the target has."""
+    require(value == expected, name, f"{expected!r} to become a {target}", value)
+
+
+def as_array(weight: Annotated[Tensor, "(...)"]) -> np.ndarray:
+    """Returns a weight as float64, which holds the values of all narrower types exactly."""
+    return np.asarray(keras.ops.convert_to_numpy(weight), "float64")
+
+
+def copy_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
+    """Copies the weights of a dense layer or a normalization, whose shapes may be split differently."""
+    for name in ("kernel", "bias", "gamma", "beta"):
+        weight = getattr(source, name, None)
+        if weight is not None:
+            variable = getattr(target, name)
+            variable.assign(as_array(weight).reshape(variable.shape))
+
+
+def import_package(name: str, distribution: str) -> types.ModuleType:
+    """Imports the package in which a layer is made.
+
+    Raises:
+        MissingPackageError: It is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise MissingPackageError(
+            f"this needs the package {name}, which is not installed: pip install {distribution}", name=name
+        ) from error

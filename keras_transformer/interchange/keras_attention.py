@@ -1,0 +1,144 @@
+"""Attention layers of Keras itself."""
+
+from typing import Any
+
+import keras
+
+from ..config.rules import require
+from ..layers import MultiHeadAttention
+from .conversion import copy_weights, require_own_class, require_settings, require_weights
+
+# Arguments that ours has by the same names.
+_SHARED = (
+    *("name", "dtype", "dropout", "use_bias", "sliding_window", "kernel_initializer", "bias_initializer"),
+    *("kernel_regularizer", "bias_regularizer", "activity_regularizer", "kernel_constraint", "bias_constraint"),
+    *("use_gate", "seed"),
+)
+
+
+def from_keras(
+    layer: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention",
+) -> MultiHeadAttention:
+    """Makes a `MultiHeadAttention` with the settings and the weights of an attention layer of Keras.
+
+    Args:
+        layer: a built `keras.layers.MultiHeadAttention` or `keras.layers.GroupQueryAttention`.
+
+    Returns:
+        A built layer with the same outputs, of the same name and dtype policy.
+
+    Raises:
+        ConfigError: The layer is of another class, not built or quantized.
+
+    Example:
+        >>> stock = keras.layers.MultiHeadAttention(num_heads=2, key_dim=4)
+        >>> x = np.ones((2, 5, 8), "float32")
+        >>> expected = stock(x, x)
+        >>> np.allclose(from_keras(stock)(x, x), expected, atol=1e-6)
+        True
+    """
+    require_own_class(layer, (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention))
+    require_weights(layer)
+    config = layer.get_config()
+    query_shape, value_shape, key_shape = (
+        _input_shape(dense) for dense in (layer._query_dense, layer._value_dense, layer._key_dense)
+    )
+    if isinstance(layer, keras.layers.GroupQueryAttention):
+        settings = {
+            "num_heads": config["num_query_heads"],
+            "key_dim": config["head_dim"],
+            "num_key_value_heads": config["num_key_value_heads"],
+        }
+    else:
+        settings = {name: config[name] for name in ("num_heads", "key_dim", "value_dim", "output_shape")}
+        # A built layer's axes are those that None stands for.
+        is_default = tuple(config["attention_axes"]) == tuple(range(1, len(query_shape) - 1))
+        settings["attention_axes"] = None if is_default else config["attention_axes"]
+    attention = MultiHeadAttention.from_config(
+        {**{name: config[name] for name in _SHARED}, **settings, "flash_attention": layer._flash_attention}
+    )
+    attention.build(query_shape, value_shape, key_shape)
+    copy_attention(layer, attention)
+    return attention
+
+
+def to_keras(
+    attention: MultiHeadAttention,
+) -> "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention":
+    """Makes an attention layer of Keras with the settings and the weights of a `MultiHeadAttention`.
+
+    A `neighborhood` becomes the `sliding_window` of the same positions, which Keras computes as a mask.
+
+    Args:
+        attention: a built `MultiHeadAttention`.
+
+    Returns:
+        A built `keras.layers.GroupQueryAttention` if `num_key_value_heads` is given, otherwise a
+        `keras.layers.MultiHeadAttention`.
+
+    Raises:
+        ConfigError: The layer is of another class, not built or quantized, or has a setting that Keras has not:
+            `query_key_norm` or `relative_positions`.
+
+    Example:
+        >>> attention = MultiHeadAttention(num_heads=2, key_dim=4)
+        >>> x = np.ones((2, 5, 8), "float32")
+        >>> expected = attention(x, x)
+        >>> np.allclose(to_keras(attention)(x, x), expected, atol=1e-6)
+        True
+    """
+    require_own_class(attention, (MultiHeadAttention,))
+    require_weights(attention)
+    is_grouped = attention.num_key_value_heads is not None
+    target = "keras.layers.GroupQueryAttention" if is_grouped else "keras.layers.MultiHeadAttention"
+    require_settings(attention, target, query_key_norm=False, relative_positions=None)
+    config = attention.get_config()
+    settings = {**{name: config[name] for name in _SHARED}, "flash_attention": attention.flash_attention}
+    if attention.neighborhood is not None:
+        settings["sliding_window"] = (attention.neighborhood + 1) // 2
+    layer: Any
+    if is_grouped:
+        value_dim = attention.value_dim
+        require(value_dim in (None, attention.key_dim), "value_dim", f"key_dim to become a {target}", value_dim)
+        require_settings(attention, target, attention_axes=None)
+        require(config["output_shape"] is None, "output_shape", f"None to become a {target}", config["output_shape"])
+        layer = keras.layers.GroupQueryAttention.from_config(
+            {
+                **settings,
+                "head_dim": attention.key_dim,
+                "num_query_heads": attention.num_heads,
+                "num_key_value_heads": attention.num_key_value_heads,
+            }
+        )
+    else:
+        names = ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")
+        layer = keras.layers.MultiHeadAttention.from_config({**settings, **{name: config[name] for name in names}})
+    layer.build(*_build_shapes(attention))
+    copy_attention(attention, layer)
+    return layer
+
+
+def copy_attention(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
+    """Copies the weights of attention, from ours to Keras' or back."""
+    for source_dense, target_dense in zip(_projections(source), _projections(target), strict=True):
+        copy_weights(source_dense, target_dense)
+
+
+def _projections(attention: keras.layers.Layer) -> list[keras.layers.Layer]:
+    prefix = "" if isinstance(attention, MultiHeadAttention) else "_"
+    use_gate = attention.get_config()["use_gate"]
+    names = ("query", "key", "value", "output", *(("gate",) if use_gate else ()))
+    return [getattr(attention, f"{prefix}{name}_dense") for name in names]
+
+
+def _input_shape(dense: keras.layers.EinsumDense) -> tuple[int | None, ...]:
+    rank = len(dense.equation.partition(",")[0])  # Such as "abc,cde->abde".
+    return *[None] * (rank - 1), dense.kernel.shape[0]
+
+
+def _build_shapes(attention: MultiHeadAttention) -> list[tuple[int | None, ...]]:
+    """The shapes of query, value and key that the layer was built for."""
+    shapes = attention.get_build_config()["shapes_dict"]
+    rank = len(shapes["query_shape"])
+    denses = (attention.query_dense, attention.value_dense, attention.key_dense)
+    return [(*[None] * (rank - 1), dense.kernel.shape[0]) for dense in denses]

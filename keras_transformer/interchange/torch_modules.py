@@ -1,0 +1,512 @@
+"""PyTorch's attention, layers, stacks and Transformer.
+
+Weights go through NumPy, so that Keras may run on any backend. A module's parts are read one by one: their settings
+may have been changed since the module was made.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, overload
+
+import keras
+
+from ..config.rules import require, shown
+from ..errors import ConfigError
+from ..layers import Decoder, DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention
+from ..layers.layer_normalization import LayerNormalization
+from ..tensors import Tensor
+from .conversion import (
+    as_array,
+    import_package,
+    require_own_class,
+    require_setting,
+    require_settings,
+    require_weights,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+Policy: TypeAlias = "str | keras.DTypePolicy | None"
+
+# Functions that are the same in both, by the name of the function, and PyTorch's modules for them.
+_ACTIVATIONS = {
+    "gelu": "GELU",
+    "mish": "Mish",
+    "relu": "ReLU",
+    "relu6": "ReLU6",
+    "sigmoid": "Sigmoid",
+    "silu": "SiLU",
+    "tanh": "Tanh",
+}
+# Attributes that PyTorch's layers are alike in.
+_FIXED = {
+    "normalization": "layer",
+    "gated": False,
+    "neighborhood": None,
+    "num_key_value_heads": None,
+    "query_key_norm": False,
+    "relative_positions": None,
+    "kernel_regularizer": None,
+    "bias_regularizer": None,
+}
+_FIXED_IN_ATTENTION = {
+    "sliding_window": None,
+    "use_gate": False,
+    "neighborhood": None,
+    "num_key_value_heads": None,
+    "query_key_norm": False,
+    "relative_positions": None,
+    "kernel_regularizer": None,
+    "bias_regularizer": None,
+    "kernel_constraint": None,
+    "bias_constraint": None,
+}
+
+
+class NormalizedStack(NamedTuple):
+    """A stack of post-norm layers and one more layer normalization after them, as `torch.nn.Transformer` has it.
+
+    `Encoder` and `Decoder` normalize after their last layer only with `norm_first`. Called like the stack.
+    """
+
+    stack: Encoder | Decoder
+    norm: LayerNormalization
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor, ...]:
+        outputs = self.stack(*args, **kwargs)
+        return (self.norm(outputs[0]), *outputs[1:]) if isinstance(outputs, tuple) else self.norm(outputs)
+
+
+class EncoderDecoder(NamedTuple):
+    """The two stacks of a `torch.nn.Transformer`: `decoder(target, encoder(source))` is what it computes."""
+
+    encoder: Encoder | NormalizedStack
+    decoder: Decoder | NormalizedStack
+
+
+@overload
+def from_torch(module: "torch.nn.MultiheadAttention", dtype: Policy = None) -> MultiHeadAttention: ...
+@overload
+def from_torch(module: "torch.nn.TransformerEncoderLayer", dtype: Policy = None) -> EncoderLayer: ...
+@overload
+def from_torch(module: "torch.nn.TransformerDecoderLayer", dtype: Policy = None) -> DecoderLayer: ...
+@overload
+def from_torch(module: "torch.nn.TransformerEncoder", dtype: Policy = None) -> Encoder | NormalizedStack: ...
+@overload
+def from_torch(module: "torch.nn.TransformerDecoder", dtype: Policy = None) -> Decoder | NormalizedStack: ...
+@overload
+def from_torch(module: "torch.nn.Transformer", dtype: Policy = None) -> EncoderDecoder: ...
+def from_torch(
+    module: "torch.nn.Module", dtype: Policy = None
+) -> MultiHeadAttention | EncoderLayer | DecoderLayer | Encoder | Decoder | NormalizedStack | EncoderDecoder:
+    """Makes a layer with the settings and the weights of a module of PyTorch, on any backend of Keras.
+
+    | PyTorch | here |
+    | --- | --- |
+    | `MultiheadAttention` | `MultiHeadAttention` |
+    | `TransformerEncoderLayer`, `TransformerDecoderLayer` | `EncoderLayer`, `DecoderLayer` |
+    | `TransformerEncoder`, `TransformerDecoder` | `Encoder`, `Decoder`, or a `NormalizedStack` of it |
+    | `Transformer` | an `EncoderDecoder` of the two |
+
+    A `norm` after layers with `norm_first=False`, as `Transformer` always has it, makes a `NormalizedStack`.
+
+    Layers here take (batch, length, width), whatever the module's `batch_first`. Masks are True for real tokens and for
+    what may be attended to, where PyTorch's are True for the others. Decoder layers are causal without a mask. A
+    normalization without a bias, as in modules with `bias=False`, becomes one whose `beta` is zero.
+
+    Args:
+        module: a module of one of the classes above.
+        dtype: the dtype policy of the layers. Defaults to None: Keras' global policy.
+
+    Returns:
+        What the table says, built, with the same outputs.
+
+    Raises:
+        ConfigError: The module is of another class or a subclass, or has a setting that layers here have not:
+            `add_bias_kv`, `add_zero_attn`, another activation, rates or epsilons that differ inside a layer, layers
+            that differ inside a stack, or `norm_first=True` without a `norm` after the stack.
+
+    Example:
+        >>> import torch
+        >>> module = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+        >>> x = torch.ones((2, 5, 8))
+        >>> np.allclose(from_torch(module)(x.numpy()), module(x).detach().numpy(), atol=2e-6)
+        True
+    """
+    torch = sys.modules.get("torch")  # Whoever has one of its modules has imported it.
+    converters: dict[type, Callable[..., Any]] = {}
+    if torch is not None:
+        converters = {
+            torch.nn.MultiheadAttention: _from_attention,
+            torch.nn.TransformerEncoderLayer: _from_layer,
+            torch.nn.TransformerDecoderLayer: _from_layer,
+            torch.nn.TransformerEncoder: _from_stack,
+            torch.nn.TransformerDecoder: _from_stack,
+            torch.nn.Transformer: _from_transformer,
+        }
+    if type(module) not in converters:
+        names = ", ".join(cls.__name__ for cls in converters) or "those of torch.nn"
+        raise ConfigError(f"module must be one of {names}, and of no subclass; received {type(module).__name__}")
+    return converters[type(module)](module, dtype)
+
+
+@overload
+def to_torch(layer: MultiHeadAttention) -> "torch.nn.MultiheadAttention": ...
+@overload
+def to_torch(layer: EncoderLayer) -> "torch.nn.TransformerEncoderLayer": ...
+@overload
+def to_torch(layer: DecoderLayer) -> "torch.nn.TransformerDecoderLayer": ...
+@overload
+def to_torch(layer: Encoder) -> "torch.nn.TransformerEncoder": ...
+@overload
+def to_torch(layer: Decoder) -> "torch.nn.TransformerDecoder": ...
+@overload
+def to_torch(layer: NormalizedStack) -> "torch.nn.TransformerEncoder | torch.nn.TransformerDecoder": ...
+@overload
+def to_torch(layer: EncoderDecoder) -> "torch.nn.Transformer": ...
+def to_torch(
+    layer: MultiHeadAttention | EncoderLayer | DecoderLayer | Encoder | Decoder | NormalizedStack | EncoderDecoder,
+) -> "torch.nn.Module":
+    """Makes a module of PyTorch with the settings and the weights of a layer; `from_torch` has a table of classes.
+
+    The module is in evaluation mode, has `batch_first=True` and the dtype of the layer's weights. Its attention has
+    biases only with `attention_bias`, the feed-forward network only with `feed_forward_bias`, and each dropout the
+    layer's rate for it, as if the parts of the module had been replaced. Initializers and seeds are left behind.
+
+    Args:
+        layer: a built layer, or what `from_torch` made of a `torch.nn.Transformer`.
+
+    Returns:
+        A module with the same outputs.
+
+    Raises:
+        ConfigError: The layer is of another class, not built or quantized, or has a setting that PyTorch has not, such
+            as `neighborhood`, `normalization="rms"` or `gated`.
+        MissingPackageError: PyTorch is not installed.
+
+    Example:
+        >>> import torch
+        >>> layer = EncoderLayer(num_heads=2, d_ff=16)
+        >>> x = np.ones((2, 5, 8), "float32")
+        >>> expected = layer(x)
+        >>> np.allclose(to_torch(layer)(torch.from_numpy(x)).detach(), expected, atol=2e-6)
+        True
+    """
+    converters: dict[type, Callable[..., Any]] = {
+        MultiHeadAttention: _to_attention,
+        EncoderLayer: _to_layer,
+        DecoderLayer: _to_layer,
+        Encoder: _to_stack,
+        Decoder: _to_stack,
+        NormalizedStack: _to_stack,
+        EncoderDecoder: _to_transformer,
+    }
+    require_own_class(layer, tuple(converters))
+    return converters[type(layer)](layer).eval()
+
+
+# From PyTorch.
+
+
+def _from_attention(module: "torch.nn.MultiheadAttention", dtype: Policy) -> MultiHeadAttention:
+    _require_attention("module", module)
+    attention = MultiHeadAttention(
+        module.num_heads, module.head_dim, dropout=module.dropout, use_bias=module.in_proj_bias is not None, dtype=dtype
+    )
+    attention.build(*((None, None, width) for width in (module.embed_dim, module.vdim, module.kdim)))
+    _assign(_attention_weights(module, attention))
+    return attention
+
+
+def _from_layer(
+    module: "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer", dtype: Policy
+) -> EncoderLayer | DecoderLayer:
+    layer: Any = (DecoderLayer if _is_decoder(module) else EncoderLayer)(**_settings(module), dtype=dtype)
+    layer.build(*_shapes(module))
+    _assign(_layer_weights(module, layer))
+    return layer
+
+
+def _from_stack(
+    module: "torch.nn.TransformerEncoder | torch.nn.TransformerDecoder", dtype: Policy
+) -> Encoder | Decoder | NormalizedStack:
+    nn = sys.modules["torch"].nn
+    is_decoder = type(module) is nn.TransformerDecoder
+    for layer in module.layers:
+        _require_type("layers", layer, nn.TransformerDecoderLayer if is_decoder else nn.TransformerEncoderLayer)
+    settings = _common("the settings of all layers", (_settings(layer) for layer in module.layers))
+    norm = module.norm
+    if norm is not None:
+        _require_norm("norm", norm)
+    if settings["norm_first"]:
+        require(norm is not None, "norm", "given if norm_first=True", norm)
+        epsilon = settings["epsilon"]
+        require(norm.eps == epsilon, "norm.eps", f"that of the layers, {epsilon}, if norm_first=True", norm.eps)
+    stack: Any = (Decoder if is_decoder else Encoder)(len(module.layers), **settings, dtype=dtype)
+    stack.build(*_shapes(module.layers[0]))
+    for theirs, ours in zip(module.layers, stack.layers, strict=True):
+        _assign(_layer_weights(theirs, ours))
+    if norm is None:
+        return stack
+    if settings["norm_first"]:
+        _assign(_norm_weights(norm, stack.final_norm))
+        return stack
+    final_norm = LayerNormalization(norm.eps, dtype=dtype)
+    final_norm.build((None, None, *norm.normalized_shape))
+    _assign(_norm_weights(norm, final_norm))
+    return NormalizedStack(stack, final_norm)
+
+
+def _from_transformer(module: "torch.nn.Transformer", dtype: Policy) -> EncoderDecoder:
+    nn = sys.modules["torch"].nn
+    _require_type("encoder", module.encoder, nn.TransformerEncoder)
+    _require_type("decoder", module.decoder, nn.TransformerDecoder)
+    stacks: list[Any] = [_from_stack(stack, dtype) for stack in (module.encoder, module.decoder)]
+    return EncoderDecoder(*stacks)
+
+
+def _settings(module: "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer") -> dict[str, Any]:
+    """The arguments of `EncoderLayer` or `DecoderLayer`."""
+    nn = sys.modules["torch"].nn
+    attentions = [module.self_attn, *([module.multihead_attn] if _is_decoder(module) else [])]
+    norms = [module.norm1, module.norm2, *([module.norm3] if _is_decoder(module) else [])]
+    dropouts = [module.dropout1, module.dropout2, *([module.dropout3] if _is_decoder(module) else [])]
+    for attention in attentions:
+        _require_type("attention", attention, nn.MultiheadAttention)
+        _require_attention("attention", attention)
+    for norm in norms:
+        _require_norm("norm", norm)
+    for linear in (module.linear1, module.linear2):
+        _require_type("linear", linear, nn.Linear)
+    return {
+        "num_heads": _common("num_heads", (attention.num_heads for attention in attentions)),
+        "d_ff": module.linear1.out_features,
+        "dropout": _common("the rates of dropout1, dropout2 and dropout3", (dropout.p for dropout in dropouts)),
+        "attention_dropout": _common("dropout of attention", (attention.dropout for attention in attentions)),
+        "activation_dropout": module.dropout.p,
+        "activation": _activation_name(module.activation),
+        "norm_first": module.norm_first,
+        "epsilon": _common("eps of all norms", (norm.eps for norm in norms)),
+        "attention_bias": _common(
+            "bias of attention", (attention.in_proj_bias is not None for attention in attentions)
+        ),
+        "feed_forward_bias": _common(
+            "bias of linear1 and linear2", (linear.bias is not None for linear in (module.linear1, module.linear2))
+        ),
+    }
+
+
+def _shapes(module: "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer") -> list[Any]:
+    widths = [module.self_attn.embed_dim, *([module.multihead_attn.vdim] if _is_decoder(module) else [])]
+    return [(None, None, width) for width in widths]
+
+
+def _is_decoder(module: "torch.nn.Module") -> bool:
+    return type(module) is sys.modules["torch"].nn.TransformerDecoderLayer
+
+
+def _activation_name(activation: Callable[..., object]) -> str:
+    torch = sys.modules["torch"]
+    for name, class_name in _ACTIVATIONS.items():
+        functions = [getattr(torch.nn.functional, name), getattr(torch, name, None)]
+        is_module = type(activation) is getattr(torch.nn, class_name)
+        if activation in functions or (is_module and getattr(activation, "approximate", "none") == "none"):
+            return name
+    raise ConfigError(f"activation must be one of {', '.join(_ACTIVATIONS)}; received activation={shown(activation)}")
+
+
+def _common(name: str, values: Iterable[T]) -> T:
+    """Returns the value that all are equal to."""
+    first, *others = values
+    for other in others:
+        if other != first:
+            raise ConfigError(f"{name} must be equal; received {shown(first)} and {shown(other)}")
+    return first
+
+
+def _require_type(name: str, module: "torch.nn.Module", expected: type) -> None:
+    require(type(module) is expected, name, f"of the class {expected.__name__} itself", module)
+
+
+def _require_attention(name: str, module: "torch.nn.MultiheadAttention") -> None:
+    require(module.bias_k is None, f"add_bias_kv of {name}", "False", True)
+    require(not module.add_zero_attn, f"add_zero_attn of {name}", "False", True)
+
+
+def _require_norm(name: str, module: "torch.nn.Module") -> None:
+    _require_type(name, module, sys.modules["torch"].nn.LayerNorm)
+    require(len(module.normalized_shape) == 1, "normalized_shape", "one width", tuple(module.normalized_shape))
+
+
+# To PyTorch.
+
+
+def _to_attention(attention: MultiHeadAttention) -> "torch.nn.MultiheadAttention":
+    target = "torch.nn.MultiheadAttention"
+    require_weights(attention)
+    require_settings(attention, target, **_FIXED_IN_ATTENTION)
+    d_model, source_width, key_width = (
+        dense.kernel.shape[0] for dense in (attention.query_dense, attention.value_dense, attention.key_dense)
+    )
+    head_dim, rest = divmod(d_model, attention.num_heads)
+    require(rest == 0, "num_heads", f"a divisor of d_model={d_model} to become a {target}", attention.num_heads)
+    require_setting("key_dim", attention.key_dim, head_dim, target)
+    require_setting("activity_regularizer", attention.get_config()["activity_regularizer"], None, target)
+    require_setting("value_dim", attention.value_dense.units // attention.num_heads, head_dim, target)
+    require_setting("the output's width", attention.output_dense.units, d_model, target)
+    require_setting("the query's rank", len(attention.get_build_config()["shapes_dict"]["query_shape"]), 3, target)
+    torch: Any = import_package("torch", "torch")
+    module = torch.nn.MultiheadAttention(
+        d_model,
+        attention.num_heads,
+        attention.dropout,
+        bias=attention.use_bias,
+        kdim=key_width,
+        vdim=source_width,
+        batch_first=True,
+        dtype=_dtype(attention),
+    )
+    return _filled(module, _attention_weights(module, attention))
+
+
+def _to_layer(
+    layer: EncoderLayer | DecoderLayer,
+) -> "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer":
+    is_decoder = isinstance(layer, DecoderLayer)
+    target = f"torch.nn.{'TransformerDecoderLayer' if is_decoder else 'TransformerEncoderLayer'}"
+    require_weights(layer)
+    require_settings(layer, target, **_FIXED)
+    if layer.attention_bias:
+        # PyTorch's fast path takes all biases or none.
+        require_settings(layer, f"{target} with attention_bias=True", feed_forward_bias=True)
+    activation = next((name for name in _ACTIVATIONS if layer.activation is getattr(keras.activations, name)), None)
+    require(activation is not None, "activation", f"one of {', '.join(_ACTIVATIONS)}", layer.activation)
+    if is_decoder:
+        require(layer.source_attention is not None, "source", f"given to a layer that becomes a {target}", None)
+    torch: Any = import_package("torch", "torch")
+    d_model = layer.attention.query_dense.kernel.shape[0]
+    # On the device "meta" without weights, since each part with weights is replaced.
+    module = getattr(torch.nn, target.removeprefix("torch.nn."))(
+        d_model,
+        layer.num_heads,
+        layer.d_ff,
+        layer.dropout,
+        getattr(torch.nn.functional, str(activation)),
+        layer.epsilon,
+        batch_first=True,
+        norm_first=layer.norm_first,
+        device="meta",
+    )
+    module.dropout.p = layer.activation_dropout
+    module.self_attn = _to_attention(layer.attention)
+    norms = [layer.attention_residual.norm, layer.feed_forward_residual.norm]
+    if is_decoder:
+        module.multihead_attn = _to_attention(layer.source_attention)
+        norms.insert(1, layer.source_attention_residual.norm)
+    for number, norm in enumerate(norms, start=1):
+        setattr(module, f"norm{number}", _to_norm(norm))
+    module.linear1 = _to_linear(layer.feed_forward.hidden_dense)
+    module.linear2 = _to_linear(layer.feed_forward.output_dense)
+    return module
+
+
+def _to_stack(
+    layer: Encoder | Decoder | NormalizedStack,
+) -> "torch.nn.TransformerEncoder | torch.nn.TransformerDecoder":
+    stack, norm = layer if isinstance(layer, NormalizedStack) else (layer, layer.final_norm)
+    require_own_class(stack, (Encoder, Decoder))
+    require_weights(stack)
+    torch: Any = import_package("torch", "torch")
+    layers = torch.nn.ModuleList(_to_layer(part) for part in stack.layers)
+    norm = None if norm is None else _to_norm(norm)
+    if isinstance(stack, Decoder):
+        module = torch.nn.TransformerDecoder(layers[0], 0, norm)
+    else:
+        # Nested tensors would leave zeros at padding.
+        module = torch.nn.TransformerEncoder(layers[0], 0, norm, enable_nested_tensor=False)
+    module.layers, module.num_layers = layers, len(layers)
+    return module
+
+
+def _to_transformer(pair: EncoderDecoder) -> "torch.nn.Transformer":
+    torch: Any = import_package("torch", "torch")
+    encoder, decoder = _to_stack(pair.encoder), _to_stack(pair.decoder)
+    attention = encoder.layers[0].self_attn
+    module = torch.nn.Transformer(attention.embed_dim, attention.num_heads, 1, 1, 1, batch_first=True, device="meta")
+    module.encoder, module.decoder = encoder, decoder
+    return module
+
+
+def _to_linear(dense: keras.layers.Dense) -> "torch.nn.Linear":
+    torch: Any = import_package("torch", "torch")
+    module = torch.nn.Linear(*dense.kernel.shape, bias=dense.use_bias, dtype=_dtype(dense))
+    return _filled(module, _linear_weights(module, dense))
+
+
+def _to_norm(norm: LayerNormalization) -> "torch.nn.LayerNorm":
+    torch: Any = import_package("torch", "torch")
+    module = torch.nn.LayerNorm(norm.gamma.shape[0], eps=norm.epsilon, dtype=_dtype(norm))
+    return _filled(module, _norm_weights(module, norm))
+
+
+def _dtype(layer: keras.layers.Layer) -> "torch.dtype":
+    return getattr(sys.modules["torch"], layer.variable_dtype)
+
+
+# Which weights correspond: a view of a parameter, and a variable or what its layer computes of it, transposed.
+
+Pair = tuple["torch.Tensor", "keras.Variable"]
+
+
+def _assign(pairs: Iterable[Pair]) -> None:
+    """Writes PyTorch's weights into Keras' variables."""
+    for tensor, variable in pairs:
+        variable.assign(tensor.cpu().double().numpy().T)
+
+
+def _filled(module: T, pairs: Iterable[Pair]) -> T:
+    """Writes Keras' weights into the module's parameters, and returns the module."""
+    for tensor, variable in pairs:
+        tensor.copy_(sys.modules["torch"].from_numpy(as_array(variable).T))
+    return module
+
+
+def _layer_weights(
+    module: "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer", layer: EncoderLayer | DecoderLayer
+) -> Iterator[Pair]:
+    yield from _attention_weights(module.self_attn, layer.attention)
+    norms = [layer.attention_residual.norm, layer.feed_forward_residual.norm]
+    if isinstance(layer, DecoderLayer):
+        yield from _attention_weights(module.multihead_attn, layer.source_attention)
+        norms.insert(1, layer.source_attention_residual.norm)
+    for number, norm in enumerate(norms, start=1):
+        yield from _norm_weights(getattr(module, f"norm{number}"), norm)
+    yield from _linear_weights(module.linear1, layer.feed_forward.hidden_dense)
+    yield from _linear_weights(module.linear2, layer.feed_forward.output_dense)
+
+
+def _attention_weights(module: "torch.nn.MultiheadAttention", attention: MultiHeadAttention) -> Iterator[Pair]:
+    inputs = (attention.query_dense, attention.key_dense, attention.value_dense)
+    if module.in_proj_weight is None:
+        kernels = [weight.detach() for weight in (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)]
+    else:
+        kernels = module.in_proj_weight.detach().chunk(3)
+    yield from ((tensor, dense.kernel) for tensor, dense in zip(kernels, inputs, strict=True))
+    if module.in_proj_bias is not None:
+        biases = module.in_proj_bias.detach().chunk(3)
+        yield from ((tensor, dense.bias) for tensor, dense in zip(biases, inputs, strict=True))
+    yield from _linear_weights(module.out_proj, attention.output_dense)
+
+
+def _linear_weights(module: "torch.nn.Linear", dense: keras.layers.Dense) -> Iterator[Pair]:
+    yield module.weight.detach(), dense.kernel
+    if module.bias is not None:
+        yield module.bias.detach(), dense.bias
+
+
+def _norm_weights(module: "torch.nn.LayerNorm", norm: LayerNormalization) -> Iterator[Pair]:
+    for parameter, variable in ((module.weight, norm.gamma), (module.bias, norm.beta)):
+        if parameter is not None:  # Otherwise it would be ones or zeros, which ours begins with.
+            yield parameter.detach(), variable

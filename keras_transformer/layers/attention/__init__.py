@@ -1,0 +1,1 @@
+"""Multi-head attention and its parts, one subject to a file."""

@@ -1,0 +1,113 @@
+"""Attention along some of the axes of inputs of any rank, told as attention along one."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+from keras import ops
+
+from ...config.rules import require
+from ...tensors import Dimension, Shape, Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionAxes:
+    """The axes of inputs (batch, ..., features) that attention runs along; each place on the others is on its own.
+
+    Folded, the free axes are part of the batch and the attended ones are one axis, row by row.
+    """
+
+    attended: tuple[int, ...]
+    free: tuple[int, ...]
+
+    @classmethod
+    def of(cls, attention_axes: int | tuple[int, ...] | None, rank: int) -> "AttentionAxes":
+        """Reads the argument `attention_axes` for inputs of a rank; None stands for all axes.
+
+        Raises:
+            ConfigError: An axis is that of the batch or of the features, is none at all, or is given twice.
+        """
+        every = range(1, rank - 1)
+        given = (attention_axes,) if isinstance(attention_axes, int) else attention_axes or tuple(every)
+        attended = tuple(axis if axis >= 0 else rank + axis for axis in given)
+        rule = f"different axes from 1 to {rank - 2} of inputs of rank {rank}"
+        require(set(attended) <= {*every} and len({*attended}) == len(attended), "attention_axes", rule, attention_axes)
+        return cls(attended, tuple(axis for axis in every if axis not in attended))
+
+    def fold(
+        self, inputs: Annotated[Tensor, "(batch, ..., features)"]
+    ) -> Annotated[Tensor, "(batch * free, length, features)"]:
+        """Folds an input."""
+        inputs = ops.transpose(inputs, (0, *self.free, *self.attended, len(inputs.shape) - 1))
+        *sizes, features = ops.shape(inputs)
+        return ops.reshape(inputs, (-1, math.prod(sizes[1 + len(self.free) :]), features))
+
+    def fold_padding(
+        self, mask: Annotated[Tensor, "bool, broadcasts to (batch, ...)"] | None, inputs: Tensor
+    ) -> Annotated[Tensor, "bool (batch * free, length)"] | None:
+        """Folds the mask of an input."""
+        if mask is None:
+            return None
+        mask = ops.broadcast_to(mask, ops.shape(inputs)[:-1])
+        return self.fold(ops.expand_dims(mask, -1))[..., 0]
+
+    def fold_attention_mask(
+        self, mask: Tensor | None, query: Tensor, value: Tensor
+    ) -> Annotated[Tensor, "bool, broadcasts to (batch * free, num_heads, target length, source length)"] | None:
+        """Folds a mask (batch, free ..., num_heads, target ..., source ...); axes after the first ones may be missing.
+
+        Raises:
+            ConfigError: The mask lacks an axis of target or source, or has too many axes.
+        """
+        if mask is None:
+            return None
+        leading, num_attended = 2 + len(self.free), len(self.attended)
+        missing = leading + 2 * num_attended - len(mask.shape)
+        rule = f"a tensor of rank {2 * num_attended} to {leading + 2 * num_attended}"
+        require(0 <= missing <= leading, "attention_mask", rule, f"shape {tuple(mask.shape)}")
+        if missing:
+            mask = ops.expand_dims(mask, tuple(range(leading - missing, leading)))
+        if leading == 2 and num_attended == 1:
+            return mask
+        sizes, target, source = ops.shape(mask), ops.shape(query), ops.shape(value)
+        whole = (
+            [target[0], *(target[axis] for axis in self.free)],
+            [sizes[leading - 1]],
+            [target[axis] for axis in self.attended],
+            [source[axis] for axis in self.attended],
+        )
+        shape: list[Dimension] = []
+        folded: list[Dimension] = []
+        for group in whole:
+            own = sizes[len(shape) : len(shape) + len(group)]
+            # What is the same everywhere stays one.
+            group = own if all(isinstance(size, int) and size == 1 for size in own) else group
+            shape += group
+            folded.append(math.prod(group))
+        return ops.reshape(ops.broadcast_to(mask, shape), folded)
+
+    def unfold(
+        self, outputs: Annotated[Tensor, "(batch * free, length, ...)"], query: Tensor
+    ) -> Annotated[Tensor, "(batch, ..., ...)"]:
+        """Gives outputs the axes that the query had before it was folded."""
+        sizes, last = ops.shape(query), ops.shape(outputs)[2:]
+        order = (0, *self.free, *self.attended)
+        outputs = ops.reshape(outputs, (*(sizes[axis] for axis in order), *last))
+        own = range(len(order), len(order) + len(last))
+        return ops.transpose(outputs, (*(order.index(axis) for axis in range(len(order))), *own))
+
+    def unfold_scores(
+        self,
+        scores: Annotated[Tensor, "(batch * free, num_heads, target length, source length)"],
+        query: Tensor,
+        value: Tensor,
+    ) -> Annotated[Tensor, "(batch, free ..., num_heads, target ..., source ...)"]:
+        """Gives scores the axes that query and value had before they were folded."""
+        return ops.reshape(scores, self.scores_shape(ops.shape(query), ops.shape(value), scores.shape[1]))
+
+    def scores_shape(self, query_shape: Sequence, value_shape: Sequence, num_heads: int) -> Shape:
+        """Returns the shape of the scores of inputs of the shapes given."""
+        free = (query_shape[axis] for axis in self.free)
+        target, source = ([shape[axis] for axis in self.attended] for shape in (query_shape, value_shape))
+        return (query_shape[0], *free, num_heads, *target, *source)

@@ -1,0 +1,124 @@
+"""Sequences divided into blocks, for restricted self-attention (section 4 of the paper).
+
+A block is half a neighborhood long: what its positions may attend to lies in the block itself and in the blocks
+beside it.
+"""
+
+from typing import Annotated, NamedTuple
+
+from keras import ops
+
+from ...masks import neighborhood_mask
+from ...tensors import Dimension, Tensor
+from .key_value_cache import KeyValues
+
+
+class Blocks(NamedTuple):
+    """What attention reads instead of whole sequences."""
+
+    queries: Annotated[Tensor, "(batch * num_blocks, block length, any width)"]
+    keys: Annotated[Tensor, "(batch * num_blocks, window length, any width)"]
+    values: Annotated[Tensor, "(batch * num_blocks, window length, any width)"]
+    mask: Annotated[Tensor, "bool (batch * num_blocks, block length, window length)"]
+    # Counted from the start of each block.
+    positions: Annotated[Tensor, "int (block length,)"]
+    key_positions: Annotated[Tensor, "int (window length,)"]
+    # The shapes above say the same, but tf2onnx takes them for those before the last reshaping.
+    num_blocks: Dimension
+    block_length: Dimension
+    window_length: Dimension
+
+
+def divide(
+    queries: Annotated[Tensor, "(batch, target length, any width)"],
+    key_values: KeyValues,
+    mask: Annotated[Tensor, "bool (batch, source length)"] | None,
+    neighborhood: int,
+    use_causal_mask: bool,
+    is_self_attention: bool,
+) -> Blocks:
+    """Divides queries into blocks, and keys and values into the windows that the blocks may attend to.
+
+    Args:
+        queries: rows, not split into heads.
+        key_values: rows too: (batch, source length, any width).
+        mask: True = attend. None: attend to everything.
+        neighborhood: int. r, the number of positions that one position may attend to.
+        use_causal_mask: bool. Whether it leaves out later positions.
+        is_self_attention: bool. Whether both lengths are known to be equal.
+    """
+    source_length = None if is_self_attention else ops.shape(key_values.keys)[1]
+    num_blocks, block_length = block_sizes(ops.shape(queries)[1], neighborhood, source_length)
+    after = 0 if use_causal_mask else 1
+
+    def windows(sequence: Tensor) -> Tensor:  # (batch, length, width) -> (batch * blocks, window length, width)
+        if not is_self_attention:
+            # No neighborhood reaches what follows the last window.
+            sequence = sequence[:, : (num_blocks + after) * block_length]
+        return blocks_with_neighbors(sequence, num_blocks, block_length, before=1, after=after)
+
+    window_length = (2 + after) * block_length
+    # What lies beyond the ends is masked. Not with `swapaxes`: tf2onnx joins it with the reshaping before it, wrongly.
+    mask_shape = (ops.shape(queries)[0] * num_blocks, 1, window_length)
+    exists = ops.ones(ops.shape(key_values.keys)[:2], dtype="bool")
+    mask = exists if mask is None else ops.logical_and(exists, ops.cast(mask, "bool"))
+    mask = ops.reshape(windows(ops.expand_dims(mask, -1)), mask_shape)
+    positions, key_positions = ops.arange(block_length), ops.arange(window_length) - block_length
+    near = neighborhood_mask(positions, key_positions, neighborhood, use_causal_mask)
+    return Blocks(
+        blocks_with_neighbors(queries, num_blocks, block_length),
+        windows(key_values.keys),
+        windows(key_values.values),
+        ops.logical_and(mask, near),
+        positions,
+        key_positions,
+        num_blocks,
+        block_length,
+        window_length,
+    )
+
+
+def block_sizes(
+    length: Dimension, neighborhood: int, source_length: Dimension | None = None
+) -> tuple[Dimension, Dimension]:
+    """Returns into how many blocks a sequence is divided, and their length; a short sequence is one block.
+
+    Args:
+        length: int, or int scalar if the shape is dynamic.
+        neighborhood: int. r, the number of positions that one position may attend to.
+        source_length: int or int scalar. The length of what is attended to. Defaults to `length`.
+    """
+    longest = max(neighborhood // 2, 1)
+    source_length = length if source_length is None else source_length
+    if isinstance(length, int) and isinstance(source_length, int):
+        block_length = max(min(max(length, source_length), longest), 1)
+    else:
+        # A block that is shorter than half a neighborhood must hold the whole source.
+        both = length if source_length is length else ops.maximum(length, source_length)
+        block_length = ops.clip(both, 1, longest)
+    return -(-length // block_length), block_length
+
+
+def blocks_with_neighbors(
+    sequence: Annotated[Tensor, "(batch, length, width)"],
+    num_blocks: Dimension,
+    block_length: Dimension,
+    before: int = 0,
+    after: int = 0,
+) -> Annotated[Tensor, "(batch * num_blocks, (before + 1 + after) * block_length, width)"]:
+    """Returns every block of a sequence together with its neighbors; there are zeros beyond the ends.
+
+    Args:
+        sequence: what is divided.
+        num_blocks: from `block_sizes`.
+        block_length: from `block_sizes`.
+        before: int. How many blocks before each block come with it. Defaults to 0.
+        after: int. How many blocks after each block come with it. Defaults to 0.
+    """
+    batch, length, width = ops.shape(sequence)
+    padding = (before * block_length, (num_blocks + after) * block_length - length)
+    padded = ops.pad(sequence, ((0, 0), padding, (0, 0)))
+    blocks = ops.reshape(padded, (batch, before + num_blocks + after, block_length, width))
+    neighbors = [blocks[:, i : i + num_blocks] for i in range(before + 1 + after)]
+    windows = ops.concatenate(neighbors, axis=2)  # (batch, num_blocks, window length, width)
+    return ops.reshape(windows, (batch * num_blocks, len(neighbors) * block_length, width))

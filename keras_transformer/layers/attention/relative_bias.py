@@ -1,0 +1,110 @@
+"""What is added to the scores of attention for the distance between two positions: ALiBi's bias and T5's."""
+
+from typing import Annotated
+
+import keras
+import numpy as np
+from keras import ops
+
+from ...tensors import Shape, Tensor
+from ..rematerialization import Layer
+
+_NUM_BUCKETS, _MAX_DISTANCE = 32, 128
+
+
+def alibi_bias(
+    query_positions: Annotated[Tensor, "int (..., target length)"],
+    key_positions: Annotated[Tensor, "int (..., source length)"],
+    num_heads: int,
+) -> Annotated[Tensor, "float32 (..., num_heads, target length, source length)"]:
+    """Computes the bias of Press et al. (2022): minus the distance times the slope of each head.
+
+    Args:
+        query_positions: with the axis of the batch or without.
+        key_positions: with the axis of the batch or without.
+        num_heads: int.
+    """
+    slopes = np.asarray(alibi_slopes(num_heads), "float32").reshape(-1, 1, 1)
+    distances = ops.abs(_relative_positions(query_positions, key_positions))
+    return ops.multiply(ops.expand_dims(ops.cast(distances, "float32"), -3), -slopes)
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """Returns 2^(-8/n), 2^(-16/n), ..., 2^-8 for n heads, if n is a power of 2.
+
+    Otherwise those for the power of 2 below, and then every other one of those for the power of 2 above.
+    """
+    below = 2 ** (num_heads.bit_length() - 1)
+
+    def slopes(count: int) -> list[float]:
+        return [2.0 ** (-8.0 * (i + 1) / count) for i in range(count)]
+
+    return slopes(below) + slopes(2 * below)[::2][: num_heads - below]
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class T5RelativeBias(Layer):
+    """A learned bias for each head and each bucket of distances (Raffel et al. 2020).
+
+    Short distances have a bucket each; longer ones, up to 128, share buckets that widen with the logarithm. If
+    positions may attend in both directions, half of the 32 buckets are for later positions.
+
+    Args:
+        num_heads: int.
+
+    Call arguments:
+        query_positions: int (target length,) or (batch, target length).
+        key_positions: int (source length,) or (batch, source length).
+        bidirectional: bool. Whether positions attend to later ones too. Defaults to True.
+
+    Returns:
+        (..., num_heads, target length, source length).
+    """
+
+    def __init__(self, num_heads: int, **kwargs: object) -> None:
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+
+    def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
+        self.embeddings = self.add_weight(shape=(_NUM_BUCKETS, self.num_heads), initializer="zeros", name="embeddings")
+
+    def call(
+        self,
+        query_positions: Annotated[Tensor, "int (..., target length)"],
+        key_positions: Annotated[Tensor, "int (..., source length)"],
+        bidirectional: bool = True,
+    ) -> Annotated[Tensor, "(..., num_heads, target length, source length)"]:
+        distances = _relative_positions(query_positions, key_positions)
+        if bidirectional:
+            buckets = _take_bucket(ops.abs(distances), _NUM_BUCKETS // 2)
+            buckets = ops.where(distances > 0, buckets + _NUM_BUCKETS // 2, buckets)
+        else:
+            buckets = _take_bucket(ops.maximum(-distances, 0), _NUM_BUCKETS)
+        return ops.moveaxis(ops.take(self.embeddings, buckets, axis=0), -1, -3)
+
+    def get_config(self) -> dict[str, object]:
+        return {**super().get_config(), "num_heads": self.num_heads}
+
+
+def t5_buckets(num_buckets: int) -> list[int]:
+    """Returns the bucket of each distance from 0 to 128, which is also that of all longer ones."""
+    exact = num_buckets // 2
+    wide = num_buckets - exact
+
+    def bucket(distance: int) -> int:
+        # floor(log(distance / exact) / log(128 / exact) * wide), in integers: a logarithm may round to either side.
+        steps = range(1, wide)
+        return exact + sum(distance**wide * exact**step >= _MAX_DISTANCE**step * exact**wide for step in steps)
+
+    return [distance if distance < exact else bucket(distance) for distance in range(_MAX_DISTANCE + 1)]
+
+
+def _take_bucket(distances: Tensor, num_buckets: int) -> Tensor:
+    table = ops.convert_to_tensor(t5_buckets(num_buckets), dtype="int32")
+    return ops.take(table, ops.minimum(distances, _MAX_DISTANCE), axis=0)
+
+
+def _relative_positions(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    # (..., target length, source length): positive where the key comes later.
+    query_positions, key_positions = (ops.cast(one, "int32") for one in (query_positions, key_positions))
+    return ops.expand_dims(key_positions, -2) - ops.expand_dims(query_positions, -1)

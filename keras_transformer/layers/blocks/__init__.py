@@ -1,0 +1,1 @@
+"""Encoder and decoder, their layers and sublayers, one subject to a file."""

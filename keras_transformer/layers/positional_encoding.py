@@ -1,0 +1,172 @@
+"""Positions for features that are not token ids (section 3.5 of the paper, and rotary positions)."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+
+import keras
+from keras import ops
+
+from ..config.rules import Rate, Size, check_attributes, require
+from ..errors import ConfigError
+from ..tensors import Dimension, Shape, Tensor
+from .dropout import Dropout
+from .layer_arguments import LayerArguments
+from .positions import check_positions, consecutive_positions, sinusoids
+from .rematerialization import Layer
+from .rotary import rotate
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class PositionalEncoding(Layer):
+    """Adds positions to features of any origin, in float32: a time series, patches of an image, other embeddings.
+
+    A `keras.layers.Embedding` followed by `PositionalEncoding(scale_embedding=True)` computes what
+    `PositionalEmbedding` computes from token ids.
+
+    Args:
+        positions: "sinusoidal" (section 3.5); "tensor2tensor", the sinusoids of the authors' program, whose frequencies
+            end at exactly 1/10000; "learned"; or "rotary", which adds nothing, but rotates the features by angles in
+            proportion to their position (Su et al. 2021). Defaults to "sinusoidal".
+        max_length: int or None. Number of learned positions; others need none. Defaults to None.
+        dropout: float. Rate of dropout on the result. Defaults to 0.
+        scale_embedding: bool. Whether to multiply the features by `sqrt(d_model)` before. Defaults to False.
+
+    Call arguments:
+        inputs: (batch, length, d_model); d_model is even unless positions are learned.
+        position_ids: int, broadcasts to (batch, length). Defaults to consecutive positions from `start_index` on.
+        start_index: int or int scalar, the position of the first features; not with `position_ids`. Defaults to 0.
+        training: bool. Whether to apply dropout.
+
+    Returns:
+        (batch, length, d_model), with the inputs' implicit mask.
+
+    Raises:
+        ConfigError: An argument breaks its rule, the inputs are token ids or have no even width, or a position is
+            beyond the learned ones. It is a ValueError.
+
+    Example:
+        >>> encoding = PositionalEncoding()
+        >>> encoding(keras.random.normal((2, 5, 64))).shape
+        (2, 5, 64)
+    """
+
+    def __init__(
+        self,
+        positions: Literal["sinusoidal", "tensor2tensor", "learned", "rotary"] = "sinusoidal",
+        max_length: Size | None = None,
+        dropout: Rate = 0.0,
+        scale_embedding: bool = False,
+        **kwargs: Unpack[LayerArguments],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.positions = positions
+        self.max_length = max_length
+        self.dropout = dropout
+        self.scale_embedding = scale_embedding
+        check_attributes(self, PositionalEncoding)
+        if positions == "learned":
+            require(max_length is not None, "max_length", "given if positions='learned'", max_length)
+        self.supports_masking = True
+        # Features may be more precise than the computation that they are prepared for.
+        self.autocast = False
+        self.input_spec = keras.InputSpec(ndim=3)
+
+    if TYPE_CHECKING:
+        # For users, to whom a tensor of Keras may have any type.
+        def __call__(
+            self,
+            inputs: object,
+            position_ids: object = None,
+            start_index: object = 0,
+            training: bool | None = None,
+        ) -> Any: ...
+    else:
+
+        def __call__(
+            self, inputs: Annotated[Tensor, "(batch, length, d_model)"], *args: Any, **kwargs: Any
+        ) -> Annotated[Tensor, "(batch, length, d_model)"]:
+            if hasattr(inputs, "dtype") and not keras.backend.is_float_dtype(inputs.dtype):
+                raise ConfigError(
+                    "inputs must be floats of shape (batch, length, d_model); received "
+                    f"{keras.backend.standardize_dtype(inputs.dtype)} of shape {tuple(inputs.shape)}. "
+                    "For token ids, use PositionalEmbedding"
+                )
+            return super().__call__(inputs, *args, **kwargs)
+
+    def build(self, input_shape: Shape) -> None:
+        d_model = input_shape[-1]
+        if d_model is None:
+            raise ConfigError(f"inputs must have a known width; received inputs of shape {tuple(input_shape)}")
+        if self.positions == "learned":
+            self.position_table = self.add_weight(
+                shape=(self.max_length, d_model),
+                initializer=keras.initializers.RandomNormal(stddev=0.02),
+                autocast=False,
+                name="positions",
+            )
+        else:
+            require(d_model % 2 == 0, "d_model", f"even if positions={self.positions!r}", d_model)
+        self.d_model = d_model
+        self.sum_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: d_model})
+
+    def call(
+        self,
+        inputs: Annotated[Tensor, "(batch, length, d_model)"],
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
+        start_index: Dimension = 0,
+        training: bool | None = None,
+    ) -> Annotated[Tensor, "(batch, length, d_model)"]:
+        self._check_positions(inputs, position_ids, start_index)
+        if position_ids is None:
+            position_ids = consecutive_positions(ops.shape(inputs)[1], start_index)
+        # At least float32: float64 stays what it is.
+        is_double = keras.backend.standardize_dtype(inputs.dtype) == "float64"
+        features = inputs if is_double else ops.cast(inputs, "float32")
+        if self.scale_embedding:
+            features = features * self.d_model**0.5
+        if self.positions == "rotary":
+            features = rotate(features, position_ids)
+        else:
+            features = features + ops.cast(self.encode(position_ids), features.dtype)
+        return self.sum_dropout(ops.cast(features, self.compute_dtype), training=training)
+
+    def _check_positions(self, inputs: Tensor, position_ids: Tensor | None, start_index: Dimension) -> None:
+        max_length = self.max_length if self.positions == "learned" else None
+        check_positions("inputs", inputs.shape[1], position_ids, start_index, max_length)
+
+    def encode(self, position_ids: Annotated[Tensor, "int (...)"]) -> Annotated[Tensor, "float32 (..., d_model)"]:
+        """Returns what is added to the features at the positions, once the layer is built.
+
+        Args:
+            position_ids: positions, of any shape.
+
+        Raises:
+            ConfigError: Rotary positions are not added.
+        """
+        if self.positions == "rotary":
+            raise ConfigError("positions='rotary' rotates the inputs: there is nothing that encode could return")
+        if self.positions == "learned":
+            return ops.cast(ops.take(self.position_table, position_ids, axis=0), "float32")
+        return sinusoids(position_ids, self.d_model, ends_at_limit=self.positions == "tensor2tensor")
+
+    def compute_output_spec(
+        self,
+        inputs: Annotated[Tensor, "(batch, length, d_model)"],
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
+        start_index: Dimension = 0,
+        training: bool | None = None,
+    ) -> keras.KerasTensor:
+        self._check_positions(inputs, position_ids, start_index)
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "positions": self.positions,
+            "max_length": self.max_length,
+            "dropout": self.dropout,
+            "scale_embedding": self.scale_embedding,
+        }

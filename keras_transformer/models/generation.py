@@ -1,0 +1,315 @@
+"""Text from prompts, with any model that is made of our layers."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops, tree
+
+from ..config.rules import NonNegative, Positive, Size, check, require
+from ..decoding import Decodable, Hypotheses, beam_search, greedy_search, sample
+from ..decoding.protocol import Step
+from ..errors import ConfigError
+from ..tensors import Dimension, Tensor
+from .compilation import compiled
+from .functional_decoding import FunctionalDecoder
+
+# JAX compiles for each shape: lengths of prompts are rounded up to a multiple of this.
+_LENGTH_BUCKET = 32
+# Of a position that is before the beginning of a shorter prompt.
+_NO_TOKEN = -1
+
+
+class Generated(NamedTuple):
+    """What `generate` returns.
+
+    Attributes:
+        token_ids: the new tokens of each prompt, with the stop token; after it, the padding id, or 0 if that is None.
+        lengths: the numbers of new tokens, with the stop token.
+        scores: log probabilities of the new tokens, which are those of the search, see `greedy_search`, `beam_search`
+            and `sample` in `keras_transformer.decoding`.
+    """
+
+    token_ids: Annotated[np.ndarray, "int32 (batch, max_new_tokens)"]
+    lengths: Annotated[np.ndarray, "int32 (batch,)"]
+    scores: Annotated[np.ndarray, "float32 (batch,)"]
+
+
+class _Options(NamedTuple):
+    """What a compiled search depends on, besides the shapes of its inputs."""
+
+    max_new_tokens: int
+    stop_ids: tuple[int, ...]
+    forbidden_ids: tuple[int, ...]
+    beam_size: int
+    length_penalty: float
+    top_k: int | None
+    inputs: frozenset[str]  # those that are given
+
+
+def generate(
+    model: keras.Model | Decodable[Any],
+    prompts: Sequence[Sequence[int]] | Annotated[np.ndarray, "int (batch, length)"],
+    source: Any = None,
+    *,
+    max_new_tokens: int,
+    stop_ids: int | Sequence[int] = (),
+    padding_id: int | None = 0,
+    forbidden_ids: Sequence[int] = (),
+    beam_size: int = 1,
+    length_penalty: float = 0.0,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    seed: int | None = None,
+) -> Generated:
+    """Continues prompts: by greedy search, by beam search or, if temperature, top_k or top_p is given, by sampling.
+
+    The model is one of these:
+
+    - A functional or sequential model from token ids to logits or probabilities, made of `PositionalEmbedding` or
+      `keras.layers.Embedding`, `PositionalEncoding`, `DecoderLayer` or `Decoder`, and of layers and element-wise
+      operations that treat each position by itself. The decoder may attend to a source, which anything may compute.
+    - A `Transformer`.
+    - Any object with a method `start_decoding`, see `keras_transformer.decoding.Decodable`.
+
+    Prompts of different lengths are computed in one batch, each as if it were alone. Each position is computed once:
+    all of the prompts in the first step, then one position at a time, from caches of keys and values.
+
+    On TensorFlow the search is compiled once for each set of options, on JAX once for each set of options, batch size,
+    shape of the source, and length of the longest prompt, rounded up to a multiple of 32. PyTorch runs it as it is.
+    Other values of temperature, top_p, repetition_penalty and seed, and new weights, need no new compilation.
+
+    Args:
+        model: what computes the probabilities.
+        prompts: token ids that each result continues, at least one each: a list of lists, or an array padded with
+            `padding_id` on either side. With a `Transformer` they begin with the start token.
+        source: what a model with a source is given besides the target, an array with a row per prompt; a list of lists
+            is padded with `padding_id`. If that is several inputs, a dict from their names.
+        max_new_tokens: the most tokens that continue a prompt.
+        stop_ids: the token, or the tokens, that end a text.
+        padding_id: the token id that pads prompts and results; it is not generated. None if there is none. Defaults to
+            0.
+        forbidden_ids: tokens that are not generated. Defaults to none.
+        beam_size: hypotheses of beam search. Defaults to 1: greedy search.
+        length_penalty: of beam search; 0 ranks by probability, more favours longer texts. Defaults to 0.
+        temperature: of sampling: below 1 for more probable tokens, above 1 for more variety.
+        top_k: of sampling: how many of the most probable tokens are drawn from.
+        top_p: of sampling: how much probability the tokens that are drawn from have together, at least.
+        repetition_penalty: above 1 to make tokens that are there already, in the prompt too, less probable. Defaults to
+            1.
+        seed: of sampling. The same seed gives the same text, on every backend and in any batch. Defaults to None: from
+            Keras' global seed.
+
+    Returns:
+        `Generated`: new tokens, their numbers and scores, as NumPy arrays.
+
+    Raises:
+        ConfigError: An argument breaks its rule, or the model cannot be computed one position at a time.
+
+    Example:
+        >>> token_ids = keras.Input((None,), dtype="int32")
+        >>> hidden = PositionalEmbedding(vocab_size=100, d_model=32)(token_ids)
+        >>> hidden = DecoderLayer(num_heads=2, d_ff=64, norm_first=True)(hidden)
+        >>> model = keras.Model(token_ids, keras.layers.Dense(100)(hidden))
+        >>> generated = generate(model, [[5, 6, 7], [8]], max_new_tokens=4, top_p=0.9, seed=1)
+        >>> generated.token_ids.shape
+        (2, 4)
+    """
+    is_sampled = not (temperature is None and top_k is None and top_p is None)
+    stop_ids = (stop_ids,) if isinstance(stop_ids, int) else tuple(stop_ids)
+    check("max_new_tokens", max_new_tokens, Size)
+    check("beam_size", beam_size, Size)
+    check("length_penalty", float(length_penalty), NonNegative)
+    check("repetition_penalty", float(repetition_penalty), Positive)
+    if temperature is not None:
+        check("temperature", float(temperature), Positive)
+    if top_k is not None:
+        check("top_k", top_k, Size)
+    require(top_p is None or 0 < top_p <= 1, "top_p", "above 0 and at most 1", top_p)
+    if is_sampled:
+        require(beam_size == 1, "beam_size", "1 with temperature, top_k or top_p", beam_size)
+        drawn = ops.convert_to_numpy(keras.random.randint((), 0, 2**31 - 1)) if seed is None else seed
+    else:
+        require(seed is None, "seed", "None without temperature, top_k or top_p", seed)
+
+    prompts = _left_padded(prompts, padding_id)
+    inputs: dict[str, Any] = {"prompts": prompts}
+    if source is not None:
+        inputs["source"] = _source_arrays(source, padding_id)
+    if repetition_penalty != 1:
+        inputs["repetition_penalty"] = np.float32(repetition_penalty)
+    if is_sampled:
+        inputs["temperature"] = np.float32(1 if temperature is None else temperature)
+        inputs["seed"] = np.array(int(drawn) % 2**32, "uint32").astype("int32")
+        if top_p is not None:
+            inputs["top_p"] = np.float32(top_p)
+    forbidden_ids = tuple(forbidden_ids) if padding_id is None else (padding_id, *forbidden_ids)
+    options = _Options(
+        max_new_tokens, stop_ids, forbidden_ids, beam_size, float(length_penalty), top_k, frozenset(inputs)
+    )
+    found = Hypotheses(*map(ops.convert_to_numpy, _generator_of(model)(options, inputs)))
+    lengths = found.lengths[:, 0]
+    is_token = np.arange(max_new_tokens) < lengths[:, None]
+    return Generated(np.where(is_token, found.token_ids[:, 0], padding_id or 0), lengths, found.scores[:, 0])
+
+
+def start_decoding(
+    model: keras.Model | Decodable[Any],
+    source: Any = None,
+    beam_size: int = 1,
+    max_length: Dimension | None = None,
+    prefix: Annotated[Tensor, "int (batch, prefix length)"] | None = None,
+) -> tuple[Step[Any], Any]:
+    """Returns the step function of a model that `generate` takes, for any search, and the state for its first call.
+
+    Args:
+        model: as for `generate`.
+        source: what a model with a source is given besides the target, or None.
+        beam_size: hypotheses per sequence. Defaults to 1.
+        max_length: tokens after the prefix for which caches have room. Defaults to None: caches grow with every step.
+        prefix: the tokens before position 0; shorter ones begin with negative ids. A model without a source needs it,
+            if only of length 0: it says how many sequences there are.
+
+    Raises:
+        ConfigError: The model cannot be computed one position at a time.
+
+    Example:
+        The samplers of KerasHub ask for the token at `index` of their prompts, in which the first `length` tokens
+        are given. The step function is an adapter away:
+
+        >>> def run(sampler, model, prompt, length):
+        ...     prefix = prompt[:, : length - 1]
+        ...     step, cache = start_decoding(model, max_length=prompt.shape[1] - length + 1, prefix=prefix)
+        ...     def next(prompt, cache, index):
+        ...         newest = ops.take(prompt, index - 1, axis=1)[:, None]
+        ...         logits, cache = step(newest, ops.zeros_like(newest), index - length, cache)
+        ...         return logits[:, 0], None, cache
+        ...     return sampler(next, prompt, cache, index=length)
+    """
+    return _decodable(model).start_decoding(source, beam_size, max_length, prefix)
+
+
+class _Generator:
+    """The compiled searches of a model, which it does not keep alive."""
+
+    def __init__(self, model: Any) -> None:
+        decodable = _decodable(model)
+        self._learned_positions = decodable.max_length if isinstance(decodable, FunctionalDecoder) else None
+        self._find_decodable: Callable[[], Any] = weakref.ref(decodable) if decodable is model else lambda: decodable
+        self._find_model = weakref.ref(model)
+        self._compiled: dict[Any, Callable[[dict[str, Any]], Hypotheses]] = {}
+
+    def __call__(self, options: _Options, inputs: dict[str, Any]) -> Hypotheses:
+        last = inputs["prompts"].shape[1] + options.max_new_tokens - 1
+        if self._learned_positions is not None and last > self._learned_positions:
+            raise ConfigError(
+                f"the longest prompt and max_new_tokens={options.max_new_tokens} need {last} positions; "
+                f"the model has max_length={self._learned_positions}"
+            )
+        # Quantization and LoRA give a model other variables.
+        variables = list(getattr(self._find_model(), "variables", []))
+        shapes = tree.map_structure(lambda one: (len(one.shape), str(one.dtype)), inputs)
+        key = (options, tuple(map(id, variables)), str(shapes))
+        if keras.backend.backend() == "jax":
+            inputs = _in_bucket(inputs)
+        if key not in self._compiled:
+            self._compiled[key] = compiled(lambda inputs: self._search(options, inputs), variables, inputs)
+        return self._compiled[key](inputs)
+
+    def _search(self, options: _Options, inputs: dict[str, Any]) -> Hypotheses:
+        prompts = inputs["prompts"]
+        max_length = options.max_new_tokens
+        step, state = self._find_decodable().start_decoding(
+            inputs.get("source"), options.beam_size, max_length, prompts[:, :-1]
+        )
+        arguments: dict[str, Any] = dict(
+            max_length=max_length,
+            start_id=prompts,
+            end_id=options.stop_ids,
+            repetition_penalty=inputs.get("repetition_penalty", 1.0),
+            forbidden_ids=options.forbidden_ids,
+        )
+        limits = ops.full_like(prompts[:, 0], max_length)
+        if "seed" in inputs:
+            drawn = dict(temperature=inputs["temperature"], top_k=options.top_k, top_p=inputs.get("top_p"))
+            return sample(step, state, limits, **arguments, **drawn, seed=inputs["seed"])
+        if options.beam_size == 1:
+            return greedy_search(step, state, limits, **arguments)
+        arguments |= dict(beam_size=options.beam_size, length_penalty=options.length_penalty)
+        return beam_search(step, state, limits, **arguments)
+
+
+# A model's weights may change between two calls; its graph cannot.
+_GENERATORS: "weakref.WeakKeyDictionary[Any, _Generator]" = weakref.WeakKeyDictionary()
+
+
+def _generator_of(model: Any) -> _Generator:
+    generator = _GENERATORS.get(model)
+    if generator is None:
+        generator = _GENERATORS[model] = _Generator(model)
+    return generator
+
+
+def _decodable(model: Any) -> Decodable[Any]:
+    if hasattr(model, "start_decoding"):
+        return model
+    if isinstance(model, (keras.Function, keras.Sequential)) and getattr(model, "built", True):
+        return FunctionalDecoder(model)
+    raise ConfigError(
+        "model must be a functional or sequential model that is built, or have a method "
+        "start_decoding(source, beam_size, max_length, prefix), see keras_transformer.decoding.Decodable; "
+        f"received {type(model).__name__}"
+    )
+
+
+def _in_bucket(inputs: dict[str, Any]) -> dict[str, Any]:
+    missing = -inputs["prompts"].shape[1] % _LENGTH_BUCKET
+    return inputs | {"prompts": np.pad(inputs["prompts"], ((0, 0), (missing, 0)), constant_values=_NO_TOKEN)}
+
+
+def _left_padded(prompts: Any, padding_id: int | None) -> Annotated[np.ndarray, "int32 (batch, length)"]:
+    """Returns prompts that end together, with `_NO_TOKEN` before the shorter ones."""
+    rows = _rows("prompts", prompts)
+    if padding_id is not None and hasattr(prompts, "shape"):
+        rows = [_without_padding(row, padding_id) for row in rows]
+    for index, row in enumerate(rows):
+        require(len(row) > 0, f"prompts[{index}]", "at least one token", row.tolist())
+        require(int(row.min()) >= 0, f"prompts[{index}]", "token ids of at least 0", row.tolist())
+    require(len(rows) > 0, "prompts", "at least one", prompts)
+    padded = np.full((len(rows), max(map(len, rows))), _NO_TOKEN, "int32")
+    for to, row in zip(padded, rows, strict=True):
+        to[len(to) - len(row) :] = row
+    return padded
+
+
+def _without_padding(row: np.ndarray, padding_id: int) -> np.ndarray:
+    places = np.flatnonzero(row != padding_id)
+    return row[places[0] : places[-1] + 1] if len(places) else row[:0]
+
+
+def _rows(name: str, lists: Any) -> list[np.ndarray]:
+    if hasattr(lists, "shape"):
+        lists = ops.convert_to_numpy(lists)
+    try:
+        rows = [np.asarray(row) for row in lists]
+    except (TypeError, ValueError):
+        rows = []
+    if not all(row.ndim == 1 and (row.size == 0 or row.dtype.kind in "iu") for row in rows):
+        raise ConfigError(f"{name} must be a list of lists of token ids, or an integer array (batch, length)")
+    return rows
+
+
+def _source_arrays(source: Any, padding_id: int | None) -> Any:
+    if isinstance(source, dict):
+        return {name: _source_arrays(one, padding_id) for name, one in source.items()}
+    if hasattr(source, "shape"):
+        return ops.convert_to_numpy(source)
+    rows = _rows("source", source)
+    padded = np.full((len(rows), max(map(len, rows), default=0)), padding_id or 0, "int32")
+    for to, row in zip(padded, rows, strict=True):
+        to[: len(row)] = row
+    return padded

@@ -1,0 +1,54 @@
+"""All code on docs/layers.md runs, in one fresh process for each backend that is installed here."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "layers.md"
+BLOCK = re.compile(r"^```python *(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BACKENDS = ("tensorflow", "jax", "torch")
+INSTALLED = [name for name in BACKENDS if importlib.util.find_spec(name)]
+
+
+def is_left_out(package, backend):
+    """Whether a block that needs a package is of another backend, or the package is not installed here."""
+    return package != backend if package in BACKENDS else bool(package) and not importlib.util.find_spec(package)
+
+
+def program(backend):
+    """The code on the lines that it has on the page, as tracebacks show."""
+    text = PAGE.read_text(encoding="utf-8")
+    lines = [""] * text.count("\n")
+    for block in BLOCK.finditer(text):
+        if not is_left_out(block[1], backend):
+            first = text.count("\n", 0, block.start(2))
+            code = block[2].splitlines()
+            lines[first : first + len(code)] = code
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "backend", [INSTALLED[0], *(pytest.param(name, marks=pytest.mark.slow) for name in INSTALLED[1:])]
+)
+def test_the_code_runs(backend, tmp_path):
+    code = program(backend)
+    assert code.count("assert") > 5
+    (tmp_path / "layers.py").write_text(code)
+    finished = subprocess.run(
+        [sys.executable, "layers.py"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "OMP_NUM_THREADS": "1",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # Compiles faster.
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr

@@ -1,0 +1,397 @@
+"""`generate`: against one call per position without a cache, against exhaustive search, on every backend."""
+
+import gc
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import weakref
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    PositionalEmbedding,
+    TiedProjection,
+    Transformer,
+    TransformerConfig,
+    generate,
+)
+from keras_transformer.errors import ConfigError
+from keras_transformer.models import start_decoding
+
+VOCAB_SIZE, D_MODEL = 11, 8
+PROMPTS = [[3, 4, 5], [7], [1, 2, 3, 4, 5, 6]]
+
+
+def randomized(model, seed=0):
+    """Weights that are alike in every process, of a size at which the tokens differ from step to step."""
+    generator = np.random.default_rng(seed)
+    for weight in model.weights:
+        weight.assign(generator.normal(size=weight.shape))
+    return model
+
+
+def ids(name=None):
+    return keras.Input((None,), dtype="int32", name=name)
+
+
+def language_model(relative_positions=None, neighborhood=None):
+    token_ids = ids()
+    embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL, positions=None if relative_positions else "sinusoidal")
+    hidden = embedding(token_ids)
+    hidden = DecoderLayer(2, 16, relative_positions=relative_positions, neighborhood=neighborhood)(hidden)
+    feed_forward = keras.Sequential([keras.layers.Dense(12, activation="gelu"), keras.layers.Dense(D_MODEL)])
+    hidden = keras.layers.LayerNormalization()(hidden + 0.5 * feed_forward(hidden))
+    hidden = Decoder(1, 2, 16, norm_first=True, relative_positions=relative_positions)(hidden)
+    return randomized(keras.Model(token_ids, TiedProjection(embedding)(hidden)))
+
+
+def sequential_model():
+    return randomized(
+        keras.Sequential(
+            [
+                ids(),
+                PositionalEmbedding(VOCAB_SIZE, D_MODEL, positions="learned", max_length=20),
+                DecoderLayer(2, 16, num_key_value_heads=1),
+                keras.layers.Dense(VOCAB_SIZE, activation="softmax"),
+            ]
+        )
+    )
+
+
+def translation_model():
+    """An encoder and a decoder that a user put together, with the inputs in another order than ours."""
+    target, source = ids("words"), ids("text")
+    encoded = Encoder(1, 2, 16)(PositionalEmbedding(VOCAB_SIZE, D_MODEL)(source))
+    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL)(target)
+    hidden = DecoderLayer(2, 16)(hidden, encoded)
+    return randomized(keras.Model([target, source], keras.layers.Dense(VOCAB_SIZE)(hidden)))
+
+
+def tiny_transformer():
+    config = TransformerConfig.preset(
+        "tiny", source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE, d_model=D_MODEL, d_ff=16, num_heads=2
+    )
+    return randomized(Transformer(config))
+
+
+SOURCE = np.array([[4, 5, 6, 0], [1, 2, 0, 0], [9, 8, 7, 6]])
+
+
+def log_probs_of(model, sequence, source=None):
+    """Those of the next token after each token of a sequence, by one call for all of it; the padding id forbidden."""
+    inputs = np.array([sequence])
+    if isinstance(model, Transformer):
+        inputs = {"source": source[None], "target": inputs}
+    elif source is not None:
+        inputs = [inputs, source[None]]
+    outputs = ops.convert_to_numpy(model(inputs))[0].astype("float64")
+    is_softmax = isinstance(model, keras.Sequential)
+    return np.log(outputs) if is_softmax else outputs - np.log(np.exp(outputs).sum(-1, keepdims=True))
+
+
+def assert_greedy(model, prompts, generated, sources=None):
+    """One call for prompt and tokens tells whether each token was the best after those before it."""
+    for row, (prompt, tokens) in enumerate(zip(prompts, generated.token_ids, strict=True)):
+        tokens = tokens[: generated.lengths[row]]
+        source = None if sources is None else sources[row]
+        log_probs = log_probs_of(model, prompt + list(tokens[:-1]), source)[len(prompt) - 1 :]
+        assert log_probs[:, 1:].argmax(-1).tolist() == [token - 1 for token in tokens]
+        score = sum(log_probs[place, token] for place, token in enumerate(tokens))
+        np.testing.assert_allclose(generated.scores[row], score, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        language_model,
+        lambda: language_model(neighborhood=3),
+        lambda: language_model("rotary", neighborhood=3),
+        lambda: language_model("alibi"),
+        lambda: language_model("t5"),
+        sequential_model,
+    ],
+    ids=["sinusoidal", "neighborhood", "rotary", "alibi", "t5", "sequential"],
+)
+def test_greedy_is_the_best_token_of_one_call_without_a_cache(make):
+    model = make()
+    assert_greedy(model, PROMPTS, generate(model, PROMPTS, max_new_tokens=6))
+
+
+@pytest.mark.parametrize("make", [translation_model, tiny_transformer], ids=["functional", "Transformer"])
+def test_prompts_of_models_with_a_source(make):
+    model = make()
+    assert_greedy(model, PROMPTS, generate(model, PROMPTS, SOURCE, max_new_tokens=6), SOURCE)
+
+
+@pytest.mark.parametrize("make", [language_model, lambda: language_model("rotary", 3)], ids=["sinusoidal", "rotary"])
+def test_beam_search_over_prompts_is_exhaustive_search_if_the_beam_is_wide(make):
+    model, prompts, stop = make(), [[3, 4], [7]], 2
+    generated = generate(model, prompts, max_new_tokens=2, beam_size=VOCAB_SIZE, stop_ids=stop)
+    for row, prompt in enumerate(prompts):
+        found = []
+        for first in range(1, VOCAB_SIZE):
+            log_probs = log_probs_of(model, [*prompt, first])[-2:]
+            if first == stop:
+                found.append((log_probs[0, first], [first]))
+            else:
+                found += [(log_probs[0, first] + log_probs[1, next], [first, next]) for next in range(1, VOCAB_SIZE)]
+        score, tokens = max(found)
+        assert generated.token_ids[row, : generated.lengths[row]].tolist() == tokens
+        np.testing.assert_allclose(generated.scores[row], score, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"beam_size": 3}, {"repetition_penalty": 1.5, "beam_size": 2}, {"temperature": 1.2, "top_k": 5, "seed": 4}],
+    ids=["greedy", "beam", "penalty", "sampled"],
+)
+def test_a_prompt_in_a_batch_gives_what_it_gives_alone(options):
+    model = language_model()
+    together = generate(model, PROMPTS, max_new_tokens=5, **options)
+    # The numbers that are drawn depend on the row.
+    rows = range(1) if "seed" in options else range(3)
+    for row in rows:
+        alone = generate(model, PROMPTS[row : row + 1], max_new_tokens=5, **options)
+        np.testing.assert_array_equal(alone.token_ids[0], together.token_ids[row])
+        np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-5)
+
+
+def test_prompts_may_be_an_array_padded_on_either_side():
+    model = language_model()
+    expected = generate(model, PROMPTS, max_new_tokens=3).token_ids
+    for side in (0, 1):
+        array = np.zeros((3, 7), int)
+        for row, prompt in zip(array, PROMPTS, strict=True):
+            row[slice(len(prompt)) if side else slice(7 - len(prompt), 7)] = prompt
+        np.testing.assert_array_equal(generate(model, array, max_new_tokens=3).token_ids, expected)
+
+
+def test_a_text_ends_with_any_stop_token():
+    model = language_model()
+    free = generate(model, PROMPTS, max_new_tokens=6).token_ids
+    stop_ids = sorted({int(free[0, 1]), int(free[2, 2])})
+    stopped = generate(model, PROMPTS, max_new_tokens=6, stop_ids=stop_ids)
+    for row in range(3):
+        places = [place for place, token in enumerate(free[row]) if token in stop_ids]
+        length = places[0] + 1 if places else 6
+        assert stopped.lengths[row] == length
+        assert stopped.token_ids[row].tolist() == [*free[row, :length], *[0] * (6 - length)]
+
+
+def test_seeds_forbidden_tokens_and_prompts_that_are_alike():
+    model = language_model()
+    options = dict(max_new_tokens=8, temperature=2.0, forbidden_ids=[5, 6])
+    first, again, other = (generate(model, [[3]] * 4, seed=seed, **options) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.token_ids, again.token_ids)
+    assert (first.token_ids != other.token_ids).any()
+    assert len({tuple(row) for row in first.token_ids.tolist()}) == 4
+    assert not np.isin(first.token_ids, [0, 5, 6]).any()
+
+
+def test_a_repetition_penalty_counts_the_prompt():
+    # The logits of this model are the same after every token: greedily, the best of all again and again.
+    token_ids = ids()
+    hidden = DecoderLayer(1, 4)(PositionalEmbedding(VOCAB_SIZE, 4)(token_ids))
+    projection = keras.layers.Dense(VOCAB_SIZE, kernel_initializer="zeros")
+    model = keras.Model(token_ids, projection(hidden))
+    projection.bias.assign([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    assert generate(model, [[10]], max_new_tokens=3).token_ids.tolist() == [[10, 10, 10]]
+    # 10 / 2 = 5 is no longer the best, nor then 9 / 2 = 4.5, nor 8 / 2.
+    generated = generate(model, [[10]], max_new_tokens=4, repetition_penalty=2.0)
+    assert generated.token_ids.tolist() == [[9, 8, 7, 6]]
+
+
+def test_nothing_is_traced_twice(monkeypatch):
+    model = language_model()
+    traced = []
+    step = DecoderLayer.step
+    monkeypatch.setattr(DecoderLayer, "step", lambda *args, **kwargs: traced.append(1) or step(*args, **kwargs))
+    options = dict(max_new_tokens=3, temperature=0.7, top_p=0.8)
+    first = generate(model, PROMPTS, seed=1, **options)
+    number = len(traced)
+    assert number > 0
+    generate(model, [[2, 3], [4], [5]], seed=2, **options | {"top_p": 0.5})
+    again = generate(model, PROMPTS, seed=1, **options)
+    assert len(traced) == number
+    np.testing.assert_array_equal(again.token_ids, first.token_ids)
+    # New weights are used without a new trace.
+    for weight in model.weights:
+        weight.assign(ops.zeros_like(weight))
+    zeros = generate(model, PROMPTS, seed=1, **options)
+    assert len(traced) == number
+    np.testing.assert_allclose(zeros.scores, 3 * -np.log(VOCAB_SIZE), rtol=1e-5)
+
+
+def test_a_model_is_left_as_it_was_and_not_kept(tmp_path):
+    model = language_model()
+    model.save(tmp_path / "before.keras")
+    config, nodes = model.to_json(), [len(layer._inbound_nodes) for layer in model.layers]
+    generated = generate(model, PROMPTS, max_new_tokens=3)
+    assert model.to_json() == config and [len(layer._inbound_nodes) for layer in model.layers] == nodes
+    model.save(tmp_path / "after.keras")
+    loaded = keras.models.load_model(tmp_path / "after.keras")
+    np.testing.assert_array_equal(generate(loaded, PROMPTS, max_new_tokens=3).token_ids, generated.token_ids)
+    reference = weakref.ref(loaded)
+    del loaded
+    gc.collect()
+    assert reference() is None
+
+
+def test_new_variables_are_seen():
+    model = language_model()
+    generate(model, PROMPTS, max_new_tokens=3)
+    model.quantize("int8")
+    logits = ops.convert_to_numpy(model(np.array([PROMPTS[0]])))[0, -1, 1:]
+    generated = generate(model, PROMPTS[:1], max_new_tokens=1)
+    assert logits.argmax() + 1 == generated.token_ids[0, 0]
+
+
+class Pairs:
+    """A model of another kind: the next token is the last but one of what it has seen."""
+
+    def start_decoding(self, source, beam_size=1, max_length=None, prefix=None):
+        def step(token_ids, parents, position, state):
+            return 9.0 * ops.one_hot(state, VOCAB_SIZE), token_ids
+
+        return step, ops.concatenate([ops.maximum(prefix[:, -1], 0)[:, None]] * beam_size, axis=1)
+
+
+def test_any_model_with_start_decoding():
+    assert generate(Pairs(), [[3, 4], [5, 6]], max_new_tokens=3).token_ids.tolist() == [[3, 4, 3], [5, 6, 5]]
+
+
+class Subclassed(keras.Model):
+    def call(self, token_ids):
+        return ops.one_hot(token_ids, VOCAB_SIZE)
+
+
+@pytest.mark.parametrize(
+    "layer, message",
+    [
+        (keras.layers.LSTM(D_MODEL, return_sequences=True), r"layer 'mixing' \(LSTM\) is not known to treat each pos"),
+        (keras.layers.AveragePooling1D(1), r"layer 'mixing' \(AveragePooling1D\) is not known"),
+        (keras.layers.LayerNormalization(axis=1), r"layer 'mixing' \(LayerNormalization\) is not known"),
+        (keras.layers.Softmax(axis=1), r"layer 'mixing' \(Softmax\) is not known"),
+        (keras.layers.EinsumDense("btd,ts->bsd", (6, D_MODEL)), r"layer 'mixing' \(EinsumDense\) is not known"),
+    ],
+    ids=["LSTM", "pooling", "normalization", "softmax", "einsum"],
+)
+def test_what_mixes_positions_is_refused_by_name(layer, message):
+    layer.name = "mixing"
+    token_ids = keras.Input((6,), dtype="int32")
+    hidden = layer(DecoderLayer(2, 16)(PositionalEmbedding(VOCAB_SIZE, D_MODEL)(token_ids)))
+    model = keras.Model(token_ids, keras.layers.Dense(VOCAB_SIZE)(hidden))
+    with pytest.raises(ConfigError, match=message) as raised:
+        generate(model, PROMPTS, max_new_tokens=2)
+    assert "\n" not in str(raised.value) and "start_decoding" in str(raised.value)
+
+
+def test_other_models_that_are_refused():
+    token_ids = keras.Input((6,), dtype="int32")
+    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL)(token_ids)
+    table = np.ones((6, D_MODEL), "float32")
+    dense = keras.layers.Dense(VOCAB_SIZE)
+    for model, message in (
+        (keras.Model(token_ids, dense(hidden)), "must have a Decoder or a DecoderLayer"),
+        (keras.Model(token_ids, dense(DecoderLayer(2, 16)(hidden + table))), "is not known to treat each position"),
+        (keras.Model(token_ids, DecoderLayer(2, 16)(hidden)[:, 0]), "logits of shape"),
+        (
+            keras.Model(token_ids, dense(DecoderLayer(2, 16)(hidden, use_causal_mask=False))),
+            "must be called with use_causal_mask=True",
+        ),
+        (Subclassed(), r"have a method start_decoding\(source, beam_size, max_length, prefix\).* received Subclassed"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            generate(model, [[1, 2]], max_new_tokens=2)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"prompts": [[1], []]}, r"prompts\[1\] must be at least one token"),
+        ({"prompts": [[1], [-3]]}, r"prompts\[1\] must be token ids of at least 0"),
+        ({"prompts": [["a"]]}, "prompts must be a list of lists of token ids"),
+        ({"seed": 1}, "seed must be None without temperature, top_k or top_p; received seed=1"),
+        ({"top_k": 3, "beam_size": 2}, "beam_size must be 1 with temperature"),
+        ({"top_p": 1.5}, "top_p must be above 0 and at most 1"),
+        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be"),
+        ({"source": SOURCE}, r"source must be given for the inputs \[\]; received \['source'\]"),
+        ({"max_new_tokens": 21}, "need 21 positions; the model has max_length=20"),
+    ],
+)
+def test_arguments_that_are_refused(arguments, message):
+    arguments = {"prompts": [[1]], "max_new_tokens": 2} | arguments
+    with pytest.raises(ConfigError, match=message):
+        generate(sequential_model(), **arguments)
+
+
+def test_after_a_prefix_the_logits_are_those_of_one_call():
+    # In the search, too, whose hypotheses share it.
+    model = tiny_transformer()
+    prompts = ops.convert_to_tensor([[2, 4, 5, 6]] * 3)
+    step, state = model.start_decoding(ops.convert_to_tensor(SOURCE), 2, 3, prefix=prompts[:, :-1])
+    logits, _ = step(prompts[:, -1:] + ops.zeros((3, 2), "int32"), ops.zeros((3, 2), "int32"), ops.array(0), state)
+    expected = ops.convert_to_numpy(model({"source": ops.convert_to_tensor(SOURCE), "target": prompts}))[:, -1]
+    for hypothesis in range(2):
+        np.testing.assert_allclose(ops.convert_to_numpy(logits)[:, hypothesis], expected, rtol=2e-5, atol=2e-5)
+
+
+def test_samplers_of_keras_hub_run_on_the_same_step():
+    keras_hub = pytest.importorskip("keras_hub")
+    model, length, total = language_model(), 2, 6
+    given = [[3, 4], [7, 2]]
+    prompt = ops.convert_to_tensor(np.pad(np.array(given, "int32"), ((0, 0), (0, total - length))))
+
+    def run(sampler):
+        step, cache = start_decoding(model, max_length=total - length + 1, prefix=prompt[:, : length - 1])
+
+        def next(prompt, cache, index):
+            newest = ops.take(prompt, index - 1, axis=1)[:, None]
+            logits, cache = step(newest, ops.zeros_like(newest), index - length, cache)
+            return logits[:, 0], None, cache
+
+        return ops.convert_to_numpy(sampler(next, prompt, cache, index=length))
+
+    samplers = keras_hub.samplers
+    options = dict(max_new_tokens=total - length, padding_id=None)
+    expected = generate(model, given, **options).token_ids
+    np.testing.assert_array_equal(run(samplers.GreedySampler())[:, length:], expected)
+    np.testing.assert_array_equal(run(samplers.TopKSampler(k=1, seed=1))[:, length:], expected)
+    expected = generate(model, given, beam_size=3, **options).token_ids
+    np.testing.assert_array_equal(run(samplers.BeamSampler(num_beams=3))[:, length:], expected)
+
+
+def test_the_same_text_on_every_backend():
+    parts = [generate(language_model(), PROMPTS, max_new_tokens=5, **options).token_ids for options in OPTIONS]
+    installed = {backend for backend in ("tensorflow", "jax", "torch") if importlib.util.find_spec(backend)}
+    for backend in installed - {keras.backend.backend()}:
+        process = subprocess.run(
+            [sys.executable, "-c", "import test_generation; print(test_generation.all_tokens())"],
+            cwd=pathlib.Path(__file__).parent,
+            env={**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": "--xla_backend_optimization_level=0"},
+            capture_output=True,
+            text=True,
+        )
+        assert process.returncode == 0, process.stderr
+        assert process.stdout.split("\n")[-2] == str([part.tolist() for part in parts])
+
+
+OPTIONS = (
+    {},
+    {"beam_size": 3},
+    {"temperature": 1.3, "top_k": 6, "top_p": 0.9, "seed": 5, "repetition_penalty": 1.2, "stop_ids": [2, 3]},
+)
+
+
+def all_tokens():
+    model = language_model()
+    return [generate(model, PROMPTS, max_new_tokens=5, **options).token_ids.tolist() for options in OPTIONS]
