@@ -5,6 +5,7 @@ it meets what its own trainer never writes.
 """
 
 import collections
+import hashlib
 import math
 
 import numpy as np
@@ -80,7 +81,9 @@ def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
     try:
         # It would say that the text is not normalized, as if that were worth a warning.
         with silenced():
-            return SentencepieceTokenizer(content, out_type=out_type)
+            # Loaded from a SavedModel, two tokenizers of one name would both use the model of the first.
+            name = f"SentencePiece_{hashlib.sha256(content).hexdigest()[:16]}"
+            return SentencepieceTokenizer(content, out_type=out_type, name=name)
     except tf.errors.OpError as error:
         reason = error.message.splitlines()[0] if error.message else "no reason given"
         raise ConfigError(f"SentencePiece cannot load the model ({reason})") from None

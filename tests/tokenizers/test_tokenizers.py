@@ -252,6 +252,28 @@ def test_a_saved_model_carries_its_tokenizer_into_a_fresh_process(tokenizers, tm
         assert json.loads(line) == [answer, answer]
 
 
+def test_two_tokenizers_of_one_saved_model_stay_two(tmp_path):
+    both = [
+        train_tokenizer([f"{name} {verb}" for name in NAMES for verb in verbs], "bpe", 300) for verbs in (VERBS, THINGS)
+    ]
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="ids")])
+    def detokenize(ids):
+        ids = tf.expand_dims(ids, 0)
+        return {name: each.detokenize(ids) for name, each in zip(("one", "other"), both)}
+
+    module = tf.Module()
+    module.both, module.detokenize = both, detokenize
+    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": detokenize.get_concrete_function()})
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    ids = tf.range(260, 300)
+    expected, answer = detokenize(ids), loaded(ids)
+    assert expected["one"] != expected["other"]
+    assert {name: texts.numpy() for name, texts in answer.items()} == {
+        name: texts.numpy() for name, texts in expected.items()
+    }
+
+
 def test_a_loaded_tokenizer_is_the_saved_one(tokenizer, tmp_path):
     tokenizer.save(tmp_path / tokenizer.filename)
     loaded = load_tokenizer(tmp_path)
