@@ -16,6 +16,7 @@ from .continuations import continuations
 from .hypotheses import Hypotheses, check_search_arguments, is_any_of, newest_start_ids
 from .protocol import State, Step
 from .repetition import penalize_repetition
+from .top_k import stable_top_k
 
 IMPOSSIBLE = -math.inf
 
@@ -164,8 +165,8 @@ def _extend(
     log_probs, token_ids = continuations(active.log_probs, logits, num_continued, forbidden_ids)
     k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
     flat_shape = (ops.shape(log_probs)[0], beam_size * k)
-    log_probs, indices = ops.top_k(reshape_inferring(log_probs, flat_shape), beam_size * min(1 + len(end_ids), k))
-    parents = ops.cast(indices // k, "int32")  # (n, num_continued or fewer), as token_ids and log_probs are now
+    log_probs, indices = stable_top_k(reshape_inferring(log_probs, flat_shape), beam_size * min(1 + len(end_ids), k))
+    parents = indices // k  # (n, num_continued or fewer), as token_ids and log_probs are now
     token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
 
     length = position + 1
@@ -175,11 +176,11 @@ def _extend(
     is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
     new_scores = ops.where(is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE)
     new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
-    # top_k takes the first of equals, so what finished earlier comes first.
-    scores, kept = ops.top_k(ops.concatenate([active.found.scores, new_scores], axis=1), n_best)
+    # Of equals the first is taken, so what finished earlier comes first.
+    scores, kept = stable_top_k(ops.concatenate([active.found.scores, new_scores], axis=1), n_best)
     ends = gather_in_rows(ops.concatenate([active.found.ends, new_ends], axis=1), kept)
 
-    log_probs, kept = ops.top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
+    log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
     links = gather_in_rows(ops.stack([parents, token_ids], axis=-1), kept)
     return active._replace(found=_Found(scores, ends), links=links, log_probs=log_probs, state=state)
 

@@ -9,12 +9,13 @@ from keras import ops
 from ..config.rules import Positive, Size, check, require
 from ..gather import gather_in_rows
 from ..tensors import Dimension, Tensor
-from .continuations import minus_infinity_at, static_vocab_size, top_k_of_rows
+from .continuations import minus_infinity_at, static_vocab_size
 from .hypotheses import Hypotheses, check_search_arguments
 from .protocol import State, Step
 from .random_numbers import uniform_numbers
 from .repetition import penalize_repetition
 from .single_hypothesis import extend_single_hypothesis
+from .top_k import top_k_of_rows
 
 
 def sample(

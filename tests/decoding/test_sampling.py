@@ -1,5 +1,6 @@
 """Sampling: its distribution, its numbers and the repetition penalty, against hand-worked and published values."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -37,7 +38,7 @@ def token_ids_of(found):
         ({"top_k": 3}, [0, 2, 3]),
         # 0.3 + 0.25 = 0.55 is below 0.6, with 0.2 above.
         ({"top_p": 0.6}, [0, 2, 3]),
-        ({"top_p": 0.3}, [0]),
+        ({"top_p": 0.29}, [0]),
         ({"top_p": 1.0}, [0, 1, 2, 3, 4, 5]),
         # Of the four that are kept, of 0.87 together, the first two have 0.63, the first three 0.86.
         ({"top_k": 4, "top_p": 0.7}, [0, 2, 3]),
@@ -163,22 +164,6 @@ def test_several_end_tokens_of_a_beam_search():
     np.testing.assert_allclose(ops.convert_to_numpy(found.scores)[0], expected, rtol=1e-5)
 
 
-def test_a_row_draws_the_same_when_others_leave_the_batch():
-    import tensorflow as tf
-
-    def tokens(drop_finished):
-        @tf.function(input_signature=[tf.TensorSpec([None], "int32")], autograph=False)
-        def search(limits):
-            return sample(
-                independent_step(PROBABILITIES), tf.zeros_like(limits), limits, max_length=12, start_id=0, end_id=3,
-                seed=5, drop_finished=drop_finished,
-            )  # fmt: skip
-
-        return token_ids_of(search(tf.fill([20], 12)))
-
-    np.testing.assert_array_equal(tokens(True), tokens(False))
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -193,3 +178,20 @@ def test_a_row_draws_the_same_when_others_leave_the_batch():
 def test_arguments_that_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         sample(independent_step(PROBABILITIES), (), [1], **ARGUMENTS | {"seed": 1} | options)
+
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    def test_a_row_draws_the_same_when_others_leave_the_batch():
+        def tokens(drop_finished):
+            @tf.function(input_signature=[tf.TensorSpec([None], "int32")], autograph=False)
+            def search(limits):
+                return sample(
+                    independent_step(PROBABILITIES), tf.zeros_like(limits), limits, max_length=12, start_id=0, end_id=3,
+                    seed=5, drop_finished=drop_finished,
+                )  # fmt: skip
+
+            return token_ids_of(search(tf.fill([20], 12)))
+
+        np.testing.assert_array_equal(tokens(True), tokens(False))

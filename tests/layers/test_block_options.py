@@ -17,6 +17,8 @@ SOURCE_MASK = np.array([[1, 1, 0, 0], [1, 1, 1, 1]], bool)
 TARGET_ROWS = np.random.default_rng(0).normal(size=(BATCH, TARGET, D_MODEL)).astype("float32")
 SOURCE_ROWS = np.random.default_rng(1).normal(size=(BATCH, SOURCE, 8)).astype("float32")
 TOLERANCE = 2e-5
+# Without scores, PyTorch has one operation for all of the attention.
+AS_WITH_SCORES = dict(rtol=1e-6, atol=2e-6) if keras.backend.backend() == "torch" else dict(rtol=0)
 
 OPTIONS = {
     "rotary": dict(relative_positions="rotary"),
@@ -280,7 +282,7 @@ def test_scores_are_those_of_numpy(options):
     layer = built(DecoderLayer(**{**SIZES, **options}), TARGET_ROWS.shape, SOURCE_ROWS.shape)
     masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK)
     outputs, scores, source_scores = layer(TARGET_ROWS, SOURCE_ROWS, **masks, return_attention_scores=True)
-    np.testing.assert_array_equal(numpy(outputs), numpy(layer(TARGET_ROWS, SOURCE_ROWS, **masks)))
+    np.testing.assert_allclose(numpy(layer(TARGET_ROWS, SOURCE_ROWS, **masks)), numpy(outputs), **AS_WITH_SCORES)
     hidden = TARGET_ROWS.astype("float64")
     if layer.norm_first:
         hidden = reference.normalization(layer.attention_residual.norm, hidden)
@@ -288,8 +290,8 @@ def test_scores_are_those_of_numpy(options):
         layer.attention, hidden, hidden, mask=TARGET_MASK[:, None, :], causal=True
     )
     assert_close(scores, expected)
-    np.testing.assert_array_equal(
-        numpy(source_scores), numpy(layer.source_attention_scores(TARGET_ROWS, SOURCE_ROWS, **masks))
+    np.testing.assert_allclose(
+        numpy(source_scores), numpy(layer.source_attention_scores(TARGET_ROWS, SOURCE_ROWS, **masks)), **AS_WITH_SCORES
     )
 
 

@@ -14,6 +14,8 @@ BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 7, 6
 TOLERANCE = 1e-5
 # What the order of float32 sums may change in numbers of size 1 to 10, between two ways to compute the same.
 ROUNDING = dict(rtol=1e-6, atol=1e-6)
+# Without scores, PyTorch has one operation for all of the attention.
+AS_WITH_SCORES = ROUNDING if keras.backend.backend() == "torch" else dict(rtol=0)
 
 
 def random(*shape, seed=0):
@@ -86,7 +88,7 @@ def test_equals_numpy(use_bias, value_dim, with_key):
         expected, expected_weights = reference.multi_head_attention(layer, QUERY, VALUE, key, mask)
         np.testing.assert_allclose(numpy(weights), expected_weights, atol=TOLERANCE)
         np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
-        np.testing.assert_array_equal(numpy(layer(QUERY, VALUE, key, **arguments)), numpy(output))
+        np.testing.assert_allclose(numpy(layer(QUERY, VALUE, key, **arguments)), numpy(output), **AS_WITH_SCORES)
 
 
 def test_causal_self_attention_equals_numpy():

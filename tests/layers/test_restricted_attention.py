@@ -221,84 +221,6 @@ def test_layers_restrict_self_attention_alone(norm_first):
     assert decoder.attention.neighborhood == 3 and decoder.source_attention.neighborhood is None
 
 
-def compiled(function, *shapes):
-    """The function compiled by XLA; TensorFlow's is traced once, without a length."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.jit(function)
-    import tensorflow as tf
-
-    signature = [tf.TensorSpec([None, None, *shape], dtype) for dtype, shape in shapes]
-    return tf.function(function, input_signature=signature, jit_compile=True)
-
-
-@both
-def test_one_graph_takes_any_length(use_causal_mask):
-    layer = attention_of(5)
-
-    def attend(inputs, mask):
-        return layer(inputs, inputs, value_mask=mask, use_causal_mask=use_causal_mask)
-
-    graph = compiled(attend, ("float32", [D_MODEL]), ("bool", []))
-    for length in (1, 2, 6, LENGTH):
-        inputs, mask = INPUTS[:, :length], MASK[:, :length]
-        expected = numpy(attend(inputs, mask))
-        np.testing.assert_allclose(numpy(graph(inputs, mask)), expected, atol=TOLERANCE)
-
-
-def sizes_of_tensors(layer, length, use_causal_mask):
-    """The number of elements of everything that one call and its gradient compute."""
-    arguments = dict(value_mask=np.ones((1, length), bool), use_causal_mask=use_causal_mask)
-    inputs = np.ones((1, length, D_MODEL), "float32")
-
-    def total(inputs):
-        return ops.sum(layer(inputs, inputs, **arguments) ** 2)
-
-    if keras.backend.backend() == "jax":
-        import jax
-        from jax.extend.core import jaxprs_in_params
-
-        def walk(jaxpr):
-            for equation in jaxpr.eqns:
-                yield from (variable.aval.size for variable in equation.outvars)
-                for inner in jaxprs_in_params(equation.params):
-                    yield from walk(inner)
-
-        return list(walk(jax.make_jaxpr(jax.value_and_grad(total))(inputs).jaxpr))
-    import tensorflow as tf
-
-    @tf.function
-    def value_and_gradient(inputs):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            value = total(inputs)
-        return value, tape.gradient(value, inputs)
-
-    graph = value_and_gradient.get_concrete_function(tf.constant(inputs)).graph
-    tensors = [tensor for operation in graph.get_operations() for tensor in operation.outputs]
-    return [tensor.shape.num_elements() for tensor in tensors]
-
-
-@both
-def test_time_and_memory_grow_with_the_length_not_with_its_square(use_causal_mask):
-    restricted, full = (attention_of(r, num_heads=2) for r in (33, None))
-    lengths = (1024, 2048, 4096)
-    sizes = {n: sizes_of_tensors(restricted, n, use_causal_mask) for n in lengths}
-    # The largest hold the scores: of each head, each position, and two or three blocks of 16.
-    assert max(sizes[4096]) == 2 * 4096 * (2 if use_causal_mask else 3) * 16 < 4096 * 4096
-    totals = [sum(sizes[n]) for n in lengths]
-    assert totals[2] - totals[1] == 2 * (totals[1] - totals[0])
-    # Full attention's n * n elements do not escape the count.
-    assert max(sizes_of_tensors(full, 1024, use_causal_mask)) == 2 * 1024 * 1024
-
-
-@both
-def test_a_short_sentence_costs_little_however_large_the_neighborhood(use_causal_mask):
-    sizes = sizes_of_tensors(attention_of(9999, num_heads=2), 20, use_causal_mask)
-    assert max(sizes) == 2 * 20 * (2 if use_causal_mask else 3) * 20
-
-
 @pytest.mark.parametrize("neighborhood", [0, -3, 4])
 def test_a_neighborhood_has_a_middle(neighborhood):
     message = f"neighborhood must be positive and odd; received neighborhood={neighborhood}"
@@ -341,3 +263,80 @@ def test_one_graph_takes_any_two_lengths():
         inputs = INPUTS[:, :target], random(BATCH, source, D_MODEL, seed=1)
         expected, _ = reference.multi_head_attention(layer, *inputs, mask=near[:target, :source])
         np.testing.assert_allclose(model.predict(inputs, verbose=0), expected, atol=TOLERANCE)
+
+
+# PyTorch computes without a graph.
+if keras.backend.backend() != "torch":
+
+    def compiled(function, *shapes):
+        """The function compiled by XLA; TensorFlow's is traced once, without a length."""
+        if keras.backend.backend() == "jax":
+            import jax
+
+            return jax.jit(function)
+        import tensorflow as tf
+
+        signature = [tf.TensorSpec([None, None, *shape], dtype) for dtype, shape in shapes]
+        return tf.function(function, input_signature=signature, jit_compile=True)
+
+    @both
+    def test_one_graph_takes_any_length(use_causal_mask):
+        layer = attention_of(5)
+
+        def attend(inputs, mask):
+            return layer(inputs, inputs, value_mask=mask, use_causal_mask=use_causal_mask)
+
+        graph = compiled(attend, ("float32", [D_MODEL]), ("bool", []))
+        for length in (1, 2, 6, LENGTH):
+            inputs, mask = INPUTS[:, :length], MASK[:, :length]
+            expected = numpy(attend(inputs, mask))
+            np.testing.assert_allclose(numpy(graph(inputs, mask)), expected, atol=TOLERANCE)
+
+    def sizes_of_tensors(layer, length, use_causal_mask):
+        """The number of elements of everything that one call and its gradient compute."""
+        arguments = dict(value_mask=np.ones((1, length), bool), use_causal_mask=use_causal_mask)
+        inputs = np.ones((1, length, D_MODEL), "float32")
+
+        def total(inputs):
+            return ops.sum(layer(inputs, inputs, **arguments) ** 2)
+
+        if keras.backend.backend() == "jax":
+            import jax
+            from jax.extend.core import jaxprs_in_params
+
+            def walk(jaxpr):
+                for equation in jaxpr.eqns:
+                    yield from (variable.aval.size for variable in equation.outvars)
+                    for inner in jaxprs_in_params(equation.params):
+                        yield from walk(inner)
+
+            return list(walk(jax.make_jaxpr(jax.value_and_grad(total))(inputs).jaxpr))
+        import tensorflow as tf
+
+        @tf.function
+        def value_and_gradient(inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                value = total(inputs)
+            return value, tape.gradient(value, inputs)
+
+        graph = value_and_gradient.get_concrete_function(tf.constant(inputs)).graph
+        tensors = [tensor for operation in graph.get_operations() for tensor in operation.outputs]
+        return [tensor.shape.num_elements() for tensor in tensors]
+
+    @both
+    def test_time_and_memory_grow_with_the_length_not_with_its_square(use_causal_mask):
+        restricted, full = (attention_of(r, num_heads=2) for r in (33, None))
+        lengths = (1024, 2048, 4096)
+        sizes = {n: sizes_of_tensors(restricted, n, use_causal_mask) for n in lengths}
+        # The largest hold the scores: of each head, each position, and two or three blocks of 16.
+        assert max(sizes[4096]) == 2 * 4096 * (2 if use_causal_mask else 3) * 16 < 4096 * 4096
+        totals = [sum(sizes[n]) for n in lengths]
+        assert totals[2] - totals[1] == 2 * (totals[1] - totals[0])
+        # Full attention's n * n elements do not escape the count.
+        assert max(sizes_of_tensors(full, 1024, use_causal_mask)) == 2 * 1024 * 1024
+
+    @both
+    def test_a_short_sentence_costs_little_however_large_the_neighborhood(use_causal_mask):
+        sizes = sizes_of_tensors(attention_of(9999, num_heads=2), 20, use_causal_mask)
+        assert max(sizes) == 2 * 20 * (2 if use_causal_mask else 3) * 20

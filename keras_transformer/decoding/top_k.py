@@ -1,0 +1,84 @@
+"""The highest values of a row, of equals the first."""
+
+import math
+from typing import Annotated
+
+import keras
+from keras import ops
+
+from ..gather import gather_in_rows
+from ..shapes import reshape_inferring
+from ..tensors import Tensor
+
+
+def stable_top_k(
+    values: Annotated[Tensor, "(..., n)"], k: int
+) -> tuple[Annotated[Tensor, "(..., k)"], Annotated[Tensor, "int32 (..., k)"]]:
+    """Computes `keras.ops.top_k`, of equal values the first ones first on every backend.
+
+    Args:
+        values: of any dtype with an order.
+        k: at most n.
+
+    Returns:
+        The highest values in descending order, and their indices.
+    """
+    if keras.backend.backend() != "torch":
+        highest, indices = ops.top_k(values, k)
+        return highest, ops.cast(indices, "int32")
+    # PyTorch's own chooses any of equals.
+    indices = ops.argsort(-values)[..., :k]
+    return ops.take_along_axis(values, indices, axis=-1), indices
+
+
+def top_k(
+    logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"], k: int
+) -> tuple[Annotated[Tensor, "float32 (batch, beam_size, k)"], Annotated[Tensor, "int32 (batch, beam_size, k)"]]:
+    """Computes `stable_top_k` of long rows by way of shorter ones, which is several times as fast.
+
+    The k highest logits lie in the k groups of neighbors with the highest maxima. Groups stay in their order, so
+    that equal logits stay in theirs.
+
+    Args:
+        logits: of the next token.
+        k: at most vocab_size.
+
+    Returns:
+        The highest logits, and their token ids.
+    """
+    batch, beam_size, vocab_size = ops.shape(logits)
+    group_size = _group_size(vocab_size, k)
+    if group_size is None:
+        return stable_top_k(logits, k)
+    num_groups = -(-vocab_size // group_size)
+    if missing := num_groups * group_size - vocab_size:
+        # Behind all tokens, so that of equals at -inf a token comes first.
+        logits = ops.pad(logits, ((0, 0), (0, 0), (0, missing)), constant_values=-math.inf)
+    groups = reshape_inferring(logits, (batch * beam_size, num_groups, group_size))
+    _, chosen = stable_top_k(ops.max(groups, axis=-1), k)
+    # In ascending order, by fewer operations than `ops.sort`.
+    chosen = -ops.top_k(-chosen, k)[0]  # (batch * beam_size, k)
+    members = reshape_inferring(gather_in_rows(groups, chosen), (batch * beam_size, k * group_size))
+    top_logits, indices = stable_top_k(members, k)
+    token_ids = gather_in_rows(chosen, indices // group_size) * group_size + indices % group_size
+    shape = (batch, beam_size, k)
+    return reshape_inferring(top_logits, shape), reshape_inferring(token_ids, shape)
+
+
+def top_k_of_rows(
+    logits: Annotated[Tensor, "float32 (n, vocab_size)"], k: int
+) -> tuple[Annotated[Tensor, "float32 (n, k)"], Annotated[Tensor, "int32 (n, k)"]]:
+    """Computes `top_k` of one hypothesis of each sequence."""
+    top_logits, token_ids = top_k(logits[:, None], k)
+    return top_logits[:, 0], token_ids[:, 0]
+
+
+def _group_size(vocab_size: int, k: int) -> int | None:
+    """The size of groups with the least work, or None if groups do not pay."""
+
+    def work(size: int) -> int:
+        # Sorted elements, and a sixteenth of a copy of all logits if the last group has to be filled.
+        return -(-vocab_size // size) + k * size + (vocab_size // 16 if vocab_size % size else 0)
+
+    best = min(range(1, math.isqrt(vocab_size) + 1), key=work)
+    return best if work(best) <= vocab_size // 2 else None
