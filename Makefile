@@ -31,16 +31,17 @@ test-beam: $(VENV)-beam/installed
 # JAX compiles every operation of a test anew: tests/package/test_backends.py runs the other tests of layers there.
 LIGHT_TESTS := tests/package/light_install.py tests/package/test_loss_metrics_schedule.py tests/package/test_masks.py \
 	tests/examples/test_layer_examples.py tests/examples/test_layers_page.py
-LIGHT_TESTS_torch := tests/interchange/test_keras_attention.py tests/layers/test_encoder_decoder_layers.py \
-	tests/layers/test_every_layer.py tests/layers/test_layer_normalization.py tests/layers/test_positional_embedding.py \
-	tests/layers/test_positional_encoding.py tests/layers/test_relative_positions.py tests/layers/test_tied_projection.py
+LIGHT_TESTS_torch := $(filter-out %_idioms.py,$(wildcard tests/layers/test_*.py)) $(wildcard tests/decoding/test_*.py) \
+	tests/interchange/test_keras_attention.py tests/interchange/test_pytorch.py \
+	tests/models/test_generation.py tests/models/test_transformer_model.py
 
 test-light: test-jax test-torch
 
 test-jax test-torch: test-%: $(VENV)-%/installed
 	rm -rf build/lib
 	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
-	KERAS_BACKEND=$* PYTHONPATH=tests $(VENV)-$*/bin/pytest --noconftest $(LIGHT_TESTS) $(LIGHT_TESTS_$*)
+	KERAS_BACKEND=$* PYTHONPATH=tests $(VENV)-$*/bin/pytest --noconftest --numprocesses 2 --dist loadfile \
+		$(LIGHT_TESTS) $(LIGHT_TESTS_$*)
 
 # Imported models against the programs that they come from: Marian, of 600 MB, and PyTorch, which the benchmarks need too.
 test-marian: $(VENV)/installed-test $(VENV)/installed-benchmarks $(VENV)-marian/installed
@@ -85,11 +86,12 @@ $(VENV)-beam/installed: setup.cfg pyproject.toml
 	touch $@
 
 JAX := 'jax>=0.10,<0.11'
+PYTEST_PACKAGES := 'pytest>=8,<10' 'pytest-xdist>=3.6,<4'
 TORCH ?= torch
 
 $(VENV)-jax/installed $(VENV)-torch/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install --quiet --disable-pip-version-check . 'pytest>=8,<10' $(if $(findstring jax,$@),$(JAX),'$(TORCH)')
+	$(@D)/bin/pip install --quiet --disable-pip-version-check . $(PYTEST_PACKAGES) $(if $(findstring jax,$@),$(JAX),'$(TORCH)')
 	touch $@
 
 $(VENV)-marian/installed:

@@ -287,7 +287,8 @@ def test_a_stack_and_its_norm_return_scores_too():
     stack = from_torch(encoder_stack(torch.nn.LayerNorm(8), batch_first=True))
     x = normal(2, 6, 8)
     outputs, scores = stack(x, return_attention_scores=True)
-    assert_array_equal(numpy(outputs), numpy(stack(x)))
+    # Without scores, Keras on PyTorch has one operation for all of the attention.
+    assert_allclose(numpy(outputs), numpy(stack(x)), atol=TOLERANCE)
     assert [score.shape for score in scores] == [(2, 2, 6, 6)] * 2
 
 
