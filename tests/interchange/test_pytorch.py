@@ -288,7 +288,7 @@ def test_a_stack_and_its_norm_return_scores_too():
     x = normal(2, 6, 8)
     outputs, scores = stack(x, return_attention_scores=True)
     # Without scores, Keras on PyTorch has one operation for all of the attention.
-    assert_allclose(numpy(outputs), numpy(stack(x)), atol=TOLERANCE)
+    assert_allclose(numpy(outputs), numpy(stack(x)), **TOLERANCE)
     assert [score.shape for score in scores] == [(2, 2, 6, 6)] * 2
 
 
