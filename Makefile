@@ -1,11 +1,11 @@
 # `make demo`, `make test`, `make test-all`, `make test-jax`, `make test-torch`, `make test-beam`, `make test-marian`,
-# `make lint`, `make bench` and `make chaos` work from a fresh clone: each makes .venv, or one of its own, and installs
-# what it needs.
+# `make lint`, `make docs`, `make bench` and `make chaos` work from a fresh clone: each makes .venv, or one of its own,
+# and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-beam test-light test-jax test-torch test-marian lint format bench chaos clean
+.PHONY: demo test test-all test-beam test-light test-jax test-torch test-marian lint docs format bench chaos clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -56,6 +56,12 @@ lint: $(VENV)/installed-lint
 	cp -r keras_transformer build/lint && cp -r training export build/lint/keras_transformer
 	cd build/lint && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p keras_transformer
 	cd build/lint && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --no-logo --config $(CURDIR)/pyproject.toml
+
+# The documentation as a site, in build/docs. It describes the package as it is installed.
+docs: $(VENV)/installed-docs
+	rm -rf build/site && mkdir -p build/site
+	cp -r keras_transformer build/site && cp -r training export build/site/keras_transformer
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 format: $(VENV)/installed-lint
 	$(BIN)/ruff check --fix
