@@ -5,6 +5,8 @@ import os
 import pathlib
 from collections.abc import Sequence
 
+import yaml
+
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.config.mappings import check_keys, from_dict, section_of
 from keras_transformer.config.model import PRESETS, PresetName
@@ -16,6 +18,8 @@ from keras_transformer.model_dir import ModelDir
 
 # What may be changed in a model whose weights are taken over.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
+# They follow from the section `tokenizer`.
+_VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
 # As YAML gives them, not checked yet.
 Sections = dict[str, object]
 
@@ -76,6 +80,14 @@ def _field(override: str) -> str:
     return override.partition("=")[0].rpartition(".")[2]
 
 
+def recipe_of(config: Config) -> str:
+    """Returns the YAML of a recipe with every key, from which `load_recipe` makes the same configuration."""
+    sections = dataclasses.asdict(config)
+    for name in _VOCAB_SIZES:
+        del sections["model"][name]
+    return yaml.safe_dump(sections, sort_keys=False)
+
+
 def recipe_names() -> list[str]:
     """Returns the names of the recipes of the package, such as "multi30k" and "table3/A-h1"."""
     return sorted(path.relative_to(RECIPES).as_posix().removesuffix(".yaml") for path in RECIPES.rglob("*.yaml"))
@@ -112,7 +124,7 @@ def _resolve(sections: Sections, overrides: Sequence[str], initial: Config | Non
     check_keys(sections, SECTIONS)
     model = section_of(sections, "model")
     check_keys(model, ["preset", *(field.name for field in dataclasses.fields(TransformerConfig))], "model")
-    for name in ("source_vocab_size", "target_vocab_size"):
+    for name in _VOCAB_SIZES:
         if name in model:
             raise ConfigError(f"model.{name} follows from tokenizer.vocab_size; set that instead")
     if "preset" in model:

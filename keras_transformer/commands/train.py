@@ -39,6 +39,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--allow-changed-text", action="store_true", help="resume a training run although its text has changed"
     )
+    parser.add_argument("--print-config", action="store_true", help="print the recipe with every key, and do not train")
     parser.epilog = (
         "To resume a training run that was stopped, give the same command again. Ctrl-C (SIGINT) and SIGTERM stop it "
         "after the current step, which is saved; a second one stops it at once. Exit codes: 0 if training is complete, "
@@ -48,6 +49,12 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Runs the command."""
+    if options.print_config:
+        from keras_transformer.training.recipe import load_recipe, recipe_of
+
+        config = load_recipe(options.config, options.set, _init_from(options.init_from, options.model_dir))
+        print(recipe_of(config), end="")
+        return
     from keras_transformer.training.run.interruption import Interruption
 
     with Interruption() as interruption:

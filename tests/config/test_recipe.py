@@ -1,0 +1,45 @@
+"""Recipes as people read and write them."""
+
+import dataclasses
+
+import pytest
+import yaml
+from keras_transformer.training.recipe import RECIPES, load_recipe, recipe_names, recipe_of
+
+from keras_transformer.commands.main import main
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_that_was_written_out_is_the_same(name, tmp_path):
+    config = load_recipe(name, ["training.seed=7"])
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe_of(config), encoding="utf-8")
+    assert load_recipe(path) == config
+
+
+def test_the_annotated_recipe_has_every_key_with_its_default():
+    defaults = load_recipe()
+    assert load_recipe("annotated") == defaults
+    keys = {
+        section: [key for key in values if not key.endswith("_vocab_size")]
+        for section, values in dataclasses.asdict(defaults).items()
+    }
+    written = yaml.safe_load((RECIPES / "annotated.yaml").read_text(encoding="utf-8"))
+    assert {section: list(values) for section, values in written.items()} == {
+        section: keys[section] for section in written
+    }
+    assert set(written) == set(keys)
+
+
+def test_print_config_prints_the_recipe_and_does_nothing_else(tmp_path, capsys):
+    directory = tmp_path / "model"
+    main(["train", "--model-dir", str(directory), "--config", "multi30k", "--set", "model.d_ff=96", "--print-config"])
+    printed = capsys.readouterr().out
+    assert printed == recipe_of(load_recipe("multi30k", ["model.d_ff=96"])) and "d_ff: 96\n" in printed
+    assert not directory.exists()
+
+
+def test_a_mistake_is_found_when_a_recipe_is_printed(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--model-dir", str(tmp_path), "--set", "model.d_model=7", "--print-config"])
+    assert "--set model.d_model=7: model.d_model must be positive and even" in capsys.readouterr().err
