@@ -10,9 +10,10 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
-# Each file is tested by one process. TensorFlow gives back little of the memory that it took, so that after each four
-# folders of tests new processes begin.
-PYTEST := xargs -n 4 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Each file is tested by one process, in order: those of examples take long, and begin before those of layers. TensorFlow
+# gives back little of the memory that it took, so that after each four folders of tests new processes begin.
+IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+PYTEST := xargs -n 4 $(BIN)/python -m pytest $(IN_PARALLEL)
 FOLDERS := $(sort $(dir $(wildcard tests/*/test_*.py tests/*/*/test_*.py)))
 
 test: $(VENV)/installed-test
@@ -40,7 +41,7 @@ test-light: test-jax test-torch
 test-jax test-torch: test-%: $(VENV)-%/installed
 	rm -rf build/lib
 	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
-	KERAS_BACKEND=$* PYTHONPATH=tests $(VENV)-$*/bin/pytest --noconftest --numprocesses 2 --dist loadfile \
+	KERAS_BACKEND=$* PYTHONPATH=tests $(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) \
 		$(LIGHT_TESTS) $(LIGHT_TESTS_$*)
 
 # Imported models against the programs that they come from: Marian, of 600 MB, and PyTorch, which the benchmarks need too.
@@ -92,7 +93,7 @@ $(VENV)-beam/installed: setup.cfg pyproject.toml
 	touch $@
 
 JAX := 'jax>=0.10,<0.11'
-PYTEST_PACKAGES := 'pytest>=8,<10' 'pytest-xdist>=3.6,<4'
+PYTEST_PACKAGES := 'pytest>=8,<10' 'pytest-xdist>=3.7,<4'
 TORCH ?= torch
 
 $(VENV)-jax/installed $(VENV)-torch/installed: setup.cfg pyproject.toml
