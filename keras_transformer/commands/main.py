@@ -15,7 +15,18 @@ from ..runtime.log import show_log
 from ..runtime.packages import missing_packages_named
 from ..runtime.progress import say
 from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
-from . import average, check_data, evaluate, export, import_model, plot_attention, score, train, translate
+from . import (
+    average,
+    check_data,
+    evaluate,
+    export,
+    import_model,
+    plot_attention,
+    plot_training,
+    score,
+    train,
+    translate,
+)
 from .options import Parser, check_options
 
 
@@ -39,6 +50,7 @@ _COMMANDS: dict[str, Command] = {
     "export": export,
     "import": import_model,
     "plot-attention": plot_attention,
+    "plot-training": plot_training,
 }
 
 
