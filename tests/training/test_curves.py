@@ -88,3 +88,25 @@ def test_a_damaged_log_is_named(log, message, tmp_path):
     (path / "log.csv").write_bytes(log if isinstance(log, bytes) else log.encode())
     with pytest.raises(InvalidFileError, match=message):
         training_figure([path])
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["absent", "--output", "a.png"], "absent: not a model directory (it has no config.yaml)"),
+        (["a", "imported", "--output", "a.png"], "imported: no training log (it has no log.csv)"),
+        (
+            ["a", "--output", "a.html"],
+            "--output must be a file ending in .png, .svg or .pdf; received --output='a.html'",
+        ),
+        (["a/log.csv", "--output", "a.png"], "model_dirs must be a directory; received model_dirs='a/log.csv'"),
+    ],
+)
+def test_a_mistake_is_one_line(options, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run_dir(tmp_path / "a", LOG), run_dir(tmp_path / "imported", None)
+    with pytest.raises(SystemExit) as stopped:
+        main(["plot-training", *options])
+    assert stopped.value.code == 1
+    assert capsys.readouterr() == ("", f"keras-transformer plot-training: error: {message}\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "imported"}
