@@ -24,6 +24,7 @@ from . import (
     plot_attention,
     plot_training,
     score,
+    serve,
     train,
     translate,
 )
@@ -51,6 +52,7 @@ _COMMANDS: dict[str, Command] = {
     "import": import_model,
     "plot-attention": plot_attention,
     "plot-training": plot_training,
+    "serve": serve,
 }
 
 
