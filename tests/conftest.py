@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 
+import browser
 import keras
 import numpy as np
 import pytest
@@ -17,12 +18,14 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.runtime.log import show_log
 
-# `make test-beam` and `make test-marian` run these files, with programs that the other tests do without.
+# These files need programs that the other tests do without; `make test-beam` and `make test-marian` install theirs.
 collect_ignore = [
     *([] if importlib.util.find_spec("apache_beam") else ["examples/test_translate_corpus.py"]),
     *([] if importlib.util.find_spec("keras_hub") else ["interchange/test_keras_hub.py"]),
     *([] if importlib.util.find_spec("torch") else ["interchange/test_pytorch.py"]),
     *([] if importlib.util.find_spec("transformers") else ["pretrained/test_hugging_face.py"]),
+    *([] if browser.IS_INSTALLED else ["serving/test_page_in_chromium.py"]),
+    *([] if browser.IS_INSTALLED else ["translation/test_attention_page_in_chromium.py"]),
     *([] if shutil.which("pymarian") else ["pretrained/test_marian.py"]),
 ]
 

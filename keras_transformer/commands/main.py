@@ -15,7 +15,19 @@ from ..runtime.log import show_log
 from ..runtime.packages import missing_packages_named
 from ..runtime.progress import say
 from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
-from . import average, check_data, evaluate, export, import_model, plot_attention, score, train, translate
+from . import (
+    average,
+    check_data,
+    evaluate,
+    export,
+    import_model,
+    plot_attention,
+    plot_training,
+    score,
+    serve,
+    train,
+    translate,
+)
 from .options import Parser, check_options
 
 
@@ -39,6 +51,8 @@ _COMMANDS: dict[str, Command] = {
     "export": export,
     "import": import_model,
     "plot-attention": plot_attention,
+    "plot-training": plot_training,
+    "serve": serve,
 }
 
 

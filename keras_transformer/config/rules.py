@@ -48,6 +48,13 @@ Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(tex
 PicturePath = Annotated[
     str, Rule("a file ending in .png, .svg or .pdf", lambda path: path.lower().endswith((".png", ".svg", ".pdf")))
 ]
+AttentionPath = Annotated[
+    str,
+    Rule(
+        "a file ending in .png, .svg, .pdf or .html",
+        lambda path: path.lower().endswith((".png", ".svg", ".pdf", ".html")),
+    ),
+]
 NonNegative = Annotated[float, Rule("at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max)]
 
 

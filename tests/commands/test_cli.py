@@ -29,7 +29,17 @@ from keras_transformer.model_dir.config_file import read_config, write_config
 from keras_transformer.translation.attention_plot import source_attention
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
-COMMANDS = ("train", "check-data", "translate", "evaluate", "score", "average", "export", "plot-attention")
+COMMANDS = (
+    "train",
+    "check-data",
+    "translate",
+    "evaluate",
+    "score",
+    "average",
+    "export",
+    "plot-attention",
+    "plot-training",
+)
 ENGLISH = "the dog runs\na cat sleeps\n"
 GERMAN = "der hund rennt\neine katze schläft\n"
 
@@ -327,7 +337,7 @@ def test_plot_attention_refuses_a_blank_text_and_an_unknown_suffix(tiny_model_di
         *arguments, "--text", " ", "--output", tmp_path / "a.png"
     )
     message = fails(*arguments, "--text", "Anna", "--output", tmp_path / "a.doc")
-    assert "--output must be a file ending in .png, .svg or .pdf; received --output=" in message
+    assert "--output must be a file ending in .png, .svg, .pdf or .html; received --output=" in message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -387,6 +397,7 @@ for arguments in json.load(sys.stdin):
 TEXT = ("--source", "a.en", "--reference", "a.de")
 PAIRS = ("--source", "a.en", "--target", "a.de")
 FOUR = (*PAIRS, "--valid-source", "a.en", "--valid-target", "a.de")
+PICTURE = ("plot-attention", "--text", "a", "--output", "a.html")
 ONE_TRAINING_TEXT = "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
 ONE_VALIDATION_TEXT = (
     "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out of the "
@@ -429,14 +440,23 @@ MISTAKES = [
     (("plot-attention", "--text", " ", "--output", "a.png"), "--text must be a text that is not blank; received"),
     (
         ("plot-attention", "--text", "a", "--output", "a.doc"),
-        "--output must be a file ending in .png, .svg or .pdf; rec",
+        "--output must be a file ending in .png, .svg, .pdf or .html; rec",
     ),
     (
         ("plot-attention", "--text", "a\udcff", "--output", "a.png"),
         "--text must be valid UTF-8; received --text='a\\udcff'",
     ),
     (("export", "--output", "a\udcff"), "--output must be valid UTF-8; received --output='a\\udcff'"),
-    (("plot-attention", "--text", "a", "--output", ""), "--output must be a file ending in .png, .svg or .pdf; rec"),
+    (
+        ("plot-attention", "--text", "a", "--output", ""),
+        "--output must be a file ending in .png, .svg, .pdf or .html; rec",
+    ),
+    (("serve", "--port", "65536"), "--port must be at most 65,535; received --port=65536"),
+    (("serve", "--beam-size", "0"), "--beam-size must be positive; received --beam-size=0"),
+    ((*PICTURE, "--layer", "0"), "--layer must be a positive number, all or last; received --layer='0'"),
+    ((*PICTURE, "--head", "last"), "--head must be a positive number or all; received --head='last'"),
+    ((*PICTURE, "--layer", "5"), "layer must be at most 4, as many as the model has; received layer='5'"),
+    ((*PICTURE, "--head", "5"), "head must be at most 4, as many as the model has; received head='5'"),
     (("train", *FOUR, "--devices", "99"), "--devices must be at most 64; received --devices=99"),
     (("train", *FOUR, "--devices", "0"), "--devices must be positive; received --devices=0"),
     (("train", *FOUR, "--config", ""), "--config must be a text that is not empty; received --config=''"),

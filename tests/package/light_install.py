@@ -155,6 +155,8 @@ def test_the_command_answers_without_the_extra(options, folder):
         ["export", "--model-dir", "m", "--output", "o"],
         ["import", "--from", ".", "--model-dir", "m"],
         ["plot-attention", "--model-dir", "m", "--text", "a", "--output", "a.png"],
+        ["plot-training", "m", "--output", "a.png"],
+        ["serve", "--model-dir", "m"],
     ],
     ids=lambda options: options[0],
 )

@@ -22,7 +22,7 @@ def wheel(tmp_path_factory):
 def sources(folder):
     return {
         path.relative_to(ROOT / folder).as_posix()
-        for pattern in ("**/*.py", "**/*.yaml", "**/py.typed")
+        for pattern in ("**/*.py", "**/*.yaml", "**/*.html", "**/py.typed")
         for path in (ROOT / folder).glob(pattern)
     }
 

@@ -1,0 +1,156 @@
+"""The server: one process on the loopback interface, for trying a model."""
+
+import http.server
+import json
+import pathlib
+import re
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import NamedTuple
+
+from ..translation import Translator
+from .rest import RequestError, RestApi
+
+MAX_BYTES = 2**20
+MAX_ROWS = 128
+# Sentences that the page translates at once, and how many translations it shows of each.
+MAX_LINES = 32
+MAX_N_BEST = 10
+_LOOPBACK = "127.0.0.1"
+_SECONDS = 30
+_PAGE = pathlib.Path(__file__).with_name("page.html")
+
+
+class Served(NamedTuple):
+    """What a server answers with.
+
+    Attributes:
+        translator: Translator, for the page.
+        api: RestApi.
+    """
+
+    translator: Translator
+    api: RestApi
+
+
+def make_server(served: Served, port: int) -> http.server.ThreadingHTTPServer:
+    """Makes a server, which `serve_forever` runs, of this machine's own requests.
+
+    `GET /` is a page with a box for text. `POST /translate` is what it asks: {"texts": [...]}. The rest is TensorFlow
+    Serving's REST API. Requests are answered one after the other.
+
+    Args:
+        served: Served.
+        port: int. 0 takes one that is free.
+
+    Raises:
+        OSError: The port cannot be used.
+    """
+    handler = type("Handler", (_Handler,), {"served": served, "lock": threading.Lock()})
+    return http.server.ThreadingHTTPServer((_LOOPBACK, port), handler)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    served: Served
+    lock: threading.Lock
+    server_version = "keras-transformer"
+    protocol_version = "HTTP/1.1"
+    # A client that says nothing holds its connection for no longer.
+    timeout = _SECONDS
+
+    def do_GET(self) -> None:
+        if self._is_foreign():
+            return
+        path = self.path.partition("?")[0]
+        if path == "/":
+            page = _PAGE.read_text(encoding="utf-8")
+            self._send(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
+        elif path.startswith("/v1/"):
+            self._answer(lambda: self.served.api.get(path))
+        else:
+            self._send_error(HTTPStatus.NOT_FOUND, "Not Found")
+
+    def do_POST(self) -> None:
+        if self._is_foreign():
+            return
+        body = self._body()
+        if body is None:
+            return
+        path = self.path.partition("?")[0]
+        if path == "/translate":
+            self._answer(lambda: _translate(self.served.translator, body))
+        elif path.startswith("/v1/"):
+            self._answer(lambda: self.served.api.post(path, body))
+        else:
+            self._send_error(HTTPStatus.NOT_FOUND, "Not Found")
+
+    def _is_foreign(self) -> bool:
+        """Whether a page from elsewhere asks, under a name that it gave to this machine."""
+        if re.fullmatch(rf"(localhost|{re.escape(_LOOPBACK)})(:\d+)?", self.headers.get("Host", "")):
+            return False
+        self.close_connection = True
+        self._send_error(HTTPStatus.FORBIDDEN, "This server answers to localhost only")
+        return True
+
+    def _body(self) -> bytes | None:
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            self.close_connection = True
+            self._send_error(HTTPStatus.LENGTH_REQUIRED, "a request must have a Content-Length")
+            return None
+        if len(length) > 9 or int(length) > MAX_BYTES:
+            self.close_connection = True
+            message = f"a request must have at most {MAX_BYTES:,} bytes"
+            self._send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+            return None
+        return self.rfile.read(int(length))
+
+    def _answer(self, compute: Callable[[], dict[str, object]]) -> None:
+        try:
+            with self.lock:
+                answer = compute()
+        except RequestError as error:
+            self._send_error(error.status, str(error))
+            return
+        self._send_json(HTTPStatus.OK, answer)
+
+    def _send_error(self, status: HTTPStatus, message: str) -> None:
+        self._send_json(status, {"error": message})
+
+    def _send_json(self, status: HTTPStatus, content: dict[str, object]) -> None:
+        self._send(status, "application/json", json.dumps(content, indent=4, ensure_ascii=False).encode())
+
+    def _send(self, status: HTTPStatus, content_type: str, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing of requests that are answered."""
+
+
+def _translate(translator: Translator, body: bytes) -> dict[str, object]:
+    """What the page shows: the best translations of each text."""
+    try:
+        texts = json.loads(body)["texts"]
+        encoded = [text.encode() for text in texts]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise RequestError('the request must be {"texts": [...]}') from None
+    if len(texts) > MAX_LINES:
+        raise RequestError(f"a request must have at most {MAX_LINES} texts; received {len(texts)}")
+    n_best = min(MAX_N_BEST, translator.decoding.beam_size)
+    found = translator.translate(encoded, n_best) if encoded else []
+    return {
+        "translations": [
+            {
+                "is_truncated": each.source_length > translator.model.config.max_length,
+                # A search that finds fewer fills up with -inf.
+                "n_best": [{"text": text, "score": score} for text, score in each.hypotheses if score > -1e30],
+            }
+            for each in found
+        ]
+    }

@@ -1,0 +1,161 @@
+"""The server to try a model with, on its port: its page, what the page asks, REST, limits, and the command."""
+
+import contextlib
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras_transformer.export.servable import Servable, export_servable
+
+from keras_transformer.commands.main import main
+from keras_transformer.serving.rest import RestApi, Signature
+from keras_transformer.serving.server import MAX_BYTES, MAX_LINES, Served, make_server
+from keras_transformer.translation import Translator
+
+TEXTS = ["Anna sees a tree.", "the dog buys two apples.", "", "🐶 כלב"]
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_model_dir):
+    return Translator.load(tiny_model_dir)
+
+
+@contextlib.contextmanager
+def running(translator):
+    """Gives the port of a server of a translator."""
+    signatures = {"serving_default": Signature.of(Servable(translator).translate.get_concrete_function())}
+    with make_server(Served(translator, RestApi("tiny", signatures, max_rows=8)), 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def port(translator):
+    with running(translator) as port:
+        yield port
+
+
+def ask(port, method, path, body=None, **headers):
+    """The status, the headers and the content of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        is_json = answer.headers["Content-Type"] == "application/json"
+        return answer.status, answer.headers, json.loads(content) if is_json else content.decode()
+    finally:
+        connection.close()
+
+
+def test_the_page_fetches_from_its_own_server_alone(port):
+    status, headers, page = ask(port, "GET", "/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "default-src 'none'; connect-src 'self'; img-src data:;" in page
+    assert re.findall(r"""(?:src|href|action)=["']?([^"' >]*)""", page) == ["data:,"]
+    assert re.findall(r"fetch\((.*?),", page) == ['"/translate"']
+    for word in ("http:", "https:", "url(", "@import", "import(", "innerHTML"):
+        assert word not in page
+
+
+def test_the_page_gets_the_n_best_translations(port, translator):
+    status, _, answer = ask(port, "POST", "/translate", json.dumps({"texts": [*TEXTS, "x" * 100]}))
+    assert status == 200
+    *short, long = answer["translations"]
+    expected = translator.n_best(TEXTS, translator.decoding.beam_size)
+    for found, hypotheses in zip(short, expected, strict=True):
+        real = [(text, score) for text, score in hypotheses if np.isfinite(score) and score > -1e30]
+        assert [(each["text"], pytest.approx(each["score"], abs=1e-4)) for each in found["n_best"]] == real
+        assert not found["is_truncated"]
+    assert long["is_truncated"]
+    assert short[0]["n_best"][0]["text"] == "Anna hat einen Baum, sieht!"
+    assert ask(port, "POST", "/translate", '{"texts": []}')[2] == {"translations": []}
+
+
+def test_rest_answers_as_the_servable_does(port, translator, tmp_path):
+    served = tf.saved_model.load(str(export_servable(translator, tmp_path / "tiny")))
+    expected = served.signatures["serving_default"](text=tf.constant(TEXTS))
+    texts = [text.decode() for text in expected["text"].numpy()]
+    path = "/v1/models/tiny/versions/1:predict"
+    status, _, rows = ask(port, "POST", path, json.dumps({"instances": TEXTS}))
+    assert status == 200
+    assert [row["text"] for row in rows["predictions"]] == texts
+    scores = [row["score"] for row in rows["predictions"]]
+    np.testing.assert_allclose(scores, expected["score"].numpy(), atol=1e-4)
+    _, _, columns = ask(port, "POST", path, json.dumps({"inputs": {"text": TEXTS}}))
+    assert columns["outputs"]["text"] == texts and columns["outputs"]["score"] == scores
+
+
+@pytest.mark.parametrize(
+    "method, path, body, headers, status, message",
+    [
+        ("GET", "/", None, {"Host": "example.com"}, 403, "This server answers to localhost only"),
+        ("POST", "/translate", "{}", {"Host": "localhost.example.com:8501"}, 403, "This server answers to localhost"),
+        ("GET", "/", None, {"Host": "["}, 403, "This server answers to localhost only"),
+        ("GET", "/x", None, {}, 404, "Not Found"),
+        ("POST", "/x", "{}", {}, 404, "Not Found"),
+        ("POST", "/translate", "{", {}, 400, 'the request must be {"texts": [...]}'),
+        ("POST", "/translate", '{"texts": "a", "texts": [1]}', {}, 400, "the request must be"),
+        ("POST", "/translate", '{"texts": ["\\ud800"]}', {}, 400, "the request must be"),
+        ("POST", "/translate", json.dumps({"texts": [""] * (MAX_LINES + 1)}), {}, 400, f"at most {MAX_LINES} texts"),
+        ("POST", "/translate", "", {"Content-Length": "x"}, 411, "a request must have a Content-Length"),
+        ("POST", "/translate", "", {"Content-Length": str(MAX_BYTES + 1)}, 413, "at most 1,048,576 bytes"),
+        ("POST", "/translate", "", {"Content-Length": "9" * 5000}, 413, "at most 1,048,576 bytes"),
+        ("POST", "/v1/models/tiny:predict", '{"instances": [1]}', {}, 400, "is not of expected type: string"),
+        ("POST", "/v1/models/x:predict", "{}", {}, 404, "Servable not found for request: Latest(x)"),
+        ("GET", "/v1/models/x", None, {}, 404, "Could not find any versions of model x"),
+        ("GET", "/v1/", None, {}, 400, "Malformed request: GET /v1/"),
+    ],
+)
+def test_what_is_refused(port, method, path, body, headers, status, message):
+    answered, _, content = ask(port, method, path, body, **headers)
+    assert answered == status and message in content["error"]
+
+
+def test_it_listens_to_this_machine_alone(translator):
+    with make_server(Served(translator, RestApi("tiny", {}, 1)), 0) as server:
+        assert server.server_address[0] == "127.0.0.1"
+
+
+def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
+    arguments = ["serve", "--model-dir", str(tiny_model_dir), "--port", "0", "--precision", "float32"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "keras_transformer", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/ translates; REST: (\S+)/v1/models/tiny:predict\n", line)
+        assert found, process.stderr.read()
+        body = json.dumps({"instances": TEXTS[:1]})
+        _, _, answer = ask(int(found[1]), "POST", "/v1/models/tiny:predict", body)
+        assert answer["predictions"][0]["text"] == "Anna hat einen Baum, sieht!"
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "")
+
+
+def test_a_port_that_is_taken_is_named(tiny_model_dir, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit):
+            main(["serve", "--model-dir", str(tiny_model_dir), "--port", str(port), "--precision", "float32"])
+    assert capsys.readouterr() == ("", f"keras-transformer serve: error: --port {port}: Address already in use\n")

@@ -1,0 +1,114 @@
+"""A picture of training runs: the curves of their logs."""
+
+import csv
+import math
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from keras_transformer.config.rules import PicturePath, check
+from keras_transformer.errors import ConfigError, InvalidFileError
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.model_dir.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The titles of the panels, and how each draws which columns of the logs.
+_PANELS = {
+    "loss (dashed: of training)": {"loss": "--", "val_loss": "-"},
+    "perplexity": {"val_perplexity": "-"},
+    "BLEU": {"val_bleu": "-"},
+    "learning rate": {"learning_rate": "-"},
+}
+
+
+def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
+    """Reads the log that training left in a model directory.
+
+    Args:
+        model_dir: ModelDir.
+
+    Returns:
+        The numbers of each validation by their names, such as `step`, `loss` and `val_perplexity`.
+
+    Raises:
+        ConfigError: The directory is not a model directory, or has no log.
+        InvalidFileError: The log holds something else than numbers with their steps, or nothing.
+    """
+    model_dir.read_config()
+    path = model_dir.log_path
+    if not path.is_file():
+        raise ConfigError(f"{model_dir}: no training log (it has no {path.name})")
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file, restval="")
+        try:
+            # What only some validations measured is empty in the others.
+            rows = [{name: float(value) for name, value in row.items() if value != ""} for row in reader]
+        except (ValueError, TypeError, csv.Error):
+            raise InvalidFileError(
+                f"{path}: line {reader.line_num} is not a line of numbers of a training log"
+            ) from None
+    if not all({"step", "val_loss"} <= {*row} for row in rows):
+        raise InvalidFileError(f"{path}: not a training log (a line has no step or no val_loss)")
+    if not rows:
+        raise InvalidFileError(f"{path}: the log has no validation yet")
+    return rows
+
+
+def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> "Figure":
+    """Draws loss, perplexity, BLEU and learning rate of training runs by their steps, in one color for each run.
+
+    Perplexity is drawn on a logarithmic scale. A panel that no run has numbers for, such as that of BLEU, is left out.
+
+    Args:
+        model_dirs: the model directories of the runs.
+
+    Raises:
+        ConfigError: A directory is not a model directory, or has no log.
+        InvalidFileError: A log is damaged, or empty.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import LogFormatter
+
+    names = [str(ModelDir(model_dir)) for model_dir in model_dirs]
+    logs = [read_log(ModelDir(model_dir)) for model_dir in model_dirs]
+    logged = {column for rows in logs for row in rows for column in row}
+    panels = [(title, styles) for title, styles in _PANELS.items() if logged & {*styles}]
+    num_rows, num_columns = -(-len(panels) // 2), min(len(panels), 2)
+    figure = Figure(figsize=(4.8 * num_columns, 3.2 * num_rows), layout="constrained")
+    for place, (title, styles) in enumerate(panels, start=1):
+        panel = figure.add_subplot(num_rows, num_columns, place, title=title, xlabel="step")
+        panel.grid(alpha=0.3)
+        if title == "perplexity":
+            panel.set_yscale("log")
+            panel.yaxis.set_major_formatter(LogFormatter())
+            panel.yaxis.set_minor_formatter(LogFormatter())
+        for number, rows in enumerate(logs):
+            for column, style in styles.items():
+                points = [(row["step"], row.get(column, math.nan)) for row in rows]
+                panel.plot(*zip(*points), style, color=f"C{number % 10}", marker=".")
+    handles = [Line2D([], [], color=f"C{number % 10}") for number in range(len(names))]
+    legend = figure.legend(handles, [""] * len(names), loc="outside lower center")
+    for text, name in zip(legend.get_texts(), names):
+        # A name may have a "$", or begin with the "_" that hides a label.
+        text.set(text=name, parse_math=False)
+    return figure
+
+
+def plot_training(model_dirs: Sequence[str | os.PathLike[str] | ModelDir], path: str | os.PathLike[str]) -> None:
+    """Writes the picture that `training_figure` draws.
+
+    Args:
+        model_dirs: the model directories of the runs.
+        path: str or path of the picture, a .png, .svg or .pdf file.
+
+    Raises:
+        ConfigError: The path has another suffix; or as `training_figure`.
+        InvalidFileError: as `training_figure`.
+    """
+    check("output", os.fspath(path), PicturePath)
+    figure = training_figure(model_dirs)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=150)
