@@ -8,7 +8,7 @@ from ..config.precision import Precision
 from ..config.rules import check
 from ..errors import ConfigError, MissingPackageError
 from ..runtime.standard_streams import write_lines
-from .options import OutputDirectory, Parser, ServablePath, add_decoding, add_model_dir
+from .options import Languages, NotEmpty, OutputDirectory, Parser, ServablePath, add_decoding, add_model_dir
 from .trained import load_translator, read_trained
 
 SUMMARY = "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model."
@@ -34,6 +34,17 @@ def add_options(parser: Parser) -> None:
         default="float32",
         help="bfloat16 halves the size of the weights, and is faster on processors with instructions for it (float32)",
     )
+    parser.add_argument(
+        "--signatures",
+        nargs="+",
+        metavar="NAME",
+        help="what the SavedModel answers: serving_default, translate, score, ... (docs/serving.md lists them; all)",
+    )
+    parser.add_argument(
+        "--no-verify", action="store_true", help="publish the SavedModel without comparing its answers in a new process"
+    )
+    parser.add_option("--languages", Languages, metavar="PAIR", help="for the model card, such as en-de (unknown)")
+    parser.add_option("--license", NotEmpty, metavar="NAME", help="of the weights, for the model card (unknown)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -49,9 +60,19 @@ def run(options: argparse.Namespace) -> None:
 
         path = export_ctranslate2(translator, options.output)
     else:
+        from keras_transformer.export.model_card import Facts
         from keras_transformer.export.servable import export_servable
+        from keras_transformer.export.signatures import SIGNATURES
 
-        path = export_servable(translator, options.output)
+        from ..model_dir.evaluation_file import read_evaluation
+
+        path = export_servable(
+            translator,
+            options.output,
+            signatures=options.signatures or tuple(SIGNATURES),
+            verified=not options.no_verify,
+            facts=Facts(options.languages, options.license, read_evaluation(trained.model_dir)),
+        )
     write_lines([str(path)])
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from ..config.rules import PicturePath, Sentence, check
 from ..model_dir.files import replacing
 from ..models import Transformer
+from .forced_decoding import attention_to_source
 from .translator import Translator
 
 
@@ -32,14 +33,8 @@ def source_attention(translator: Translator, text: Sentence) -> tuple[np.ndarray
     found = translator.search(tf.constant([text]))
     chosen = np.asarray(found.token_ids)[0, 0]
     labels = chosen[chosen != tokenizers.target.pad_id]
-    target = np.concatenate([[tokenizers.target.start_id], labels[:-1]])[None, :]
     source = translator.token_ids([text])
-    encoded, source_mask = model.encode(source)
-    hidden = model.target_embedding(target)
-    *before, last = model.decoder.layers
-    for layer in before:
-        hidden = layer(hidden, encoded, source_mask=source_mask)
-    weights = last.source_attention_scores(hidden, encoded, source_mask=source_mask)
+    weights = attention_to_source(model, tf.constant(source), tf.constant(labels[None]))
     translation = np.asarray(found.texts)[0, 0].decode()
     pieces = tokenizers.source.pieces(source[0]), tokenizers.target.pieces(labels)
     return np.array(weights)[0], *pieces, translation
