@@ -40,7 +40,9 @@ def _translate(translator: Translator, text: Texts) -> dict[str, Tensor]:
 
 def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
     found = translator.search(text, n_best=translator.decoding.beam_size)
-    return {"text": found.texts, "score": found.scores, **_source(translator, found.source_lengths)}
+    # -inf is no number in JSON.
+    scores = tf.maximum(found.scores, tf.float32.min)
+    return {"text": found.texts, "score": scores, **_source(translator, found.source_lengths)}
 
 
 def _translate_with_prefix(
@@ -132,8 +134,8 @@ SIGNATURES = {
         _strings("text"),
         {
             "text": "string (batch, beam size), the translations, the best first",
-            "score": "float (batch, beam size), their log probabilities, divided by the length penalty; where there "
-            "are fewer translations, -inf",
+            "score": "float (batch, beam size), their log probabilities, divided by the length penalty; about "
+            "-3.4e38 where there are fewer translations",
             **_SOURCE,
         },
         lambda texts: {"text": texts},
@@ -145,7 +147,8 @@ SIGNATURES = {
         {**_strings("text", "prefix"), "max_length": tf.TensorSpec([None], tf.int32, "max_length")},
         {
             "text": "string (batch,), the translation with its prefix",
-            "score": "float (batch,), the log probability of what comes after the prefix, divided by the length penalty",
+            "score": "float (batch,), the log probability of what comes after the prefix, divided by the length "
+            "penalty",
             **_SOURCE,
         },
         lambda texts: {

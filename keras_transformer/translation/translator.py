@@ -279,23 +279,23 @@ class Translator:
         if isinstance(texts, (str, bytes)):
             raise ConfigError(f"texts must be a list of strings; received texts={shown(texts)}")
         require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
-        found = self._run(self.search, texts, *([] if prefixes is None else [prefixes]), n_best=n)
-        rows = zip(found.texts, found.scores, found.source_lengths, strict=True)
+        sides = {"texts": texts} if prefixes is None else {"texts": texts, "prefixes": prefixes}
+        found = self._run(self.search, sides, n_best=n)
+        rows = zip(*map(np.asarray, (found.texts, found.scores, found.source_lengths)), strict=True)
         return [
             Translation([(text.decode("utf-8"), float(score)) for text, score in zip(*hypotheses)], int(length))
             for *hypotheses, length in rows
         ]
 
-    def _run(self, method: Callable[..., Results], *sides: Sequence[str | bytes], **arguments: int) -> Results:
-        """Calls a method for graphs with texts; it is traced once for all that have the same arguments."""
-        lengths = [len(side) for side in sides]
-        if len(set(lengths)) > 1:
-            names = "sources and targets" if method != self.search else "texts and prefixes"
-            first, second = names.split(" and ")
-            raise ConfigError(
-                f"{names} must have the same length; received {lengths[0]} {first} and {lengths[1]} {second}"
-            )
-        key = (method.__name__, len(sides), *arguments.items())
+    def _run(
+        self, method: Callable[..., Results], sides: dict[str, Sequence[str | bytes]], **arguments: int
+    ) -> Results:
+        """Calls a method for graphs with texts, by their names; it is traced once for the same arguments."""
+        lengths = {name: len(side) for name, side in sides.items()}
+        if len(set(lengths.values())) > 1:
+            received = " and ".join(f"{length} {name}" for name, length in lengths.items())
+            raise ConfigError(f"{' and '.join(lengths)} must have the same length; received {received}")
+        key = (method.__name__, *sides, *arguments.items())
         if key not in self._graphs:
             # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
             self._graphs[key] = tf.function(
@@ -303,8 +303,7 @@ class Translator:
                 input_signature=[tf.TensorSpec([None], tf.string)] * len(sides),
                 autograph=False,
             )
-        results = self._graphs[key](*(tf.constant(list(side), tf.string) for side in sides))
-        return tf.nest.map_structure(np.asarray, results)
+        return self._graphs[key](*(tf.constant(list(side), tf.string) for side in sides.values()))
 
     def search(
         self,
@@ -422,7 +421,7 @@ class Translator:
         Args and errors are those of `score`.
         """
         scores = self.score_tokens(sources, targets)
-        return Scores(scores.log_probs, scores.source_lengths, scores.target_lengths)
+        return Scores(*map(np.asarray, (scores.log_probs, scores.source_lengths, scores.target_lengths)))
 
     def score_tokens(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> TokenScores:
         """Computes the same as `score`, and the log probability of every token.
@@ -432,7 +431,7 @@ class Translator:
         Returns:
             `TokenScores` of NumPy arrays.
         """
-        return self._run(self.score_pairs, sources, targets)
+        return TokenScores(*map(np.asarray, self._run(self.score_pairs, {"sources": sources, "targets": targets})))
 
     def score_pairs(
         self, sources: Annotated[Tensor, "string (batch,)"], targets: Annotated[Tensor, "string (batch,)"]
@@ -456,10 +455,10 @@ class Translator:
         Raises:
             ConfigError: The numbers differ, or there is no such layer.
         """
-        found = self._run(self.align_pairs, sources, targets, layer=layer)
-        rows = zip(found.source.pieces, found.target.pieces, found.positions, found.attention, strict=True)
+        found = self._run(self.align_pairs, {"sources": sources, "targets": targets}, layer=layer)
+        results = (found.source.pieces, found.target.pieces, found.positions, found.attention)
         pairs = []
-        for source_pieces, target_pieces, positions, attention in rows:
+        for source_pieces, target_pieces, positions, attention in zip(*map(np.asarray, results), strict=True):
             source, target = ([piece.decode() for piece in side if piece] for side in (source_pieces, target_pieces))
             pairs.append(
                 Alignment(source, target, positions[: len(target)].tolist(), attention[: len(target), : len(source)])
@@ -497,7 +496,7 @@ class Translator:
         Returns:
             float32 (number of texts, d_model).
         """
-        return self._run(self.encode_texts, texts).vectors
+        return np.asarray(self._run(self.encode_texts, {"texts": texts}).vectors)
 
     def encode_texts(self, texts: Annotated[Tensor, "string (batch,)"]) -> Embeddings:
         """Computes what `encode` does; traced by `tf.function` here and for export."""
@@ -506,7 +505,8 @@ class Translator:
 
     def tokenize(self, texts: Sequence[str | bytes]) -> list[list[str]]:
         """Returns the tokens of sources as the model reads them: truncated, with end tokens."""
-        return [[piece.decode() for piece in row if piece] for row in self._run(self.tokenize_texts, texts).pieces]
+        tokens = self._run(self.tokenize_texts, {"texts": texts})
+        return [[piece.decode() for piece in row if piece] for row in np.asarray(tokens.pieces)]
 
     def tokenize_texts(self, texts: Annotated[Tensor, "string (batch,)"]) -> Tokens:
         """Splits sources into the tokens that the model reads; traced by `tf.function` here and for export."""
