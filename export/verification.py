@@ -25,7 +25,9 @@ _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
 
 
-def verify(path: pathlib.Path, functions: Mapping[str, Any], precision: str = "float32") -> None:
+def verify(
+    path: pathlib.Path, functions: Mapping[str, Any], precision: str = "float32", python: str = sys.executable
+) -> None:
     """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
 
     Args:
@@ -33,6 +35,8 @@ def verify(path: pathlib.Path, functions: Mapping[str, Any], precision: str = "f
         functions: by the names of signatures, the concrete functions that were saved, which compute with the
             translator.
         precision: "float32" or "bfloat16", in which the translator computes. Defaults to "float32".
+        python: the interpreter that runs it, which may have other releases of TensorFlow and tensorflow-text. Defaults
+            to the one of this process.
 
     Raises:
         RuntimeError: It cannot be loaded, holds an operation that a model server does not register, or answers
@@ -43,7 +47,7 @@ def verify(path: pathlib.Path, functions: Mapping[str, Any], precision: str = "f
         signature = SIGNATURES[name]
         inputs = signature.example(TEXTS)
         requests.append((name, {key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()}))
-    served = _run_session(path, [(name, dict(inputs)) for name, inputs in requests])
+    served = _run_session(path, requests, python)
     tolerance = _TOLERANCE[precision]
     for (name, inputs), answer in zip(requests, served, strict=True):
         expected = functions[name](**inputs)
@@ -51,14 +55,16 @@ def verify(path: pathlib.Path, functions: Mapping[str, Any], precision: str = "f
             _compare(f"{name}: {key}", answer[key], tensor.numpy(), tolerance)
 
 
-def _run_session(path: pathlib.Path, requests: list[tuple[str, dict[str, tf.Tensor]]]) -> list[dict[str, np.ndarray]]:
+def _run_session(
+    path: pathlib.Path, requests: list[tuple[str, dict[str, tf.Tensor]]], python: str
+) -> list[dict[str, np.ndarray]]:
     encoded = [
         (name, {key: base64.b64encode(tf.make_tensor_proto(value).SerializeToString()).decode() for key, value in each})
         for name, each in ((name, inputs.items()) for name, inputs in requests)
     ]
     finished = subprocess.run(
         # -P: not to find the modules beside the program in the place of others.
-        [sys.executable, "-P", str(_PROGRAM), str(path.resolve())],
+        [python, "-P", str(_PROGRAM), str(path.resolve())],
         input=json.dumps(encoded),
         capture_output=True,
         text=True,
