@@ -29,11 +29,19 @@ class Model:
         self.name, self.version = name, int(path.name)
         self.run = SavedModelSession(path)
 
-    def inputs(self, name, given):
-        """What a signature takes, if it is there and takes what is given."""
+    def signature(self, name):
         if name not in self.run.signatures:
             raise InvalidRequestError(f'Serving signature key "{name}" not found.')
-        infos = self.run.signatures[name].inputs
+        return self.run.signatures[name]
+
+    def only_input(self, name):
+        """The name of the input that is given without one."""
+        (only,) = self.signature(name).inputs
+        return only
+
+    def inputs(self, name, given):
+        """What a signature takes, if that is what is given."""
+        infos = self.signature(name).inputs
         if sorted(given) != sorted(infos):
             raise InvalidRequestError(f"the inputs must be {sorted(infos)}; received {sorted(given)}")
         return infos
@@ -98,8 +106,7 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         else:
             columns = request["inputs"]
         if not isinstance(columns, dict):
-            # The only input, whose name is not given.
-            columns = {"text": columns}
+            columns = {self.model.only_input(name): columns}
         infos = self.model.inputs(name, columns)
         outputs = self.model.predict(name, {key: read_json(infos[key].dtype, each) for key, each in columns.items()})
         outputs = {key: write_json(array) for key, array in outputs.items()}
@@ -133,7 +140,7 @@ def read_json(dtype, values):
 def write_json(array):
     if array.dtype.kind == "f":
         # As few digits as tell a float32 apart.
-        return np.vectorize(lambda value: float(str(value)), otypes=[object])(array).tolist() if array.size else []
+        return array.astype(str).astype(float).tolist()
     if array.dtype.kind == "O":
         return np.vectorize(bytes.decode, otypes=[object])(array).tolist() if array.size else array.tolist()
     return array.tolist()

@@ -191,6 +191,7 @@ def test_rest_in_rows_and_columns(server, predict, name):
 def test_rest_takes_texts_alone_and_refuses_what_does_not_fit(server):
     (answer,) = post(server, {"instances": [SOURCES[0]]})["predictions"]
     assert answer["text"] == TARGETS[0] and answer["truncated"] is False
+    assert post(server, {"signature_name": "detokenize", "instances": [[0, 3, -1]]}) == {"predictions": [""]}
     for request in ({"signature_name": "unknown", "instances": ["a"]}, {"inputs": {"text": ["a"], "n": [1]}}):
         with pytest.raises(urllib.error.HTTPError, match="400"):
             post(server, request)
