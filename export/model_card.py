@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from keras_transformer import __version__
+from keras_transformer.config.signature_names import SignatureName
 from keras_transformer.translation import Translator
 
 from .signatures import SIGNATURES
@@ -29,7 +30,9 @@ class Facts:
     scores: Sequence[str] = ()
 
 
-def model_card(translator: Translator, saved_model: pathlib.Path, signatures: Sequence[str], facts: Facts) -> str:
+def model_card(
+    translator: Translator, saved_model: pathlib.Path, signatures: Sequence[SignatureName], facts: Facts
+) -> str:
     """Returns the model card of a SavedModel.
 
     Args:

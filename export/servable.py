@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer.config.rules import require
+from keras_transformer.config.signature_names import SignatureName
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import replacing
 from keras_transformer.translation import Translator
@@ -39,7 +40,7 @@ class Servable(tf.Module):
         functions: the signatures' concrete functions by name.
     """
 
-    def __init__(self, translator: Translator, signatures: Sequence[str] = tuple(SIGNATURES)) -> None:
+    def __init__(self, translator: Translator, signatures: Sequence[SignatureName] = tuple(SIGNATURES)) -> None:
         super().__init__()
         self.weights = [variable.value for variable in translator.model.variables]
         self.tokenizers = list(translator.tokenizers)
@@ -62,7 +63,7 @@ def export_servable(
     translator: Translator,
     output: str | os.PathLike[str],
     version: int | None = None,
-    signatures: Sequence[str] = tuple(SIGNATURES),
+    signatures: Sequence[SignatureName] = tuple(SIGNATURES),
     verified: bool = True,
     facts: Facts | None = None,
 ) -> pathlib.Path:

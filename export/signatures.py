@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
+from keras_transformer.config.signature_names import SignatureName
 from keras_transformer.tensors import Tensor
 from keras_transformer.translation import Translator
 
@@ -125,7 +126,7 @@ _TRANSLATE = Signature(
 )
 
 # `translate` under the name that is called by those who name none comes first.
-SIGNATURES = {
+SIGNATURES: dict[SignatureName, Signature] = {
     "serving_default": _TRANSLATE,
     "translate": _TRANSLATE,
     "translate_n_best": Signature(

@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 
+from keras_transformer.config.signature_names import SignatureName
+
 from .signatures import SIGNATURES
 from .versions import PROBES
 
@@ -26,7 +28,7 @@ _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
 
 
 def verify(
-    path: pathlib.Path, functions: Mapping[str, Any], precision: str = "float32", python: str = sys.executable
+    path: pathlib.Path, functions: Mapping[SignatureName, Any], precision: str = "float32", python: str = sys.executable
 ) -> None:
     """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
 
@@ -56,7 +58,7 @@ def verify(
 
 
 def _run_session(
-    path: pathlib.Path, requests: list[tuple[str, dict[str, tf.Tensor]]], python: str
+    path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, tf.Tensor]]], python: str
 ) -> list[dict[str, np.ndarray]]:
     encoded = [
         (name, {key: base64.b64encode(tf.make_tensor_proto(value).SerializeToString()).decode() for key, value in each})

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
+from keras_transformer.config.signature_names import SignatureName
+
 from .signatures import SIGNATURES
 
 _SENTENCES = [
@@ -59,7 +61,7 @@ _PredictionLog = message_factory.GetMessageClass(
 
 
 def write_warmup_requests(
-    saved_model: str | os.PathLike[str], signatures: Sequence[str] = ("serving_default",)
+    saved_model: str | os.PathLike[str], signatures: Sequence[SignatureName] = ("serving_default",)
 ) -> None:
     """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them.
 

@@ -6,6 +6,7 @@ import typing
 
 from ..config.precision import Precision
 from ..config.rules import check
+from ..config.signature_names import SignatureName
 from ..errors import ConfigError, MissingPackageError
 from ..runtime.standard_streams import write_lines
 from .options import Languages, NotEmpty, OutputDirectory, Parser, ServablePath, add_decoding, add_model_dir
@@ -37,8 +38,10 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--signatures",
         nargs="+",
+        choices=typing.get_args(SignatureName),
+        default=typing.get_args(SignatureName),
         metavar="NAME",
-        help="what the SavedModel answers: serving_default, translate, score, ... (docs/serving.md lists them; all)",
+        help=f"what the SavedModel answers: {', '.join(typing.get_args(SignatureName))} (all)",
     )
     parser.add_argument(
         "--no-verify", action="store_true", help="publish the SavedModel without comparing its answers in a new process"
@@ -62,14 +65,13 @@ def run(options: argparse.Namespace) -> None:
     else:
         from keras_transformer.export.model_card import Facts
         from keras_transformer.export.servable import export_servable
-        from keras_transformer.export.signatures import SIGNATURES
 
         from ..model_dir.evaluation_file import read_evaluation
 
         path = export_servable(
             translator,
             options.output,
-            signatures=options.signatures or tuple(SIGNATURES),
+            signatures=options.signatures,
             verified=not options.no_verify,
             facts=Facts(options.languages, options.license, read_evaluation(trained.model_dir)),
         )
@@ -86,6 +88,12 @@ def _check_ctranslate2_options(options: argparse.Namespace) -> None:
         raise ConfigError(
             "--beam-size and --length-penalty must not be given with --format ctranslate2: its models hold no search "
             "settings, its translate_batch takes them"
+        )
+    of_saved_models = (options.no_verify, options.languages, options.license)
+    if tuple(options.signatures) != typing.get_args(SignatureName) or any(of_saved_models):
+        raise ConfigError(
+            "--signatures, --no-verify, --languages and --license must not be given with --format ctranslate2: they "
+            "are about SavedModels"
         )
     if importlib.util.find_spec("ctranslate2") is None:
         raise MissingPackageError(
