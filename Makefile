@@ -1,11 +1,12 @@
 # `make demo`, `make test`, `make test-all`, `make test-jax`, `make test-torch`, `make test-beam`, `make test-marian`,
-# `make lint`, `make docs`, `make bench` and `make chaos` work from a fresh clone: each makes .venv, or one of its own,
-# and installs what it needs.
+# `make test-servers`, `make lint`, `make docs`, `make bench` and `make chaos` work from a fresh clone: each makes .venv,
+# or one of its own, and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-beam test-light test-jax test-torch test-marian lint docs format bench chaos clean
+.PHONY: demo test test-all test-beam test-light test-jax test-torch test-marian test-servers \
+	lint docs format bench chaos clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -47,6 +48,21 @@ test-jax test-torch: test-%: $(VENV)-%/installed
 # Imported models against the programs that they come from: Marian, of 600 MB, and PyTorch, which the benchmarks need too.
 test-marian: $(VENV)/installed-test $(VENV)/installed-benchmarks $(VENV)-marian/installed
 	PATH="$(CURDIR)/$(VENV)-marian/bin:$$PATH" $(BIN)/python -m pytest tests/pretrained/test_marian.py tests/pretrained/test_hugging_face.py
+
+# A SavedModel in session mode with the newest TensorFlow releases that have a tensorflow-text, each in an environment of
+# its own, of 2 GB.
+SERVERS := $(VENV)-servers-2.19 $(VENV)-servers-2.20 $(VENV)-servers-2.21
+PACKAGES_2.19 := tensorflow==2.19.1 tensorflow-text==2.19.0
+PACKAGES_2.20 := tensorflow==2.20.0 tensorflow-text==2.20.1
+PACKAGES_2.21 := tensorflow==2.21.0 tensorflow-text==2.21.1
+
+test-servers: $(VENV)/installed-test $(SERVERS:%=%/installed)
+	$(BIN)/python -m pytest -m "" tests/export/test_server_versions.py
+
+$(VENV)-servers-%/installed: Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check $(PACKAGES_$*)
+	touch $@
 
 # Types and the directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
 lint: $(VENV)/installed-lint
@@ -111,4 +127,4 @@ $(VENV)/installed-%: $(VENV)/installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-beam $(VENV)-jax $(VENV)-marian $(VENV)-torch bench demo build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-beam $(VENV)-jax $(VENV)-marian $(VENV)-torch $(SERVERS) bench demo build dist *.egg-info

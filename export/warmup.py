@@ -2,9 +2,14 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+from keras_transformer.config.signature_names import SignatureName
+
+from .signatures import SIGNATURES
 
 _SENTENCES = [
     "A dog runs.",
@@ -55,18 +60,29 @@ _PredictionLog = message_factory.GetMessageClass(
 )
 
 
-def write_warmup_requests(saved_model: str | os.PathLike[str]) -> None:
-    """Writes `REQUESTS` to where TensorFlow Serving looks for them.
+def write_warmup_requests(
+    saved_model: str | os.PathLike[str], signatures: Sequence[SignatureName] = ("serving_default",)
+) -> None:
+    """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them.
 
     Args:
-        saved_model: str or path of a SavedModel whose signature `serving_default` takes `text`.
+        saved_model: str or path of a SavedModel.
+        signatures: names of `SIGNATURES` that it has. Defaults to `serving_default`.
     """
     path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for texts in REQUESTS:
-            request = {
-                "model_spec": {"signature_name": "serving_default"},
-                "inputs": [{"key": "text", "value": tf.make_tensor_proto(texts, tf.string)}],
-            }
-            writer.write(_PredictionLog(predict_log={"request": request}).SerializeToString())
+        # Of signatures that are one, the first.
+        for name, signature in {
+            SIGNATURES[name].function: (name, SIGNATURES[name]) for name in signatures[::-1]
+        }.values():
+            for texts in REQUESTS:
+                inputs = signature.example(texts)
+                request = {
+                    "model_spec": {"signature_name": name},
+                    "inputs": [
+                        {"key": key, "value": tf.make_tensor_proto(inputs[key], spec.dtype)}
+                        for key, spec in signature.inputs.items()
+                    ],
+                }
+                writer.write(_PredictionLog(predict_log={"request": request}).SerializeToString())

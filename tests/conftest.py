@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import glob
 import importlib.util
 import os
 import shutil
@@ -18,9 +19,10 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.runtime.log import show_log
 
-# These files need programs that the other tests do without; `make test-beam` and `make test-marian` install theirs.
+# `make test-beam`, `make test-marian` and `make test-servers` run these files, with programs that others do without.
 collect_ignore = [
     *([] if importlib.util.find_spec("apache_beam") else ["examples/test_translate_corpus.py"]),
+    *([] if glob.glob(".venv-servers-*/installed") else ["export/test_server_versions.py"]),
     *([] if importlib.util.find_spec("keras_hub") else ["interchange/test_keras_hub.py"]),
     *([] if importlib.util.find_spec("torch") else ["interchange/test_pytorch.py"]),
     *([] if importlib.util.find_spec("transformers") else ["pretrained/test_hugging_face.py"]),

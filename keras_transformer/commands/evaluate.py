@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 
 from ..runtime.progress import ProgressBar
 from ..runtime.standard_streams import write_lines
@@ -38,6 +39,8 @@ def run(options: argparse.Namespace) -> None:
     translator = load_translator(trained, options.precision)
     from keras_transformer.training.evaluate import evaluate
 
+    from ..model_dir.evaluation_file import write_evaluation
+
     def translate(texts: list[str]) -> list[str]:
         translations: list[str] = []
         with ProgressBar("translating", "lines", len(texts)) as bar:
@@ -49,6 +52,12 @@ def run(options: argparse.Namespace) -> None:
         return translations
 
     result = evaluate(translate, pairs, options.tokenize)
+    write_evaluation(
+        trained.model_dir,
+        f"{len(pairs):,} sentences of {os.path.basename(name_of(options.source))}, "
+        f"beam size {trained.decoding.beam_size}, length penalty {trained.decoding.length_penalty:g}",
+        {score.text: score.signature for score in (result.bleu, result.chrf)},
+    )
     scores = {"bleu": result.bleu, "chrf": result.chrf}
     if options.json:
         write_lines([json.dumps({name: score._asdict() for name, score in scores.items()})])

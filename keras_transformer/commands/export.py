@@ -6,9 +6,10 @@ import typing
 
 from ..config.precision import Precision
 from ..config.rules import check
+from ..config.signature_names import SignatureName
 from ..errors import ConfigError, MissingPackageError
 from ..runtime.standard_streams import write_lines
-from .options import OutputDirectory, Parser, ServablePath, add_decoding, add_model_dir
+from .options import Languages, NotEmpty, OutputDirectory, Parser, ServablePath, add_decoding, add_model_dir
 from .trained import load_translator, read_trained
 
 SUMMARY = "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model."
@@ -34,6 +35,19 @@ def add_options(parser: Parser) -> None:
         default="float32",
         help="bfloat16 halves the size of the weights, and is faster on processors with instructions for it (float32)",
     )
+    parser.add_argument(
+        "--signatures",
+        nargs="+",
+        choices=typing.get_args(SignatureName),
+        default=typing.get_args(SignatureName),
+        metavar="NAME",
+        help=f"what the SavedModel answers: {', '.join(typing.get_args(SignatureName))} (all)",
+    )
+    parser.add_argument(
+        "--no-verify", action="store_true", help="publish the SavedModel without comparing its answers in a new process"
+    )
+    parser.add_option("--languages", Languages, metavar="PAIR", help="for the model card, such as en-de (unknown)")
+    parser.add_option("--license", NotEmpty, metavar="NAME", help="of the weights, for the model card (unknown)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -49,9 +63,18 @@ def run(options: argparse.Namespace) -> None:
 
         path = export_ctranslate2(translator, options.output)
     else:
+        from keras_transformer.export.model_card import Facts
         from keras_transformer.export.servable import export_servable
 
-        path = export_servable(translator, options.output)
+        from ..model_dir.evaluation_file import read_evaluation
+
+        path = export_servable(
+            translator,
+            options.output,
+            signatures=options.signatures,
+            verified=not options.no_verify,
+            facts=Facts(options.languages, options.license, read_evaluation(trained.model_dir)),
+        )
     write_lines([str(path)])
 
 
@@ -65,6 +88,12 @@ def _check_ctranslate2_options(options: argparse.Namespace) -> None:
         raise ConfigError(
             "--beam-size and --length-penalty must not be given with --format ctranslate2: its models hold no search "
             "settings, its translate_batch takes them"
+        )
+    of_saved_models = (options.no_verify, options.languages, options.license)
+    if tuple(options.signatures) != typing.get_args(SignatureName) or any(of_saved_models):
+        raise ConfigError(
+            "--signatures, --no-verify, --languages and --license must not be given with --format ctranslate2: they "
+            "are about SavedModels"
         )
     if importlib.util.find_spec("ctranslate2") is None:
         raise MissingPackageError(

@@ -3,6 +3,7 @@
 import argparse
 import glob
 import os
+import re
 import sys
 import typing
 from typing import Annotated, Any, NoReturn
@@ -32,6 +33,10 @@ OutputDirectory = Annotated[Directory, _IS_UTF_8]
 # TensorFlow reads the path of a SavedModel as a pattern.
 ServablePath = Annotated[Directory, Rule("a path without any of * ? [ \\", lambda path: not set("*?[\\") & set(path))]
 ExistingDirectory = Annotated[NotEmpty, Rule("a directory that exists", os.path.isdir)]
+Languages = Annotated[
+    str,
+    Rule("two languages, such as en-de", lambda text: re.fullmatch(r"\w{2,3}(_\w+)?-\w{2,3}(_\w+)?", text) is not None),
+]
 NumDevices = Annotated[Size, at_most(64)]
 
 

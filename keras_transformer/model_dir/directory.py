@@ -7,6 +7,7 @@
     average.weights.h5                     the mean of the last or best checkpoints, if they were averaged
     training_state.npz                     what resuming a training run needs: weights, optimizer, step, scores, log
     training_state.previous.npz            the one before
+    evaluation.json                        the scores that `evaluate` measured last
     log.csv, tensorboard/                  the training run's log, for people
     NAME.sha256                            the checksum of a binary file or of the tokenizer's
     .train.lock                            while a training run uses the directory: its process
@@ -76,6 +77,10 @@ class ModelDir:
     @property
     def log_path(self) -> pathlib.Path:
         return self.path / "log.csv"
+
+    @property
+    def evaluation_path(self) -> pathlib.Path:
+        return self.path / "evaluation.json"
 
     @property
     def tensorboard_path(self) -> pathlib.Path:

@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -64,8 +64,8 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         texts = tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=-1), "\u2581", " ")
         return tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
 
-    def pieces(self, token_ids: Iterable[int]) -> list[str]:
-        return [self.vocabulary[token_id] for token_id in token_ids]
+    def id_to_piece(self, token_ids: Tensor) -> tf.Tensor:
+        return tf.gather(tf.constant(self.vocabulary), token_ids)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "PretrainedSentencePieceTokenizer":

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -79,9 +78,8 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = self.pieces(range(self.vocab_size))
         return [self.unk_id, *(token_id for token_id, piece in enumerate(pieces) if _BYTE.fullmatch(piece))]
 
-    def pieces(self, token_ids: Iterable[int]) -> list[str]:
-        pieces = self._subwords.id_to_string(tf.constant(list(token_ids), tf.int32))
-        return [piece.decode() for piece in pieces.numpy()]
+    def id_to_piece(self, token_ids: Tensor) -> tf.Tensor:
+        return self._subwords.id_to_string(token_ids)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":

@@ -64,9 +64,17 @@ class Tokenizer(tf.Module):
         """Returns the ids of text that the vocabulary has no pieces for."""
         return [self.unk_id]
 
+    def id_to_piece(self, token_ids: Annotated[Tensor, "int32 (n,)"]) -> Annotated[tf.Tensor, "string (n,)"]:
+        """Looks up subwords, in the graph.
+
+        Args:
+            token_ids: ids of the vocabulary, special ones too.
+        """
+        raise NotImplementedError
+
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
         """Returns the subwords of one sentence's ids, as text to show."""
-        raise NotImplementedError
+        return [piece.decode() for piece in self.id_to_piece(tf.constant(list(token_ids), tf.int32)).numpy()]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the tokenizer's file, whole or not at all, and its checksum."""

@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow_text import FastBertTokenizer
@@ -54,8 +54,8 @@ class WordPieceTokenizer(Tokenizer):
     def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
         return self._subwords.detokenize(token_ids)
 
-    def pieces(self, token_ids: Iterable[int]) -> list[str]:
-        return [self.vocabulary[token_id] for token_id in token_ids]
+    def id_to_piece(self, token_ids: Tensor) -> tf.Tensor:
+        return tf.gather(tf.constant(self.vocabulary), token_ids)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "WordPieceTokenizer":

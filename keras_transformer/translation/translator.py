@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, cast
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import keras
 import numpy as np
@@ -14,11 +14,11 @@ from ..config.precision import Precision
 from ..config.rules import check, require, shown
 from ..decoding import Decodable, Hypotheses, beam_search, greedy_search
 from ..errors import ConfigError
-from ..losses import token_crossentropy
 from ..model_dir import ModelDir
 from ..models import Transformer
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
+from .forced_decoding import mean_encoding, mean_source_attention, token_log_probs
 from .length_batches import map_in_length_batches
 
 # Positions, including padding, of a batch that is searched or scored; bounds memory.
@@ -30,6 +30,11 @@ PARALLEL_SEARCHES = 4
 _MIN_TEXTS_PER_BATCH = 16
 # Tokens that a step of a search usually computes: a beam of 4 for each of 32 texts.
 TOKENS_PER_STEP = 128
+# The layer of the decoder whose attention aligns.
+ALIGNMENT_LAYER = -1
+Side = Literal["source", "target"]
+# A nest of tensors.
+Results = TypeVar("Results")
 # What `decoding.forbidden_tokens` stands for.
 _FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
     "none": (),
@@ -82,6 +87,83 @@ class Scores(NamedTuple):
     target_lengths: np.ndarray
 
 
+class TokenScores(NamedTuple):
+    """The log probabilities of pairs, those of their tokens, and how long their texts are.
+
+    Attributes:
+        log_probs: float32 (number of pairs,), the sums of the tokens'.
+        token_log_probs: float32 (number of pairs, target length), of every token of the targets, with end tokens; 0
+            after them.
+        source_lengths: int (number of pairs,), the numbers of tokens with end tokens, before texts are truncated.
+        target_lengths: int (number of pairs,), likewise.
+    """
+
+    log_probs: Tensor
+    token_log_probs: Tensor
+    source_lengths: Tensor
+    target_lengths: Tensor
+
+
+class Tokens(NamedTuple):
+    """The tokens of texts as a model reads them: truncated, with end tokens.
+
+    Attributes:
+        pieces: string (batch, length), the tokens as text to show, padded with "".
+        token_ids: int32 (batch, length), padded with 0.
+        lengths: int (batch,), the numbers of tokens with end tokens, before texts are truncated.
+    """
+
+    pieces: Tensor
+    token_ids: Tensor
+    lengths: Tensor
+
+
+class Alignments(NamedTuple):
+    """Which tokens of their sources the tokens of targets come from.
+
+    Attributes:
+        source: `Tokens` of the sources.
+        target: `Tokens` of the targets.
+        positions: int32 (number of pairs, target length), for each token of a target the position in its source that
+            is attended to most; -1 after end tokens.
+        attention: float32 (number of pairs, target length, source length), the mean of the heads of a layer of the
+            decoder: rows that sum to 1; 0 after end tokens.
+    """
+
+    source: Tokens
+    target: Tokens
+    positions: Tensor
+    attention: Tensor
+
+
+class Alignment(NamedTuple):
+    """Which tokens of its source the tokens of a target come from.
+
+    Attributes:
+        source: list of str, the tokens of the source with the end token.
+        target: list of str, the tokens of the target with the end token.
+        positions: list of int, for each token of the target a position in the source.
+        attention: float32 (target length, source length), rows that sum to 1.
+    """
+
+    source: list[str]
+    target: list[str]
+    positions: list[int]
+    attention: np.ndarray
+
+
+class Embeddings(NamedTuple):
+    """What the encoder makes of texts.
+
+    Attributes:
+        vectors: float32 (batch, d_model), the mean over the tokens of a text, with its end token.
+        source_lengths: int (batch,), the numbers of tokens with end tokens, before texts are truncated.
+    """
+
+    vectors: Tensor
+    source_lengths: Tensor
+
+
 class TranslationModel(Decodable, Protocol):
     """What a translator needs of a model."""
 
@@ -130,7 +212,7 @@ class Translator:
             )
         self.model = model
         self.decoding = decoding
-        self._graphs: dict[int, Callable[[Tensor], Translations]] = {}
+        self._graphs: dict[tuple[object, ...], Callable[..., Any]] = {}
 
     @classmethod
     def load(
@@ -180,12 +262,16 @@ class Translator:
         """
         return [found.hypotheses for found in self.translate(texts, n)]
 
-    def translate(self, texts: Sequence[str | bytes], n: int = 1) -> list[Translation]:
+    def translate(
+        self, texts: Sequence[str | bytes], n: int = 1, prefixes: Sequence[str | bytes] | None = None
+    ) -> list[Translation]:
         """Returns what is found for every text.
 
         Args:
             texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
             n: int, at most the beam size. How many translations of each text. Defaults to 1.
+            prefixes: list of strings, as many, or None. What the translations of each text begin with; scores are then
+                those of what comes after it. Defaults to None: nothing.
 
         Raises:
             ConfigError: An argument breaks its rule.
@@ -193,25 +279,46 @@ class Translator:
         if isinstance(texts, (str, bytes)):
             raise ConfigError(f"texts must be a list of strings; received texts={shown(texts)}")
         require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
-        if n not in self._graphs:
-            # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
-            self._graphs[n] = tf.function(
-                functools.partial(self.search, n_best=n),
-                input_signature=[tf.TensorSpec([None], tf.string)],
-                autograph=False,
-            )
-        found = self._graphs[n](tf.constant(list(texts), tf.string))
+        sides = {"texts": texts} if prefixes is None else {"texts": texts, "prefixes": prefixes}
+        found = self._run(self.search, sides, n_best=n)
         rows = zip(*map(np.asarray, (found.texts, found.scores, found.source_lengths)), strict=True)
         return [
             Translation([(text.decode("utf-8"), float(score)) for text, score in zip(*hypotheses)], int(length))
             for *hypotheses, length in rows
         ]
 
-    def search(self, texts: Annotated[Tensor, "string (batch,)"], n_best: int = 1) -> Translations:
+    def _run(
+        self, method: Callable[..., Results], sides: dict[str, Sequence[str | bytes]], **arguments: int
+    ) -> Results:
+        """Calls a method for graphs with texts, by their names; it is traced once for the same arguments."""
+        lengths = {name: len(side) for name, side in sides.items()}
+        if len(set(lengths.values())) > 1:
+            received = " and ".join(f"{length} {name}" for name, length in lengths.items())
+            raise ConfigError(f"{' and '.join(lengths)} must have the same length; received {received}")
+        key = (method.__name__, *sides, *arguments.items())
+        if key not in self._graphs:
+            # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
+            self._graphs[key] = tf.function(
+                functools.partial(method, **arguments),
+                input_signature=[tf.TensorSpec([None], tf.string)] * len(sides),
+                autograph=False,
+            )
+        return self._graphs[key](*(tf.constant(list(side), tf.string) for side in sides.values()))
+
+    def search(
+        self,
+        texts: Annotated[Tensor, "string (batch,)"],
+        prefixes: Annotated[Tensor, "string (batch,)"] | None = None,
+        max_lengths: Annotated[Tensor, "int32 (batch,)"] | None = None,
+        n_best: int = 1,
+    ) -> Translations:
         """Searches translations; traced by `tf.function` here and for export.
 
         Args:
             texts: what to translate.
+            prefixes: what the translations begin with. Defaults to None: nothing.
+            max_lengths: the most tokens of each translation, with its prefix and its end token, if that is fewer than
+                without it; 0 for no such limit. Defaults to None: none has one.
             n_best: int, at most the beam size. Defaults to 1.
 
         Returns:
@@ -220,24 +327,39 @@ class Translator:
         source, source_lengths = self._token_ids_with_end(self.tokenizers.source, texts)
         max_extra = self.decoding.max_extra_tokens
         most = tf.minimum(tf.cast(source.row_lengths(), tf.int32) + max_extra, self.model.config.max_length)
-        max_lengths = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, most)
+        limits = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, most)
+        if max_lengths is not None:
+            limits = tf.where(max_lengths > 0, tf.minimum(limits, max_lengths), limits)
+        prefix_ids = None
+        if prefixes is not None:
+            prefix_ids = self._token_ids_with_end(self.tokenizers.target, prefixes)[0][:, :-1]
+            limits = tf.maximum(limits - tf.cast(prefix_ids.row_lengths(), tf.int32), 0)
         # The weights are read here: TensorFlow does not run a loop that reads variables beside another loop.
         weights = [(variable, tf.identity(variable.value)) for variable in self.model.variables]
         with keras.StatelessScope(state_mapping=weights):
-            token_ids, scores = self._search_token_ids(source, most, max_lengths, n_best)
+            token_ids, scores = self._search_token_ids(source, most, limits, n_best, prefix_ids)
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
+        if prefix_ids is not None:
+            owners = tf.repeat(tf.range(prefix_ids.nrows()), n_best)
+            ragged_ids = tf.concat([tf.gather(prefix_ids, owners), ragged_ids], axis=1)
+            token_ids = tf.reshape(ragged_ids.to_tensor(), [-1, n_best, ragged_ids.bounding_shape()[1]])
         translations = tf.reshape(self.tokenizers.target.detokenize(ragged_ids), [-1, n_best])
         return Translations(translations, scores, token_ids, source_lengths)
 
     def _search_token_ids(
-        self, source: tf.RaggedTensor, positions: Tensor, max_lengths: Tensor, n_best: int
+        self,
+        source: tf.RaggedTensor,
+        positions: Tensor,  # int32 (batch,)
+        max_lengths: Tensor,  # int32 (batch,), without prefixes
+        n_best: int,
+        prefixes: tf.RaggedTensor | None,
     ) -> tuple[Tensor, Tensor]:
-        # positions, max_lengths: int32 (batch,)
         width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
 
         def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-            found = self._search_batch(tf.gather(source, rows).to_tensor(), tf.gather(max_lengths, rows), n_best)
+            some = None if prefixes is None else tf.gather(prefixes, rows)
+            found = self._search_batch(tf.gather(source, rows).to_tensor(), tf.gather(max_lengths, rows), n_best, some)
             padding = [[0, 0], [0, 0], [0, width - tf.shape(found.token_ids)[2]]]
             return tf.pad(found.token_ids, padding), found.scores
 
@@ -252,12 +374,16 @@ class Translator:
             parallel_iterations=PARALLEL_SEARCHES,
         )
 
-    def _search_batch(self, source: Tensor, max_lengths: Tensor, n_best: int) -> Hypotheses:
+    def _search_batch(
+        self, source: Tensor, max_lengths: Tensor, n_best: int, prefixes: tf.RaggedTensor | None
+    ) -> Hypotheses:
         # source: int32 (n, source length), max_lengths: int32 (n,)
-        step, state = self.model.start_decoding(source, self.decoding.beam_size)
+        starts = None if prefixes is None else _starts(prefixes)
+        prefix = None if starts is None else starts[:, :-1]
+        step, state = self.model.start_decoding(source, self.decoding.beam_size, prefix=prefix)
         arguments: dict[str, Any] = dict(
             max_length=tf.reduce_max(max_lengths),
-            start_id=Tokenizer.start_id,
+            start_id=Tokenizer.start_id if starts is None else starts,
             end_id=Tokenizer.end_id,
             forbidden_ids=_FORBIDDEN_IDS[self.decoding.forbidden_tokens],
             drop_finished=True,
@@ -294,54 +420,116 @@ class Translator:
 
         Args and errors are those of `score`.
         """
-        if len(sources) != len(targets):
-            raise ConfigError(
-                "sources and targets must have the same length; "
-                f"received {len(sources)} sources and {len(targets)} targets"
+        scores = self.score_tokens(sources, targets)
+        return Scores(*map(np.asarray, (scores.log_probs, scores.source_lengths, scores.target_lengths)))
+
+    def score_tokens(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> TokenScores:
+        """Computes the same as `score`, and the log probability of every token.
+
+        Args and errors are those of `score`.
+
+        Returns:
+            `TokenScores` of NumPy arrays.
+        """
+        return TokenScores(*map(np.asarray, self._run(self.score_pairs, {"sources": sources, "targets": targets})))
+
+    def score_pairs(
+        self, sources: Annotated[Tensor, "string (batch,)"], targets: Annotated[Tensor, "string (batch,)"]
+    ) -> TokenScores:
+        """Computes what `score_tokens` does; traced by `tf.function` here and for export."""
+        source, source_lengths = self._token_ids_with_end(self.tokenizers.source, sources)
+        labels, target_lengths = self._token_ids_with_end(self.tokenizers.target, targets)
+        log_probs = token_log_probs(cast(Transformer, self.model), source, labels)
+        return TokenScores(tf.reduce_sum(log_probs, axis=1), log_probs, source_lengths, target_lengths)
+
+    def align(
+        self, sources: Sequence[str | bytes], targets: Sequence[str | bytes], layer: int = ALIGNMENT_LAYER
+    ) -> list[Alignment]:
+        """Finds which tokens of its source each token of a target comes from, by the attention of a decoder's layer.
+
+        Args:
+            sources: list of strings; each is truncated after `config.max_length` tokens.
+            targets: list of strings, as many; each is truncated after `config.max_length` tokens.
+            layer: int, an index of `model.decoder.layers`. Defaults to -1: the last.
+
+        Raises:
+            ConfigError: The numbers differ, or there is no such layer.
+        """
+        found = self._run(self.align_pairs, {"sources": sources, "targets": targets}, layer=layer)
+        results = (found.source.pieces, found.target.pieces, found.positions, found.attention)
+        pairs = []
+        for source_pieces, target_pieces, positions, attention in zip(*map(np.asarray, results), strict=True):
+            source, target = ([piece.decode() for piece in side if piece] for side in (source_pieces, target_pieces))
+            pairs.append(
+                Alignment(source, target, positions[: len(target)].tolist(), attention[: len(target), : len(source)])
             )
-        texts = (tf.constant(list(side), tf.string) for side in (sources, targets))
-        return Scores(*(result.numpy() for result in self._score(*texts)))
+        return pairs
 
-    @functools.cached_property
-    def _score(self) -> Callable[[Tensor, Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-        texts = tf.TensorSpec([None], tf.string)
+    def align_pairs(
+        self,
+        sources: Annotated[Tensor, "string (batch,)"],
+        targets: Annotated[Tensor, "string (batch,)"],
+        layer: int = ALIGNMENT_LAYER,
+    ) -> Alignments:
+        """Computes what `align` does; traced by `tf.function` here and for export."""
+        num_layers = self.model.config.depths[1]
+        require(-num_layers <= layer < num_layers, "layer", f"from {-num_layers} to {num_layers - 1}", layer)
+        source, source_lengths = self._token_ids_with_end(self.tokenizers.source, sources)
+        labels, target_lengths = self._token_ids_with_end(self.tokenizers.target, targets)
+        attention = mean_source_attention(cast(Transformer, self.model), source, labels, layer)
+        # A row of a text has an end token, so that no axis is empty unless there are no texts.
+        positions = tf.argmax(tf.pad(attention, [[0, 0], [0, 0], [0, 1]]), axis=2, output_type=tf.int32)
+        is_token = tf.sequence_mask(labels.row_lengths(), tf.shape(attention)[1])
+        return Alignments(
+            self._tokens("source", source, source_lengths),
+            self._tokens("target", labels, target_lengths),
+            tf.where(is_token, positions, -1),
+            attention,
+        )
 
-        @tf.function(input_signature=[texts, texts], autograph=False)
-        def score(sources: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            source, source_lengths = self._token_ids_with_end(self.tokenizers.source, sources)
-            labels, target_lengths = self._token_ids_with_end(self.tokenizers.target, targets)
-            lengths = tf.cast(tf.maximum(source.row_lengths(), labels.row_lengths()), tf.int32)
+    def encode(self, texts: Sequence[str | bytes]) -> np.ndarray:
+        """Computes vectors by which similar texts can be found: the means of the encoder's outputs.
 
-            def score_batch(rows: Tensor) -> Tensor:
-                return self._score_batch(tf.gather(source, rows).to_tensor(), tf.gather(labels, rows).to_tensor())
+        Args:
+            texts: list of strings; each is truncated after `config.max_length` tokens.
 
-            log_probs = map_in_length_batches(
-                score_batch,
-                lengths,
-                lengths,
-                tf.zeros(tf.shape(lengths)),
-                positions_per_batch=_POSITIONS_PER_BATCH,
-                max_rows=_POSITIONS_PER_BATCH,
-            )
-            return log_probs, source_lengths, target_lengths
+        Returns:
+            float32 (number of texts, d_model).
+        """
+        return np.asarray(self._run(self.encode_texts, {"texts": texts}).vectors)
 
-        return score
+    def encode_texts(self, texts: Annotated[Tensor, "string (batch,)"]) -> Embeddings:
+        """Computes what `encode` does; traced by `tf.function` here and for export."""
+        source, source_lengths = self._token_ids_with_end(self.tokenizers.source, texts)
+        return Embeddings(mean_encoding(cast(Transformer, self.model), source), source_lengths)
 
-    def _score_batch(self, source: Tensor, labels: Tensor) -> Tensor:
-        # source: int32 (n, source length), labels: int32 (n, target length)
-        starts = tf.fill([tf.shape(labels)[0], 1], Tokenizer.start_id)
-        target = tf.concat([starts, labels[:, :-1]], axis=1)
-        model = cast(Transformer, self.model)
-        logits = model({"source": source, "target": target}, training=False)
-        is_token = tf.not_equal(labels, Tokenizer.pad_id)
-        return -tf.reduce_sum(tf.where(is_token, token_crossentropy(labels, logits), 0.0), axis=1)
+    def tokenize(self, texts: Sequence[str | bytes]) -> list[list[str]]:
+        """Returns the tokens of sources as the model reads them: truncated, with end tokens."""
+        tokens = self._run(self.tokenize_texts, {"texts": texts})
+        return [[piece.decode() for piece in row if piece] for row in np.asarray(tokens.pieces)]
+
+    def tokenize_texts(self, texts: Annotated[Tensor, "string (batch,)"]) -> Tokens:
+        """Splits sources into the tokens that the model reads; traced by `tf.function` here and for export."""
+        return self._tokens("source", *self._token_ids_with_end(self.tokenizers.source, texts))
+
+    def detokenize(self, token_ids: Annotated[Tensor, "int32 (batch, length)"]) -> Annotated[Tensor, "string (batch,)"]:
+        """Joins tokens of the target language into texts; special ones and what is no id of the vocabulary are ignored.
+
+        Args:
+            token_ids: rows of ids, padded with 0.
+        """
+        return self.tokenizers.target.detokenize(tf.convert_to_tensor(token_ids, tf.int32))
+
+    def _tokens(self, side: Side, token_ids: tf.RaggedTensor, lengths: Tensor) -> Tokens:
+        pieces = token_ids.with_flat_values(getattr(self.tokenizers, side).id_to_piece(token_ids.flat_values))
+        return Tokens(pieces.to_tensor(), token_ids.to_tensor(), lengths)
 
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
         """Returns sources as the model takes them: int32 (batch, length), truncated, with end tokens, padded with 0."""
         token_ids, _ = self._token_ids_with_end(self.tokenizers.source, tf.constant(list(texts), tf.string))
         return token_ids.to_tensor().numpy()
 
-    def num_tokens(self, texts: Sequence[str | bytes], side: Literal["source", "target"] = "source") -> np.ndarray:
+    def num_tokens(self, texts: Sequence[str | bytes], side: Side = "source") -> np.ndarray:
         """Returns how many tokens every text has, including its end token, before it is truncated.
 
         Args:
@@ -357,3 +545,10 @@ class Translator:
         token_ids = all_ids[:, : self.model.config.max_length - 1]
         ends = tf.fill([token_ids.nrows(), 1], tokenizer.end_id)
         return tf.concat([token_ids, ends], axis=1), all_ids.row_lengths() + 1
+
+
+def _starts(prefixes: tf.RaggedTensor) -> Annotated[Tensor, "int32 (n, length)"]:
+    """The start token and what follows it, with -1 in front of shorter ones."""
+    starts = tf.fill([prefixes.nrows(), 1], Tokenizer.start_id)
+    backwards = tf.reverse(tf.concat([starts, prefixes], axis=1), [1])
+    return tf.reverse(backwards.to_tensor(-1), [1])

@@ -201,7 +201,11 @@ def test_a_missing_ctranslate2_is_named_with_what_installs_it(fails, tmp_path, m
     )
 
 
-@pytest.mark.parametrize("option", [("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16")])
+REFUSED = [("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16")]
+REFUSED += [("--signatures", "score"), ("--no-verify",), ("--languages", "en-de"), ("--license", "MIT")]
+
+
+@pytest.mark.parametrize("option", REFUSED)
 def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, option):
     arguments = ("--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "ctranslate2")
     assert f"{option[0]}" in (message := fails("export", *arguments, *option))
@@ -433,6 +437,14 @@ MISTAKES = [
     (("export", "--output", "a.en"), "--output must be a directory; received --output='a.en'"),
     (("export", "--output", "[x]*"), "--output must be a path without any of * ? [ \\; received --output='[x]*'"),
     (("export", "--output", ""), "--output must be a text that is not empty; received --output=''"),
+    (
+        ("export", "--output", "out", "--languages", "english"),
+        "--languages must be two languages, such as en-de; received",
+    ),
+    (
+        ("export", "--output", "out", "--license", ""),
+        "--license must be a text that is not empty; received --license=''",
+    ),
     (("export", "--output", "out", "--length-penalty", "-1"), "--length-penalty must be at least 0 and finite"),
     (("average",), "trained: no checkpoints to average"),
     (("average", "--last", "0"), "--last must be positive; received --last=0"),

@@ -1,5 +1,6 @@
 """The SavedModel against the translator: loaded in three ways, none of which knows this package."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -13,7 +14,9 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export import servable
+from keras_transformer.export.model_card import Facts
 from keras_transformer.export.servable import export_servable
+from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.export.warmup import REQUESTS
 from session_mode import run_session
 from tensorflow.core.protobuf import saved_model_pb2
@@ -94,7 +97,24 @@ for texts in ast.literal_eval(sys.stdin.read()):
     translate(texts)
 """
 
+# The same in a session: the requests that warm up, then others.
+WATCHED_SESSION = """
+import ast, os, pathlib, sys
+sys.path[:0] = [sys.argv[2] + "/tests", sys.argv[2] + "/tests/export"]
+import tensorflow_text
+from session_mode import SavedModelSession
+from test_servable import read_warmup_requests, request_of
+run = SavedModelSession(sys.argv[1])
+logs, _ = read_warmup_requests(pathlib.Path(sys.argv[1]))
+for name, inputs in [*map(request_of, logs), *ast.literal_eval(sys.stdin.read())]:
+    os.write(2, b"A request:\\n")
+    run(name, inputs)
+"""
+
 CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
+
+
+FACTS = Facts("en-de", "CC0-1.0", ["BLEU = 41.00 (signature), 12 sentences of test.en"])
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +126,15 @@ def translator(tiny_model_dir):
 def saved_and_verified(translator, tmp_path_factory):
     """The path of a SavedModel, and its state when it was verified: other versions, and its content."""
     folder = tmp_path_factory.mktemp("servable")
-    verify, seen = servable._verify, []
+    verify, seen = servable.verify, []
 
-    def watch(path, translator):
-        verify(path, translator)
+    def watch(path, functions, precision):
+        verify(path, functions, precision)
         seen.append((list(folder.glob("[0-9]*")), content(path)))
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(servable, "_verify", watch)
-        return export_servable(translator, folder), seen
+        monkeypatch.setattr(servable, "verify", watch)
+        return export_servable(translator, folder, facts=FACTS), seen
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +149,7 @@ def other_translator(wordpiece_model_dir):
 
 @pytest.fixture(scope="module")
 def other_saved_model(other_translator, tmp_path_factory):
-    return export_servable(other_translator, tmp_path_factory.mktemp("other"))
+    return export_servable(other_translator, tmp_path_factory.mktemp("other"), signatures=["serving_default", "align"])
 
 
 @pytest.fixture(scope="module")
@@ -211,12 +231,37 @@ def test_the_signature_is_text_to_text_and_score(saved_model):
         ("in", "text"): (tf.string.as_datatype_enum, [-1]),
         ("out", "text"): (tf.string.as_datatype_enum, [-1]),
         ("out", "score"): (tf.float32.as_datatype_enum, [-1]),
+        ("out", "source_length"): (tf.int32.as_datatype_enum, [-1]),
+        ("out", "truncated"): (tf.bool.as_datatype_enum, [-1]),
     }
+
+
+def test_every_signature_is_there_once(saved_model, other_saved_model):
+    signatures = read_meta_graph(saved_model).signature_def
+    assert {*signatures} - {"__saved_model_init_op"} == {*SIGNATURES}
+    assert signatures["translate"] == signatures["serving_default"]
+    for name, described in SIGNATURES.items():
+        assert {*signatures[name].inputs} == {*described.inputs} and {*signatures[name].outputs} == {*described.outputs}
+        for info in (*signatures[name].inputs.values(), *signatures[name].outputs.values()):
+            assert info.tensor_shape.dim[0].size == -1
+    chosen = read_meta_graph(other_saved_model).signature_def
+    assert {*chosen} - {"__saved_model_init_op"} == {"serving_default", "align"}
+
+
+def test_the_weights_are_saved_once(translator, saved_model):
+    num_bytes = sum(int(np.prod(variable.shape)) * 4 for variable in translator.model.variables)
+    size = (saved_model / "variables" / "variables.data-00000-of-00001").stat().st_size
+    assert num_bytes <= size < num_bytes + 10_000
 
 
 def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, other_saved_model):
     # The model server links tensorflow-text's ops_lib, which holds these.
-    sentencepiece = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
+    sentencepiece = {
+        "SentencepieceOp",
+        "SentencepieceTokenizeOp",
+        "SentencepieceDetokenizeOp",
+        "SentencepieceIdToStringOp",
+    }
     wordpiece = {
         "FastBertNormalize",
         "FastWordpieceTokenizeWithOffsets",
@@ -231,15 +276,25 @@ def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, ot
 
 
 def read_warmup_requests(path):
-    """The requests as TensorFlow Serving's own messages, and the texts of each."""
+    """The requests as TensorFlow Serving's own messages, and the texts of those to `serving_default`."""
     records = tf.data.TFRecordDataset(str(path / "assets.extra" / "tf_serving_warmup_requests"))
     logs = [PredictionLog.FromString(record) for record in records.as_numpy_iterator()]
-    return logs, [tf.make_ndarray(log.predict_log.request.inputs["text"]).tolist() for log in logs]
+    requests = [log.predict_log.request for log in logs if request_of(log)[0] == "serving_default"]
+    return logs, [tf.make_ndarray(request.inputs["text"]).tolist() for request in requests]
+
+
+def request_of(log):
+    request = log.predict_log.request
+    inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
+    return request.model_spec.signature_name, inputs
 
 
 def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_model):
     logs, _ = read_warmup_requests(saved_model)
-    assert logs == [
+    # `translate` is the same graph as `serving_default`.
+    warmed = [name for name in SIGNATURES if name != "translate"]
+    assert [request_of(log)[0] for log in logs] == [name for name in warmed for _ in REQUESTS]
+    assert logs[: len(REQUESTS)] == [
         PredictionLog(
             predict_log=PredictLog(
                 request=PredictRequest(
@@ -261,7 +316,7 @@ def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answer
     tiny_model_dir, saved_model, tmp_path
 ):
     translator = Translator.load(tiny_model_dir, precision="bfloat16")
-    path = export_servable(translator, tmp_path)
+    path = export_servable(translator, tmp_path, signatures=["serving_default"])
     expected = [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
     assert_same(run_session(path, BATCHES), expected)
     sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)]
@@ -287,18 +342,32 @@ def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(
 def test_after_the_warm_up_requests_no_graph_is_optimized_any_more(saved_model):
     _, requests = read_warmup_requests(saved_model)
     watched = requests + [ORDINARY[:1], MIXED, ORDINARY * 6, []]
+    optimized = count_optimizations(WATCHED_PROCESS, saved_model, repr(watched))
+    assert len(optimized) == len(watched)
+    assert any(optimized[: len(requests)]) and not any(optimized[len(requests) :])
+
+
+@pytest.mark.slow
+def test_the_warm_up_requests_warm_up_every_signature(saved_model):
+    logs, _ = read_warmup_requests(saved_model)
+    watched = [(name, SIGNATURES[name].example(texts)) for name in SIGNATURES for texts in (ORDINARY, MIXED)]
+    optimized = count_optimizations(WATCHED_SESSION, saved_model, repr(watched))
+    assert len(optimized) == len(logs) + len(watched)
+    assert all(optimized[: len(logs) : len(REQUESTS)]) and not any(optimized[len(logs) :])
+
+
+def count_optimizations(program, path, text):
+    """How many graphs are optimized between one request and the next."""
     finished = subprocess.run(
-        [sys.executable, "-c", WATCHED_PROCESS, str(saved_model), CHECKOUT],
-        input=repr(watched),
+        [sys.executable, "-c", program, str(path), CHECKOUT],
+        input=text,
         capture_output=True,
         text=True,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "meta_optimizer=1"},
     )
     assert finished.returncode == 0, finished.stderr
     _, *logs = finished.stderr.split("A request:")
-    optimized = [log.count("Starting optimization") for log in logs]
-    assert len(optimized) == len(watched)
-    assert any(optimized[: len(requests)]) and not any(optimized[len(requests) :])
+    return [log.count("Starting optimization") for log in logs]
 
 
 def read_meta_graph(path):
@@ -316,12 +385,14 @@ def content(path):
 @pytest.fixture
 def untraced(monkeypatch):
     """Disables tracing, for tests that do not save anything."""
-    function = types.SimpleNamespace(get_concrete_function=lambda: None)
-    monkeypatch.setattr(servable, "Servable", lambda translator: types.SimpleNamespace(translate=function))
+    functions = {"serving_default": None}
+    monkeypatch.setattr(servable, "Servable", lambda *arguments: types.SimpleNamespace(functions=functions))
+    monkeypatch.setattr(servable, "_share_tensors", lambda path: None)
+    monkeypatch.setattr(servable, "model_card", lambda *arguments: "")
 
 
 def test_versions_go_up_and_none_is_overwritten(translator, untraced, tmp_path, monkeypatch):
-    monkeypatch.setattr(servable, "_verify", lambda path, translator: None)
+    monkeypatch.setattr(servable, "verify", lambda *arguments: None)
     monkeypatch.setattr(tf.saved_model, "save", lambda module, path, signatures: None)
     (tmp_path / "9-old").mkdir()
     assert [export_servable(translator, tmp_path).name for _ in range(2)] == ["1", "2"]
@@ -331,13 +402,36 @@ def test_versions_go_up_and_none_is_overwritten(translator, untraced, tmp_path, 
         export_servable(translator, tmp_path, version=10)
     with pytest.raises(ConfigError, match="version must be positive; received version=0"):
         export_servable(translator, tmp_path, version=0)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "10", "11", "2", "9-old"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "10", "11", "2", "9-old", "README.md"]
 
 
 def test_what_appears_is_what_was_verified_and_nothing_before(saved_and_verified):
     path, seen = saved_and_verified
-    assert seen == [([], content(path))]
-    assert {"saved_model.pb", "variables/variables.index"} <= set(content(path))
+    published = content(path)
+    card = published.pop("assets.extra/README.md")
+    assert seen == [([], published)]
+    assert {"saved_model.pb", "variables/variables.index"} <= set(published)
+    assert (path.parent / "README.md").read_bytes() == card
+
+
+def test_the_model_card_says_what_an_operator_asks(translator, saved_model):
+    card = (saved_model.parent / "README.md").read_text()
+    weights = (saved_model / "variables" / "variables.data-00000-of-00001").read_bytes()
+    for fact in (
+        "# Translation model en-de",
+        "| License of the weights | CC0-1.0 |",
+        f"| Parameters | {translator.model.count_params():,}, float32, {len(weights) / 1e6:.1f} MB |",
+        "| Vocabulary | 320 tokens |",
+        "| Search | beam of 4, length penalty 0.6 |",
+        "| Longest input | 64 tokens with the end token;",
+        f"`{hashlib.sha256(weights).hexdigest()}`",
+        f"tensorflow {tf.__version__}",
+        "- BLEU = 41.00 (signature), 12 sentences of test.en",
+    ):
+        assert fact in card, fact
+    for name, signature in SIGNATURES.items():
+        section = card.split(f"### `{name}`\n")[1].split("###")[0]
+        assert all(f"`{key}`" in section for key in (*signature.inputs, *signature.outputs))
 
 
 @pytest.mark.parametrize("broken", ["save", "verify"])
@@ -347,27 +441,51 @@ def test_an_export_that_breaks_off_leaves_nothing(translator, untraced, tmp_path
         if broken == "save":
             raise KeyboardInterrupt
 
-    def verify(path, translator):
+    def verify(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tf.saved_model, "save", save)
-    monkeypatch.setattr(servable, "_verify", verify)
+    monkeypatch.setattr(servable, "verify", verify)
     with pytest.raises(KeyboardInterrupt):
         export_servable(translator, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_saved_model_that_translates_otherwise_is_not_published(
-    tiny_model_dir, saved_model, untraced, tmp_path, monkeypatch
-):
+def test_a_saved_model_that_translates_otherwise_is_not_published(tiny_model_dir, saved_model, tmp_path, monkeypatch):
     class Other(Translator):
-        def __call__(self, texts):
-            return ["something else"] * len(texts)
+        def search(self, *arguments, **options):
+            found = super().search(*arguments, **options)
+            return found._replace(texts=tf.strings.join([found.texts, "something else"]))
 
     def save(module, path, signatures):
         shutil.copytree(saved_model, path, ignore=shutil.ignore_patterns("assets.extra"), dirs_exist_ok=True)
 
     monkeypatch.setattr(tf.saved_model, "save", save)
-    with pytest.raises(RuntimeError, match="something else"):
-        export_servable(Other.load(tiny_model_dir), tmp_path)
+    with pytest.raises(RuntimeError, match="serving_default: text: the SavedModel answers .*something else"):
+        export_servable(Other.load(tiny_model_dir), tmp_path, signatures=["serving_default"])
     assert not list(tmp_path.iterdir())
+
+
+def test_an_operation_that_no_server_has_is_not_published(tiny_model_dir, tmp_path):
+    class Other(Translator):
+        def detokenize(self, token_ids):
+            return tf.ensure_shape(
+                tf.numpy_function(lambda ids: np.full(len(ids), b""), [token_ids], tf.string), [None]
+            )
+
+    with pytest.raises(RuntimeError, match="a model server does not register PyFunc"):
+        export_servable(Other.load(tiny_model_dir), tmp_path, signatures=["detokenize"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_verified_is_published_as_it_is(translator, tmp_path, monkeypatch):
+    monkeypatch.setattr(servable, "verify", lambda *arguments: pytest.fail("verified"))
+    assert export_servable(translator, tmp_path, signatures=["detokenize"], verified=False).is_dir()
+
+
+@pytest.mark.parametrize(
+    "names, message", [(["trnslate"], "signatures must be among serving_default, .*trnslate"), ([], "at least one")]
+)
+def test_unknown_signatures_are_refused(translator, tmp_path, names, message):
+    with pytest.raises(ConfigError, match=message):
+        export_servable(translator, tmp_path, signatures=names)

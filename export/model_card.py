@@ -1,0 +1,101 @@
+"""A model card: what an operator wants to know of a servable, as Markdown beside it."""
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Sequence
+from importlib import metadata
+
+from keras_transformer import __version__
+from keras_transformer.config.signature_names import SignatureName
+from keras_transformer.translation import Translator
+
+from .signatures import SIGNATURES
+
+_PACKAGES = ("tensorflow", "tensorflow-text", "keras")
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What a translator does not know of itself.
+
+    Args:
+        languages: str or None. Such as "en-de". Defaults to None: unknown.
+        license: str or None. The license of the weights. Defaults to None: unknown.
+        scores: list of str. Scores with their signatures, and the text that they were measured on. Defaults to none.
+    """
+
+    languages: str | None = None
+    license: str | None = None
+    scores: Sequence[str] = ()
+
+
+def model_card(
+    translator: Translator, saved_model: pathlib.Path, signatures: Sequence[SignatureName], facts: Facts
+) -> str:
+    """Returns the model card of a SavedModel.
+
+    Args:
+        translator: Translator.
+        saved_model: path of its SavedModel.
+        signatures: names of the SavedModel's signatures.
+        facts: Facts.
+    """
+    model, decoding, tokenizers = translator.model.config, translator.decoding, translator.tokenizers
+    weights = saved_model / "variables" / "variables.data-00000-of-00001"
+    with open(weights, "rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    encoder_layers, decoder_layers = model.depths
+    search = (
+        "greedy"
+        if decoding.beam_size == 1
+        else f"beam of {decoding.beam_size}, length penalty {decoding.length_penalty:g}"
+    )
+    table = {
+        "Languages": facts.languages or "unknown",
+        "License of the weights": facts.license or "unknown",
+        "Parameters": f"{model.num_parameters:,}, {translator.model.variables[0].dtype}, "
+        f"{weights.stat().st_size / 1e6:,.1f} MB",
+        "Layers": f"{encoder_layers} of the encoder, {decoder_layers} of the decoder, d_model {model.d_model}",
+        "Vocabulary": f"{model.source_vocab_size:,} tokens"
+        + ("" if tokenizers.is_shared else f" of the source language, {model.target_vocab_size:,} of the target"),
+        "Search": search,
+        "Longest input": f"{model.max_length:,} tokens with the end token; of a longer text the end is not read, and "
+        "`truncated` is true",
+        "Longest output": f"{decoding.max_extra_tokens:,} tokens more than the input, at most {model.max_length:,}",
+        "SHA-256 of the weights": f"`{checksum}` (`variables/{weights.name}`)",
+        "Written by": ", ".join(
+            [f"keras3-transformer {__version__}", *(f"{name} {metadata.version(name)}" for name in _PACKAGES)]
+        ),
+    }
+    lines = [
+        f"# Translation model{f' {facts.languages}' if facts.languages else ''}",
+        "",
+        "A SavedModel for TensorFlow Serving. Tokenizers and search are in its graph.",
+        "",
+        "| | |",
+        "| --- | --- |",
+        *(f"| {name} | {_cell(value)} |" for name, value in table.items()),
+        "",
+        "## Quality",
+        "",
+        *([f"- {score}" for score in facts.scores] or ["Not measured."]),
+        "",
+        "## Signatures",
+        "",
+        "Texts are UTF-8; bytes that are not are read as U+FFFD.",
+    ]
+    for name in signatures:
+        signature = SIGNATURES[name]
+        lines += ["", f"### `{name}`", "", signature.description, "", "| | |", "| --- | --- |"]
+        lines += [
+            f"| input `{key}` | {spec.dtype.name} ({', '.join(['batch', 'length'][: len(spec.shape)])}"
+            f"{',' if len(spec.shape) == 1 else ''}) |"
+            for key, spec in signature.inputs.items()
+        ]
+        lines += [f"| output `{key}` | {_cell(value)} |" for key, value in signature.outputs.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

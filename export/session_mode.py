@@ -1,0 +1,63 @@
+"""A program that answers requests with a SavedModel as TensorFlow Serving does: in a session, without this package.
+
+python session_mode.py SAVED_MODEL < requests > answers
+
+Requests and answers are JSON: lists of [name of the signature, {name: tensor}], where a tensor is a serialized
+TensorProto in Base64.
+"""
+
+import base64
+import json
+import pathlib
+import sys
+
+import tensorflow as tf
+import tensorflow_text
+from tensorflow.core.framework.tensor_pb2 import TensorProto
+from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef
+
+# Registered, but not in a server.
+_PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
+
+
+def check_operations(meta_graph: MetaGraphDef) -> None:
+    """Ends the program if a graph holds an operation that neither TensorFlow nor tensorflow-text registers."""
+    libraries = pathlib.Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so")
+    # Modules with a function for each operation.
+    registered = {name for path in libraries for name in dir(tf.load_op_library(str(path)))}
+    registered |= set(dir(tf.raw_ops)) - _PYTHON
+    functions = meta_graph.graph_def.library.function
+    nodes = [*meta_graph.graph_def.node, *(node for function in functions for node in function.node_def)]
+    used = {node.op for node in nodes} - {function.signature.name for function in functions}
+    unknown = {name for name in used if name.replace(">", "_") not in registered}
+    if unknown:
+        sys.exit(f"a model server does not register {', '.join(sorted(unknown))}")
+
+
+def answer(session: tf.compat.v1.Session, signature: SignatureDef, tensors: dict[str, str]) -> dict[str, str]:
+    """Runs a signature."""
+    fed = {
+        signature.inputs[name].name: tf.make_ndarray(TensorProto.FromString(base64.b64decode(tensor)))
+        for name, tensor in tensors.items()
+    }
+    answers = session.run({name: output.name for name, output in signature.outputs.items()}, fed)
+    return {
+        name: base64.b64encode(tf.make_tensor_proto(tensor).SerializeToString()).decode()
+        for name, tensor in answers.items()
+    }
+
+
+def main(path: str) -> None:
+    """Answers the requests on standard input."""
+    # Whoever imports it is told that there is none.
+    sys.modules["keras_transformer"] = None  # type: ignore[assignment]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], path)
+        check_operations(meta_graph)
+        requests = json.load(sys.stdin)
+        answers = [answer(session, meta_graph.signature_def[name], tensors) for name, tensors in requests]
+    json.dump(answers, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

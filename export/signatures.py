@@ -1,0 +1,218 @@
+"""What a servable answers: its signatures, each a thin wrapper of a method of the translator.
+
+Every output has the batch first, so that REST's row format works. Outputs with a length for each text are padded.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, NamedTuple
+
+import tensorflow as tf
+
+from keras_transformer.config.signature_names import SignatureName
+from keras_transformer.tensors import Tensor
+from keras_transformer.translation import Translator
+
+Texts = Annotated[Tensor, "string (batch,)"]
+Numbers = Annotated[Tensor, "int32 (batch,)"]
+
+
+class Signature(NamedTuple):
+    """One way to call a servable.
+
+    Attributes:
+        description: what it computes.
+        function: computes the outputs by name from a translator and the inputs.
+        inputs: the inputs by name, in the order of the function's arguments.
+        outputs: the outputs by name, described.
+        example: makes inputs of texts, for requests that warm up a server and for those that check what was written.
+    """
+
+    description: str
+    function: Callable[..., dict[str, Tensor]]
+    inputs: dict[str, tf.TensorSpec]
+    outputs: dict[str, str]
+    example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]]
+
+
+def _translate(translator: Translator, text: Texts) -> dict[str, Tensor]:
+    found = translator.search(text)
+    return {"text": found.texts[:, 0], "score": found.scores[:, 0], **_source(translator, found.source_lengths)}
+
+
+def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
+    found = translator.search(text, n_best=translator.decoding.beam_size)
+    # -inf is no number in JSON.
+    scores = tf.maximum(found.scores, tf.float32.min)
+    return {"text": found.texts, "score": scores, **_source(translator, found.source_lengths)}
+
+
+def _translate_with_prefix(
+    translator: Translator, text: Texts, prefix: Texts, max_length: Numbers
+) -> dict[str, Tensor]:
+    found = translator.search(text, prefix, max_length)
+    return {"text": found.texts[:, 0], "score": found.scores[:, 0], **_source(translator, found.source_lengths)}
+
+
+def _score(translator: Translator, source: Texts, target: Texts) -> dict[str, Tensor]:
+    scores = translator.score_pairs(source, target)
+    return {
+        "log_prob": scores.log_probs,
+        "token_log_prob": scores.token_log_probs,
+        **_pair(translator, scores.source_lengths, scores.target_lengths),
+    }
+
+
+def _align(translator: Translator, source: Texts, target: Texts) -> dict[str, Tensor]:
+    found = translator.align_pairs(source, target)
+    return {
+        "source_token": found.source.pieces,
+        "target_token": found.target.pieces,
+        "position": found.positions,
+        "attention": found.attention,
+        **_pair(translator, found.source.lengths, found.target.lengths),
+    }
+
+
+def _tokenize(translator: Translator, text: Texts) -> dict[str, Tensor]:
+    tokens = translator.tokenize_texts(text)
+    return {"token": tokens.pieces, "token_id": tokens.token_ids, **_source(translator, tokens.lengths)}
+
+
+def _detokenize(translator: Translator, token_id: Annotated[Tensor, "int32 (batch, length)"]) -> dict[str, Tensor]:
+    return {"text": translator.detokenize(token_id)}
+
+
+def _encode(translator: Translator, text: Texts) -> dict[str, Tensor]:
+    found = translator.encode_texts(text)
+    return {"embedding": found.vectors, **_source(translator, found.source_lengths)}
+
+
+def _source(translator: Translator, lengths: Tensor) -> dict[str, Tensor]:
+    return {"source_length": tf.cast(lengths, tf.int32), "truncated": lengths > translator.model.config.max_length}
+
+
+def _pair(translator: Translator, source_lengths: Tensor, target_lengths: Tensor) -> dict[str, Tensor]:
+    return {
+        **_source(translator, tf.maximum(source_lengths, target_lengths)),
+        "source_length": tf.cast(source_lengths, tf.int32),
+        "target_length": tf.cast(target_lengths, tf.int32),
+    }
+
+
+def _strings(*names: str) -> dict[str, tf.TensorSpec]:
+    return {name: tf.TensorSpec([None], tf.string, name) for name in names}
+
+
+_SOURCE = {
+    "source_length": "int (batch,), the number of tokens of the text with its end token, before it was truncated",
+    "truncated": "bool (batch,), whether the text was too long and its end was not read",
+}
+_PAIR = {
+    "source_length": "int (batch,), the number of tokens of the source with its end token, before it was truncated",
+    "target_length": "int (batch,), likewise of the target",
+    "truncated": "bool (batch,), whether one of the two texts was too long and its end was not read",
+}
+
+_TRANSLATE = Signature(
+    "Translates texts.",
+    _translate,
+    _strings("text"),
+    {
+        "text": "string (batch,), the translation; that of a blank text is empty",
+        "score": "float (batch,), its log probability, divided by the length penalty",
+        **_SOURCE,
+    },
+    lambda texts: {"text": texts},
+)
+
+# `translate` under the name that is called by those who name none comes first.
+SIGNATURES: dict[SignatureName, Signature] = {
+    "serving_default": _TRANSLATE,
+    "translate": _TRANSLATE,
+    "translate_n_best": Signature(
+        "Translates texts in several ways, as many as the beam search keeps.",
+        _translate_n_best,
+        _strings("text"),
+        {
+            "text": "string (batch, beam size), the translations, the best first",
+            "score": "float (batch, beam size), their log probabilities, divided by the length penalty; about "
+            "-3.4e38 where there are fewer translations",
+            **_SOURCE,
+        },
+        lambda texts: {"text": texts},
+    ),
+    "translate_with_prefix": Signature(
+        "Translates texts; each translation begins with a given text, which should end where a word does. `max_length` "
+        "is the most tokens of a translation with its prefix and its end token, or 0 for no more than the usual limit.",
+        _translate_with_prefix,
+        {**_strings("text", "prefix"), "max_length": tf.TensorSpec([None], tf.int32, "max_length")},
+        {
+            "text": "string (batch,), the translation with its prefix",
+            "score": "float (batch,), the log probability of what comes after the prefix, divided by the length "
+            "penalty",
+            **_SOURCE,
+        },
+        lambda texts: {
+            "text": texts,
+            "prefix": [text[:i] for i, text in enumerate(texts)],
+            "max_length": [7 * (i % 2) for i, _ in enumerate(texts)],
+        },
+    ),
+    "score": Signature(
+        "Computes the log probabilities of given translations.",
+        _score,
+        _strings("source", "target"),
+        {
+            "log_prob": "float (batch,), the natural logarithm of the target's probability",
+            "token_log_prob": "float (batch, target length), those of its tokens, with the end token; then zeros",
+            **_PAIR,
+        },
+        lambda texts: {"source": texts, "target": texts[::-1]},
+    ),
+    "align": Signature(
+        "Finds which tokens of its source each token of a given translation comes from, by the attention of the "
+        "decoder.",
+        _align,
+        _strings("source", "target"),
+        {
+            "source_token": 'string (batch, source length), the tokens of the source, with the end token; then ""',
+            "target_token": 'string (batch, target length), the tokens of the target, with the end token; then ""',
+            "position": "int (batch, target length), for each token of the target the position in the source, from 0, "
+            "that it attends to most; then -1",
+            "attention": "float (batch, target length, source length), rows that sum to 1: how much each token of the "
+            "target attends to each of the source; then rows of zeros",
+            **_PAIR,
+        },
+        lambda texts: {"source": texts, "target": texts[::-1]},
+    ),
+    "tokenize": Signature(
+        "Splits texts of the source language into the tokens that the model reads.",
+        _tokenize,
+        _strings("text"),
+        {
+            "token": 'string (batch, length), the tokens, with the end token; then ""',
+            "token_id": "int (batch, length), their ids; then zeros",
+            **_SOURCE,
+        },
+        lambda texts: {"text": texts},
+    ),
+    "detokenize": Signature(
+        "Joins ids of tokens into texts of the target language. Special ids, such as 0, and what is no id of the "
+        "vocabulary are ignored.",
+        _detokenize,
+        {"token_id": tf.TensorSpec([None, None], tf.int32, "token_id")},
+        {"text": "string (batch,), the texts"},
+        lambda texts: {"token_id": [[4 + i, -1, 2 * i, 2**31 - 1, 9, 3, 0] for i, _ in enumerate(texts)]},
+    ),
+    "encode": Signature(
+        "Computes vectors by which similar texts can be found.",
+        _encode,
+        _strings("text"),
+        {
+            "embedding": "float (batch, d_model), the mean of the encoder's outputs over the tokens of the text, with "
+            "the end token",
+            **_SOURCE,
+        },
+        lambda texts: {"text": texts},
+    ),
+}

@@ -1,0 +1,15 @@
+"""The names of a servable's signatures."""
+
+from typing import Literal
+
+SignatureName = Literal[
+    "serving_default",
+    "translate",
+    "translate_n_best",
+    "translate_with_prefix",
+    "score",
+    "align",
+    "tokenize",
+    "detokenize",
+    "encode",
+]

@@ -1,0 +1,145 @@
+"""What a model makes of given translations, in the TensorFlow graph: log probabilities, and attention to the source.
+
+The decoder is forced to the tokens of the translation, all of them at once.
+"""
+
+from typing import Annotated
+
+import tensorflow as tf
+
+from ..losses import token_crossentropy
+from ..models import Transformer
+from ..tensors import Tensor
+from ..tokenizers import Tokenizer
+from .length_batches import map_in_length_batches
+
+# Positions, including padding, of a batch; bounds memory.
+POSITIONS_PER_BATCH = 4096
+
+
+def token_log_probs(
+    model: Transformer, source: tf.RaggedTensor, labels: tf.RaggedTensor
+) -> Annotated[Tensor, "float32 (batch, target length)"]:
+    """Computes the log probability of every token of given translations.
+
+    Args:
+        model: Transformer.
+        source: int32 (batch, None), the tokens of the sources with end tokens.
+        labels: int32 (batch, None), the tokens of the translations with end tokens.
+
+    Returns:
+        0 after the end token.
+    """
+    lengths, width = _lengths(source, labels), _width(labels)
+
+    def score_batch(rows: Tensor) -> Tensor:
+        some = tf.gather(labels, rows).to_tensor()
+        logits = model({"source": tf.gather(source, rows).to_tensor(), "target": _shifted(some)}, training=False)
+        log_probs = tf.where(tf.not_equal(some, Tokenizer.pad_id), -token_crossentropy(some, logits), 0.0)
+        return tf.pad(log_probs, [[0, 0], [0, width - tf.shape(log_probs)[1]]])
+
+    return map_in_length_batches(
+        score_batch,
+        lengths,
+        lengths,
+        tf.zeros([tf.size(lengths), width]),
+        positions_per_batch=POSITIONS_PER_BATCH,
+        max_rows=POSITIONS_PER_BATCH,
+    )
+
+
+def mean_source_attention(
+    model: Transformer, source: tf.RaggedTensor, labels: tf.RaggedTensor, layer: int
+) -> Annotated[Tensor, "float32 (batch, target length, source length)"]:
+    """Computes what a layer of the decoder attends to when it predicts each token, as the mean of its heads.
+
+    Args:
+        model: Transformer.
+        source: int32 (batch, None), the tokens of the sources with end tokens.
+        labels: int32 (batch, None), the tokens of the translations with end tokens.
+        layer: the number of the layer, as an index of `model.decoder.layers`.
+
+    Returns:
+        Rows that sum to 1; 0 after the end tokens.
+    """
+    lengths, source_width, target_width = _lengths(source, labels), _width(source), _width(labels)
+
+    def attend_batch(rows: Tensor) -> Tensor:
+        some = tf.gather(labels, rows).to_tensor()
+        scores = attention_to_source(model, tf.gather(source, rows).to_tensor(), some, layer)
+        scores = tf.reduce_mean(tf.cast(scores, tf.float32), axis=1)
+        scores = tf.where(tf.not_equal(some, Tokenizer.pad_id)[:, :, None], scores, 0.0)
+        size = tf.shape(scores)
+        return tf.pad(scores, [[0, 0], [0, target_width - size[1]], [0, source_width - size[2]]])
+
+    return map_in_length_batches(
+        attend_batch,
+        lengths,
+        lengths,
+        tf.zeros([tf.size(lengths), target_width, source_width]),
+        positions_per_batch=POSITIONS_PER_BATCH,
+        max_rows=POSITIONS_PER_BATCH,
+    )
+
+
+def mean_encoding(model: Transformer, source: tf.RaggedTensor) -> Annotated[Tensor, "float32 (batch, d_model)"]:
+    """Computes the mean of the encoder's outputs over the tokens of each source.
+
+    Args:
+        model: Transformer.
+        source: int32 (batch, None), tokens with end tokens.
+    """
+    lengths = tf.cast(source.row_lengths(), tf.int32)
+
+    def encode_batch(rows: Tensor) -> Tensor:
+        encoded, mask = model.encode(tf.gather(source, rows).to_tensor())
+        weights = tf.cast(mask, tf.float32)[:, :, None]
+        return tf.reduce_sum(tf.cast(encoded, tf.float32) * weights, axis=1) / tf.reduce_sum(weights, axis=1)
+
+    return map_in_length_batches(
+        encode_batch,
+        lengths,
+        lengths,
+        tf.zeros([tf.size(lengths), model.config.d_model]),
+        positions_per_batch=POSITIONS_PER_BATCH,
+        max_rows=POSITIONS_PER_BATCH,
+    )
+
+
+def attention_to_source(
+    model: Transformer,
+    source: Annotated[Tensor, "int32 (batch, source length)"],
+    labels: Annotated[Tensor, "int32 (batch, target length)"],
+    layer: int = -1,
+) -> Annotated[Tensor, "(batch, num_heads, target length, source length)"]:
+    """Computes what a layer of the decoder attends to when it predicts each token.
+
+    Args:
+        model: Transformer.
+        source: the tokens of the sources with end tokens, padded with 0.
+        labels: the tokens of the translations with end tokens, padded with 0.
+        layer: the number of the layer, as an index of `model.decoder.layers`. Defaults to -1: the last.
+
+    Returns:
+        Row `t` of a head is what token `t` is predicted from.
+    """
+    encoded, source_mask = model.encode(source)
+    hidden = model.target_embedding(_shifted(labels))
+    chosen = model.decoder.layers[layer]
+    for below in model.decoder.layers[: model.decoder.layers.index(chosen)]:
+        hidden = below(hidden, encoded, source_mask=source_mask)
+    return chosen.source_attention_scores(hidden, encoded, source_mask=source_mask)
+
+
+def _shifted(labels: Tensor) -> Tensor:
+    """What the decoder reads to predict the labels: they begin with the start token."""
+    starts = tf.fill([tf.shape(labels)[0], 1], Tokenizer.start_id)
+    return tf.concat([starts, labels[:, :-1]], axis=1)
+
+
+def _lengths(source: tf.RaggedTensor, labels: tf.RaggedTensor) -> Tensor:
+    return tf.cast(tf.maximum(source.row_lengths(), labels.row_lengths()), tf.int32)
+
+
+def _width(rows: tf.RaggedTensor) -> Tensor:
+    return tf.cast(rows.bounding_shape()[1], tf.int32)

@@ -1,0 +1,33 @@
+"""The same SavedModels in session mode with several releases of TensorFlow; see `make test-servers`."""
+
+import pathlib
+import subprocess
+
+import pytest
+from keras_transformer.export import servable
+from keras_transformer.export.servable import export_servable
+from keras_transformer.export.verification import verify
+
+from keras_transformer.translation import Translator
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+ENVIRONMENTS = sorted(path.parent for path in CHECKOUT.glob(".venv-servers-*/installed"))
+
+
+@pytest.fixture(scope="module", params=["tiny", "wordpiece"])
+def saved_and_functions(request, model_dirs, tmp_path_factory):
+    """The path of a SavedModel, and the functions that were saved."""
+    seen = []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(servable, "verify", lambda path, functions, precision: seen.append(functions))
+        path = export_servable(Translator.load(model_dirs[request.param]), tmp_path_factory.mktemp(request.param))
+    return path, seen[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.name)
+def test_every_signature_is_answered_alike(saved_and_functions, environment):
+    python = str(environment / "bin" / "python")
+    version = "from importlib.metadata import version as v; print(v('tensorflow'), v('tensorflow-text'))"
+    print(subprocess.check_output([python, "-c", version], text=True))
+    verify(*saved_and_functions, python=python)

@@ -1,0 +1,208 @@
+"""Every signature of a servable, called as clients of TensorFlow Serving call it, against the Python API."""
+
+import json
+import urllib.error
+import urllib.request
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import sentence_pairs
+from keras_transformer.export.servable import export_servable
+from keras_transformer.export.signatures import SIGNATURES
+from model_server import serve
+from tensorflow_serving.apis.predict_pb2 import PredictRequest
+from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
+
+from keras_transformer.translation import Translator
+
+SOURCES, TARGETS = (list(side) for side in zip(*sentence_pairs()[::7]))
+AWKWARD = ["", "  ", "🙂 </s> <pad> ▁␛ <0x0A>", "Anna sees a tree. " * 40, "a\u0301" * 300, "\0 Zoë\n"]
+TEXTS = [text for pair in zip(SOURCES, AWKWARD) for text in pair] + SOURCES
+HYPOTHESES = TARGETS + AWKWARD + TARGETS
+HYPOTHESES = (HYPOTHESES * 2)[: len(TEXTS)]
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_model_dir):
+    return Translator.load(tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def server(translator, tmp_path_factory):
+    path = export_servable(translator, tmp_path_factory.mktemp("servable"), verified=False)
+    with serve("en-de", path) as (grpc_address, rest_address):
+        yield grpc_address, f"{rest_address}/v1/models/en-de:predict"
+
+
+@pytest.fixture(scope="module")
+def predict(server):
+    """Calls a signature with the client of TensorFlow Serving."""
+    with grpc.insecure_channel(server[0]) as channel:
+        stub = PredictionServiceStub(channel)
+
+        def predict(name, **inputs):
+            request = PredictRequest()
+            request.model_spec.name, request.model_spec.signature_name = "en-de", name
+            for key, values in inputs.items():
+                request.inputs[key].CopyFrom(tf.make_tensor_proto(values, SIGNATURES[name].inputs[key].dtype))
+            response = stub.Predict(request, timeout=600)
+            assert response.model_spec.version.value == 1
+            return {key: tf.make_ndarray(tensor) for key, tensor in response.outputs.items()}
+
+        yield predict
+
+
+def post(server, request):
+    posted = urllib.request.Request(server[1], json.dumps(request).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(posted) as response:
+        return json.load(response)
+
+
+def strings(array):
+    return np.vectorize(bytes.decode, otypes=[object])(array).tolist()
+
+
+def close(values):
+    return pytest.approx(values, rel=1e-4, abs=1e-4)
+
+
+def assert_lengths(answer, translator, texts):
+    lengths = translator.num_tokens(texts)
+    assert answer["source_length"].tolist() == lengths.tolist()
+    assert answer["truncated"].tolist() == (lengths > translator.model.config.max_length).tolist()
+    assert 0 < sum(answer["truncated"]) < len(texts)
+
+
+@pytest.mark.parametrize("name", ["serving_default", "translate"])
+def test_translate(predict, translator, name):
+    answer = predict(name, text=TEXTS)
+    assert sorted(answer) == ["score", "source_length", "text", "truncated"]
+    assert strings(answer["text"]) == translator(TEXTS)
+    assert answer["score"].tolist() == close([row[0][1] for row in translator.n_best(TEXTS, 1)])
+    assert_lengths(answer, translator, TEXTS)
+    assert strings(answer["text"])[0] == TARGETS[0]
+
+
+def test_translate_n_best(predict, translator):
+    answer, expected = predict("translate_n_best", text=TEXTS), translator.n_best(TEXTS, 4)
+    assert strings(answer["text"]) == [[text for text, _ in row] for row in expected]
+    lowest = float(np.finfo("float32").min)
+    scores = [[max(score, lowest) for _, score in row] for row in expected]
+    np.testing.assert_allclose(answer["score"], scores, rtol=1e-4, atol=1e-4)
+    assert np.isfinite(answer["score"]).all()
+    assert_lengths(answer, translator, TEXTS)
+
+
+def test_translate_with_prefix(predict, translator):
+    prefixes = [target[: 3 * i] for i, target in enumerate(HYPOTHESES)]
+    answer = predict("translate_with_prefix", text=TEXTS, prefix=prefixes, max_length=[0] * len(TEXTS))
+    found = translator.translate(TEXTS, prefixes=prefixes)
+    assert strings(answer["text"]) == [each.hypotheses[0][0] for each in found]
+    assert answer["score"].tolist() == close([each.hypotheses[0][1] for each in found])
+    assert_lengths(answer, translator, TEXTS)
+    limited = predict("translate_with_prefix", text=SOURCES, prefix=[""] * len(SOURCES), max_length=[5] * len(SOURCES))
+    pieces = [
+        translator.tokenizers.target.pieces(row) for row in translator.tokenizers.target.tokenize(TARGETS).to_list()
+    ]
+    assert strings(limited["text"]) == ["".join(row[:5]).replace("▁", " ")[1:] for row in pieces]
+
+
+def test_score(predict, translator):
+    answer, expected = predict("score", source=TEXTS, target=HYPOTHESES), translator.score_tokens(TEXTS, HYPOTHESES)
+    np.testing.assert_allclose(answer["log_prob"], expected.log_probs, rtol=1e-4)
+    np.testing.assert_allclose(answer["token_log_prob"], expected.token_log_probs, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(answer["token_log_prob"].sum(axis=1), answer["log_prob"], rtol=1e-5)
+    assert answer["source_length"].tolist() == translator.num_tokens(TEXTS).tolist()
+    assert answer["target_length"].tolist() == translator.num_tokens(HYPOTHESES, "target").tolist()
+    longest = np.maximum(answer["source_length"], answer["target_length"])
+    assert answer["truncated"].tolist() == (longest > 64).tolist()
+
+
+def test_align(predict, translator):
+    answer, expected = predict("align", source=TEXTS, target=HYPOTHESES), translator.align(TEXTS, HYPOTHESES)
+    for i, alignment in enumerate(expected):
+        num_target, num_source = len(alignment.target), len(alignment.source)
+        for key, row in (("source_token", alignment.source), ("target_token", alignment.target)):
+            pieces = strings(answer[key][i])
+            assert pieces == row + [""] * (len(pieces) - len(row)) and row[-1] == "</s>"
+        positions = answer["position"][i].tolist()
+        assert positions == alignment.positions + [-1] * (len(positions) - num_target)
+        attention = answer["attention"][i]
+        np.testing.assert_allclose(attention[:num_target, :num_source], alignment.attention, atol=1e-5)
+        assert not attention[num_target:].any() and not attention[:, num_source:].any()
+        np.testing.assert_allclose(attention[:num_target].sum(axis=1), 1, rtol=1e-5)
+        assert positions[:num_target] == attention[:num_target].argmax(axis=1).tolist()
+    assert answer["source_length"].tolist() == translator.num_tokens(TEXTS).tolist()
+    assert answer["target_length"].tolist() == translator.num_tokens(HYPOTHESES, "target").tolist()
+
+
+def test_tokenize_and_detokenize(predict, translator):
+    answer = predict("tokenize", text=TEXTS)
+    assert [[piece for piece in row if piece] for row in strings(answer["token"])] == translator.tokenize(TEXTS)
+    np.testing.assert_array_equal(answer["token_id"], translator.token_ids(TEXTS))
+    assert_lengths(answer, translator, TEXTS)
+    (texts,) = predict("detokenize", token_id=answer["token_id"]).values()
+    whole = ~answer["truncated"]
+    assert [text for text, kept in zip(strings(texts), whole) if kept] == [t for t, kept in zip(TEXTS, whole) if kept]
+    strange = [[-1, 2**31 - 1, 320, 0, 3], [*answer["token_id"][0][:5]]]
+    assert strings(predict("detokenize", token_id=strange)["text"]) == strings(translator.detokenize(strange).numpy())
+
+
+def test_encode(predict, translator):
+    answer = predict("encode", text=TEXTS)
+    np.testing.assert_allclose(answer["embedding"], translator.encode(TEXTS), atol=1e-5)
+    assert_lengths(answer, translator, TEXTS)
+    # By hand, one text at a time and so without padding.
+    for text, vector in zip(TEXTS[:4], answer["embedding"]):
+        encoded, _ = translator.model.encode(translator.token_ids([text]))
+        np.testing.assert_allclose(vector, np.asarray(encoded)[0].mean(axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_no_texts_have_no_answers(predict, name):
+    specs = SIGNATURES[name].inputs.items()
+    answer = predict(name, **{key: np.zeros([0] * len(spec.shape), spec.dtype.as_numpy_dtype) for key, spec in specs})
+    assert answer and {len(array) for array in answer.values()} == {0}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_rest_in_rows_and_columns(server, predict, name):
+    inputs = SIGNATURES[name].example(SOURCES[:3] + AWKWARD)
+    expected = predict(name, **inputs)
+    expected = {key: strings(array) if array.dtype == object else array for key, array in expected.items()}
+    rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
+    in_rows = post(server, {"signature_name": name, "instances": rows})["predictions"]
+    in_columns = post(server, {"signature_name": name, "inputs": inputs})["outputs"]
+    if len(expected) == 1:
+        # The only output has no name.
+        ((key, _),) = expected.items()
+        in_rows, in_columns = [{key: row} for row in in_rows], {key: in_columns}
+    assert len(in_rows) == len(rows)
+    for key, values in expected.items():
+        for found in ([row[key] for row in in_rows], in_columns[key]):
+            if isinstance(values, list):
+                assert found == values
+            else:
+                np.testing.assert_allclose(found, values, rtol=1e-5, atol=1e-5)
+
+
+def test_rest_takes_texts_alone_and_refuses_what_does_not_fit(server):
+    (answer,) = post(server, {"instances": [SOURCES[0]]})["predictions"]
+    assert answer["text"] == TARGETS[0] and answer["truncated"] is False
+    assert post(server, {"signature_name": "detokenize", "instances": [[0, 3, -1]]}) == {"predictions": [""]}
+    for request in ({"signature_name": "unknown", "instances": ["a"]}, {"inputs": {"text": ["a"], "n": [1]}}):
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            post(server, request)
+
+
+def test_grpc_refuses_what_does_not_fit(server):
+    with grpc.insecure_channel(server[0]) as channel:
+        stub = PredictionServiceStub(channel)
+        for name, status in (("en-de", grpc.StatusCode.INVALID_ARGUMENT), ("other", grpc.StatusCode.NOT_FOUND)):
+            request = PredictRequest()
+            request.model_spec.name = name
+            with pytest.raises(grpc.RpcError) as failed:
+                stub.Predict(request)
+            assert failed.value.code() == status
