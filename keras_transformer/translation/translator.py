@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import Config, DecodingConfig, TransformerConfig
+from ..config.language import Language
 from ..config.precision import Precision
 from ..config.rules import check, require, shown
 from ..decoding import Decodable, Hypotheses, beam_search, greedy_search
@@ -19,6 +20,7 @@ from ..model_dir import ModelDir
 from ..models import Transformer
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
+from .documents import TranslatedDocument, TranslatedDocuments, search_documents
 from .length_batches import map_in_length_batches
 
 # Positions, including padding, of a batch that is searched or scored; bounds memory.
@@ -46,8 +48,8 @@ class Translations(NamedTuple):
         scores: (batch, n_best). Log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1,
             the log probability.
         token_ids: int (batch, n_best, length), the tokens of the translations, with end tokens, padded with 0.
-        source_lengths: int (batch,), the numbers of tokens of the texts with their end tokens, before they are
-            truncated.
+        source_lengths: int (batch,), the numbers of tokens of the texts with their end tokens. They are above the
+            model's `max_length` where a text is truncated; what is far beyond it is not counted.
     """
 
     texts: Tensor
@@ -61,7 +63,8 @@ class Translation(NamedTuple):
 
     Attributes:
         hypotheses: list of (translation, score), the best first. The scores are those of `Translations`.
-        source_length: int. The number of tokens of the text with its end token, before it is truncated.
+        source_length: int. The number of tokens of the text with its end token. It is above the model's `max_length`
+            if the text is truncated; what is far beyond it is not counted.
     """
 
     hypotheses: list[tuple[str, float]]
@@ -73,7 +76,8 @@ class Scores(NamedTuple):
 
     Attributes:
         log_probs: float32 (number of pairs,).
-        source_lengths: int (number of pairs,), the numbers of tokens with end tokens, before texts are truncated.
+        source_lengths: int (number of pairs,), the numbers of tokens with end tokens. They are above the model's
+            `max_length` where a text is truncated; what is far beyond it is not counted.
         target_lengths: int (number of pairs,), likewise.
     """
 
@@ -95,8 +99,8 @@ class TranslationModel(Decodable, Protocol):
 class Translator:
     """Translates texts with a trained model (section 6.1 of the paper).
 
-    A source longer than `config.max_length` tokens, including its end token, is truncated. The translation of an
-    empty or blank text is empty.
+    A source longer than `config.max_length` tokens, including its end token, is truncated; most of what is too long is
+    not read at all. The translation of an empty or blank text is empty.
 
     Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models that it holds: set
     seeds before loading a translator.
@@ -131,6 +135,7 @@ class Translator:
         self.model = model
         self.decoding = decoding
         self._graphs: dict[int, Callable[[Tensor], Translations]] = {}
+        self._document_graphs: dict[Language | None, Callable[[Tensor], TranslatedDocuments]] = {}
 
     @classmethod
     def load(
@@ -190,22 +195,49 @@ class Translator:
         Raises:
             ConfigError: An argument breaks its rule.
         """
-        if isinstance(texts, (str, bytes)):
-            raise ConfigError(f"texts must be a list of strings; received texts={shown(texts)}")
+        _check_texts(texts)
         require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
         if n not in self._graphs:
-            # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
-            self._graphs[n] = tf.function(
-                functools.partial(self.search, n_best=n),
-                input_signature=[tf.TensorSpec([None], tf.string)],
-                autograph=False,
-            )
+            self._graphs[n] = _graph_of(functools.partial(self.search, n_best=n))
         found = self._graphs[n](tf.constant(list(texts), tf.string))
         rows = zip(*map(np.asarray, (found.texts, found.scores, found.source_lengths)), strict=True)
         return [
             Translation([(text.decode("utf-8"), float(score)) for text, score in zip(*hypotheses)], int(length))
             for *hypotheses, length in rows
         ]
+
+    def translate_document(
+        self, texts: Sequence[str | bytes], language: Language | None = None
+    ) -> list[TranslatedDocument]:
+        """Translates texts of any number of sentences, each sentence by itself.
+
+        Sentences end at line breaks and by rules for punctuation, capitals and abbreviations. One that is longer than
+        the model's `max_length` tokens is divided at commas or spaces instead of being truncated. White space between
+        sentences stays as it is.
+
+        Args:
+            texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
+            language: str, the language of the texts, such as "de", whose abbreviations are known. Defaults to None:
+                those of all languages.
+
+        Returns:
+            The translations, and whether anything was left out.
+
+        Raises:
+            ConfigError: An argument breaks its rule.
+        """
+        _check_texts(texts)
+        if language not in self._document_graphs:
+            self._document_graphs[language] = _graph_of(functools.partial(self.search_documents, language=language))
+        found = self._document_graphs[language](tf.constant(list(texts), tf.string))
+        rows = zip(*map(np.asarray, found), strict=True)
+        return [TranslatedDocument(text.decode("utf-8"), bool(was_cut)) for text, was_cut in rows]
+
+    def search_documents(
+        self, texts: Annotated[Tensor, "string (batch,)"], language: Language | None = None
+    ) -> TranslatedDocuments:
+        """Translates documents; traced by `tf.function` here and for export. Otherwise as `translate_document`."""
+        return search_documents(self, texts, language)
 
     def search(self, texts: Annotated[Tensor, "string (batch,)"], n_best: int = 1) -> Translations:
         """Searches translations; traced by `tf.function` here and for export.
@@ -351,9 +383,26 @@ class Translator:
         tokenizer = getattr(self.tokenizers, side)
         return tokenizer.tokenize(tf.constant(list(texts), tf.string)).row_lengths().numpy() + 1
 
+    def count_source_tokens(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "int64 (n,)"]:
+        """Returns `Translations.source_lengths` without end tokens, in the graph."""
+        return self._token_ids_with_end(self.tokenizers.source, texts)[1] - 1
+
     def _token_ids_with_end(self, tokenizer: Tokenizer, texts: Tensor) -> tuple[tf.RaggedTensor, Tensor]:
-        """The tokens of texts, truncated, with end tokens; and how many there are before they are truncated."""
+        """The tokens of texts, truncated, with end tokens; and their numbers as in `Translations.source_lengths`."""
+        max_length = self.model.config.max_length
+        texts, is_cut = tokenizer.shorten(texts, max_length)
         all_ids = tokenizer.tokenize(texts)
-        token_ids = all_ids[:, : self.model.config.max_length - 1]
+        lengths = all_ids.row_lengths() + 1
+        token_ids = all_ids[:, : max_length - 1]
         ends = tf.fill([token_ids.nrows(), 1], tokenizer.end_id)
-        return tf.concat([token_ids, ends], axis=1), all_ids.row_lengths() + 1
+        return tf.concat([token_ids, ends], axis=1), tf.where(is_cut, tf.maximum(lengths, max_length + 1), lengths)
+
+
+def _check_texts(texts: Sequence[str | bytes]) -> None:
+    if isinstance(texts, (str, bytes)):
+        raise ConfigError(f"texts must be a list of strings; received texts={shown(texts)}")
+
+
+def _graph_of(function: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
+    return tf.function(function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)

@@ -248,6 +248,19 @@ def test_translate_answers_every_line_with_one_line(tiny_model_dir):
     assert b"line 6:" in result.stderr and b"truncated to model.max_length=64" in result.stderr
 
 
+def test_translate_documents_answers_every_line_with_one_line(tiny_model_dir):
+    lines = ["Anna sees a tree. Anna buys two apples.", "", "Zoë greets the bridge. " + "x" * 5000, "Mr. Anna. Zoë"]
+    arguments = ("--model-dir", tiny_model_dir, "--documents", "--language", "en")
+    result = run_command("translate", *arguments, input="\n".join(lines).encode() + b"\n")
+    assert result.returncode == 0, result.stderr
+    answers = result.stdout.decode().split("\n")
+    assert answers.pop() == ""
+    found = Translator.load(tiny_model_dir).translate_document(lines, "en")
+    assert answers == [each.text.replace("\n", " ") for each in found]
+    said = [line for line in result.stderr.decode().splitlines() if "too long" in line]
+    assert len(said) == 1 and said[0].endswith("line 3: a part has no translation, because it is too long")
+
+
 def test_translate_n_best_gives_number_score_and_translation(tiny_model_dir):
     arguments = ("--model-dir", tiny_model_dir, "--n-best", 2, "--beam-size", 3)
     result = run_command("translate", *arguments, input=b"Anna sees a tree.\n")
@@ -680,7 +693,7 @@ def test_evaluate_and_score_say_which_lines_they_cut(tiny_model_dir, text, capsy
     source, target = text("a.en", ENGLISH + "x" * 100 + "\n"), text("a.de", "y" * 100 + "\n" + GERMAN)
     main(["score", "--model-dir", str(tiny_model_dir), "--source", source, "--target", target])
     said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
-    assert len(said) == 2 and all(line.endswith(" tokens, truncated to model.max_length=64") for line in said)
+    assert len(said) == 2 and all(line.endswith("too many tokens, truncated to model.max_length=64") for line in said)
     assert said[0].startswith(f"{source}, line 3: ") and said[1].startswith(f"{target}, line 1: ")
     main(["evaluate", "--model-dir", str(tiny_model_dir), "--source", source, "--reference", target])
     said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]

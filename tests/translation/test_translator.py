@@ -13,7 +13,9 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import load_tokenizer
-from keras_transformer.translation import Translator
+from keras_transformer.translation import Translator, documents
+from keras_transformer.translation.sentences import divide_long_sentences
+from keras_transformer.translation.translator import Translations
 
 LONG = "Anna sees a tree. the dog buys two apples. " * 120
 
@@ -223,10 +225,11 @@ def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wor
 def test_what_is_found_tells_how_long_each_source_was_before_it_was_truncated(translator, greedy):
     texts = [LONG, "Anna", "", "the dog greets a tree."]
     expected = [len(row) + 1 for row in translator.tokenizers.source.tokenize(texts).to_list()]
-    assert max(expected) > translator.model.config.max_length
     for each in (translator, greedy):
         found = each.translate(texts, each.decoding.beam_size)
-        assert [translation.source_length for translation in found] == expected
+        lengths = [translation.source_length for translation in found]
+        # What is far beyond the limit is not counted.
+        assert lengths[1:] == expected[1:] and translator.model.config.max_length < lengths[0] < expected[0]
         assert [translation.hypotheses for translation in found] == each.n_best(texts, each.decoding.beam_size)
         assert [translation.hypotheses[0][0] for translation in each.translate(texts)] == each(texts)
 
@@ -234,7 +237,90 @@ def test_what_is_found_tells_how_long_each_source_was_before_it_was_truncated(tr
 def test_scores_tell_how_long_each_text_was_before_it_was_truncated(translator):
     sources, targets = ["Anna", LONG, ""], [LONG, "die Brücke", ""]
     scores = translator.score_with_lengths(sources, targets)
-    assert scores.source_lengths.tolist() == translator.num_tokens(sources).tolist()
-    assert scores.target_lengths.tolist() == translator.num_tokens(targets, "target").tolist()
+    for lengths, texts, long in ((scores.source_lengths, sources, 1), (scores.target_lengths, targets, 0)):
+        assert np.delete(lengths, long).tolist() == np.delete(translator.num_tokens(texts), long).tolist()
     assert max(scores.source_lengths) > 64 < max(scores.target_lengths)
     np.testing.assert_array_equal(scores.log_probs, translator.score(sources, targets))
+
+
+def test_what_cannot_be_read_of_a_text_is_not_tokenized(translator):
+    endless = ["x" * 10**6, "Anna sees a tree. " * 50_000, "\ud7ff" * 300_000]
+    # What is left of them has the same tokens up to the end of what the model reads.
+    kept = [text[:2000] for text in endless]
+    found = translator.translate(endless)
+    assert [each.hypotheses for each in found[:2]] == [each.hypotheses for each in translator.translate(kept)[:2]]
+    most = translator.model.config.max_length
+    limit = most * translator.tokenizers.source.bytes_per_token
+    assert all(most < each.source_length <= limit + 2 for each in found)
+    assert translator.token_ids(endless[1:2]).tolist() == translator.token_ids(kept[1:2]).tolist()
+    scores = translator.score_with_lengths(endless, endless)
+    assert scores.source_lengths.min() > most < scores.target_lengths.min()
+
+
+DOCUMENT = "Anna sees a tree. the dog buys two apples.  Zoë greets the bridge.\n\nAnna paints a tree.\n"
+
+
+def test_a_document_is_its_sentences_translated_with_their_white_space(translator):
+    sentences = ["Anna sees a tree. the dog buys two apples.", "Zoë greets the bridge.", "Anna paints a tree."]
+    first, second, third = translator(sentences)
+    documents = [DOCUMENT, "", " \n ", sentences[2], "\t" + sentences[1] + "\u2028" + sentences[2]]
+    found = translator.translate_document(documents)
+    assert [each.text for each in found] == [
+        f"{first}  {second}\n\n{third}\n", "", " \n ", third, f"\t{second}\u2028{third}"
+    ]  # fmt: skip
+    assert not any(each.was_cut for each in found)
+    # In any batch, as in no batch.
+    assert [translator.translate_document([text])[0] for text in documents] == found
+    assert translator.translate_document([]) == []
+
+
+def test_a_sentence_that_is_too_long_is_divided_and_not_cut(translator):
+    sentence = ", ".join(source.removesuffix(".") for source, _ in sentence_pairs())
+    assert translator.num_tokens([sentence])[0] > 5 * translator.model.config.max_length
+    (found,) = translator.translate_document([sentence])
+    assert not found.was_cut and translator.translate([sentence])[0].source_length > translator.model.config.max_length
+    parts = divide_long_sentences(
+        tf.ragged.constant([[sentence]]), translator.count_source_tokens, translator.model.config.max_length - 1
+    )
+    parts = [part.decode() for part in parts.to_list()[0]]
+    assert "".join(parts) == sentence and all(part.endswith(", ") for part in parts[:-1])
+    assert found.text == " ".join(translator([part.strip() for part in parts]))
+    found = translator.translate_document(["Anna. Zoë.", "x" * 5000, "Anna. " + "y" * 5000 + " z. Zoë"])
+    assert [each.was_cut for each in found] == [False, True, True]
+
+
+def test_sentences_without_spaces_between_them_get_one_where_the_translation_needs_it(translator, monkeypatch):
+    def search(texts, n_best=1):
+        swapped = tf.strings.regex_replace(texts, "。", ".")
+        swapped = tf.where(tf.strings.regex_full_match(texts, ".*!"), "！", swapped)
+        return Translations(swapped[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
+
+    monkeypatch.setattr(translator, "search", search)
+    found = translator.search_documents(tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh")
+    assert [text.decode() for text in found.texts.numpy()] == ["一. 二. 三.", "！ ！ ！ ", "一. 二."]
+    found = translator.search_documents(tf.constant(["一!二。!二"]), "zh")
+    assert found.texts.numpy()[0].decode() == "一!二. !二"
+
+
+def test_a_document_of_too_many_sentences_is_cut_and_that_is_said(translator, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_SENTENCES", 3)
+    found = translator.search_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
+    assert found.was_cut.numpy().tolist() == [True, False]
+    assert found.texts.numpy()[0].count(b"\n") == 3
+
+
+def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
+    bad = [b"\xff\xfe. A", b"Anna sees a tree.\n\xed\xa0\x80", bytes(range(256)), b"\xef\xb7\x90d. A\xef\xb7"]
+    read = [text.decode() for text in tf.strings.unicode_transcode(bad, "UTF-8", "UTF-8").numpy()]
+    assert translator.translate_document(bad) == translator.translate_document(read)
+    assert (
+        translator.translate_document(["Anna sees a tree.\n", *bad])[0].text
+        == translator(["Anna sees a tree."])[0] + "\n"
+    )
+
+
+def test_one_text_for_documents_or_an_unknown_language_is_refused(translator):
+    with pytest.raises(ConfigError, match="texts must be a list of strings; received texts='a'"):
+        translator.translate_document("a")
+    with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='xx'"):
+        translator.translate_document(["a"], "xx")
