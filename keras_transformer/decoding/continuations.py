@@ -82,11 +82,11 @@ def minus_infinity_at(token_ids: Sequence[int | None], vocab_size: int) -> np.nd
     Raises:
         ConfigError: A token is not in the vocabulary.
     """
-    known = [token_id for token_id in token_ids if token_id is not BLOCKED]
+    known = tuple(token_id for token_id in token_ids if token_id is not BLOCKED)
     last = vocab_size - 1 - (BLOCKED in token_ids)
     for token_id in known:
         require(0 <= token_id <= last, "forbidden_ids", f"from 0 to {last}", known)
     penalties = np.zeros(vocab_size, "float32")
-    penalties[known] = -math.inf
+    penalties[list(known)] = -math.inf
     penalties[last + 1 :] = -math.inf
     return penalties

@@ -27,6 +27,7 @@ def sample(
     start_id: int | Annotated[Tensor, "int (batch, n)"],
     end_id: int | Sequence[int],
     seed: Dimension,
+    rows: Annotated[Tensor, "int (batch,)"] | None = None,
     temperature: float | Tensor = 1.0,
     top_k: int | None = None,
     top_p: float | Tensor | None = None,
@@ -56,6 +57,7 @@ def sample(
             state knows all but the last, which is at position 0. Negative ids are none.
         end_id: the token that ends a sequence, or several of which each does.
         seed: int, of which 64 bits count, or int32 scalar. The same seed gives the same tokens.
+        rows: the numbers of the rows, on which the numbers that are drawn depend. Defaults to None: 0, 1, 2, ...
         temperature: what the logits are divided by: below 1 for more probable tokens, above 1 for more variety.
             Defaults to 1.
         top_k: how many of the most probable tokens are kept; of equals those with lower ids. Defaults to None: all.
@@ -88,7 +90,7 @@ def sample(
     limits, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id)
     _check(temperature, top_k, top_p)
     batch_size = ops.shape(limits)[0]
-    numbers = uniform_numbers(seed, batch_size, max_length)
+    numbers = uniform_numbers(seed, batch_size if rows is None else rows, max_length)
 
     restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids)
     step, state, not_chosen = restrict(step, state, restrictions, start_id, end_ids, like=limits, max_length=max_length)

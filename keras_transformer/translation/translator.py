@@ -10,10 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import Config, DecodingConfig, TransformerConfig
+from ..config.decoding import TopP
 from ..config.language import Language
 from ..config.precision import Precision
-from ..config.rules import check, require, shown
-from ..decoding import Decodable, Hypotheses, beam_search, greedy_search
+from ..config.rules import Positive, Size, check, require, shown
+from ..decoding import Decodable, Hypotheses, beam_search, greedy_search, sample
 from ..errors import ConfigError
 from ..losses import token_crossentropy
 from ..model_dir import ModelDir
@@ -22,6 +23,7 @@ from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from .documents import TranslatedDocument, TranslatedDocuments, search_documents
 from .length_batches import map_in_length_batches
+from .prefixes import left_padded, prefix_ids
 
 # Positions, including padding, of a batch that is searched or scored; bounds memory.
 _POSITIONS_PER_BATCH = 4096
@@ -40,6 +42,31 @@ _FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
 }
 
 
+class Sampling(NamedTuple):
+    """How translations are drawn at random, see `keras_transformer.decoding.sample`. Tensors are inputs of a graph.
+
+    Attributes:
+        seed: int, of which 32 bits count, or int32 scalar. The same seed gives the same translations.
+        temperature: float. Below 1 for more probable tokens, above 1 for more variety. Defaults to 1.
+        top_k: int or None. How many of the most probable tokens are drawn from. Defaults to None: all.
+        top_p: float or None. The probability that the tokens that are drawn from have together. Defaults to None: 1.
+        first_row: int. The number of the first text: a text is drawn by the seed and its number, whatever is translated
+            with it. Defaults to 0.
+    """
+
+    seed: int | Tensor
+    temperature: float | Tensor = 1.0
+    top_k: int | None = None
+    top_p: float | Tensor | None = None
+    first_row: int | Tensor = 0
+
+    def check(self) -> None:
+        """Raises a ConfigError if a value breaks its rule."""
+        check("temperature", self.temperature, Positive)
+        check("top_k", self.top_k, Size | None)
+        check("top_p", self.top_p, TopP | None)
+
+
 class Translations(NamedTuple):
     """What a search finds for every text, the best first.
 
@@ -47,7 +74,8 @@ class Translations(NamedTuple):
         texts: string (batch, n_best), the translations.
         scores: (batch, n_best). Log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1,
             the log probability.
-        token_ids: int (batch, n_best, length), the tokens of the translations, with end tokens, padded with 0.
+        token_ids: int (batch, n_best, length), the tokens of the translations, after their prefixes and with end
+            tokens, padded with 0.
         source_lengths: int (batch,), the numbers of tokens of the texts with their end tokens. They are above the
             model's `max_length` where a text is truncated; what is far beyond it is not counted.
     """
@@ -96,6 +124,16 @@ class TranslationModel(Decodable, Protocol):
     def variables(self) -> list[keras.Variable]: ...
 
 
+class _Request(NamedTuple):
+    """What is searched for all texts of a request."""
+
+    source: tf.RaggedTensor  # int32 (batch, None)
+    positions: Tensor  # int32 (batch,), see `map_in_length_batches`
+    max_lengths: Tensor  # int32 (batch,)
+    prefix: tf.RaggedTensor | None  # int32 (batch, None)
+    sampling: Sampling | None
+
+
 class Translator:
     """Translates texts with a trained model (section 6.1 of the paper).
 
@@ -134,7 +172,7 @@ class Translator:
             )
         self.model = model
         self.decoding = decoding
-        self._graphs: dict[int, Callable[[Tensor], Translations]] = {}
+        self._graphs: dict[Any, Callable[[dict[str, Tensor]], Translations]] = {}
         self._document_graphs: dict[Language | None, Callable[[Tensor], TranslatedDocuments]] = {}
 
     @classmethod
@@ -185,26 +223,64 @@ class Translator:
         """
         return [found.hypotheses for found in self.translate(texts, n)]
 
-    def translate(self, texts: Sequence[str | bytes], n: int = 1) -> list[Translation]:
+    def translate(
+        self,
+        texts: Sequence[str | bytes],
+        n: int = 1,
+        *,
+        prefixes: Sequence[str | bytes] | None = None,
+        sampling: Sampling | None = None,
+    ) -> list[Translation]:
         """Returns what is found for every text.
 
         Args:
             texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
             n: int, at most the beam size. How many translations of each text. Defaults to 1.
+            prefixes: list of strings, as many: what the translations begin with, as well as the tokenizer can restore
+                it, and without the white space at its end. It counts for their limit of length, not for their scores,
+                and is truncated after `config.max_length` tokens. Defaults to None: nothing.
+            sampling: Sampling. Draws translations at random instead of searching the best; `n` is 1. Defaults to None.
 
         Raises:
             ConfigError: An argument breaks its rule.
         """
         _check_texts(texts)
         require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
-        if n not in self._graphs:
-            self._graphs[n] = _graph_of(functools.partial(self.search, n_best=n))
-        found = self._graphs[n](tf.constant(list(texts), tf.string))
+        inputs = {"texts": tf.constant(list(texts), tf.string)}
+        if prefixes is not None:
+            if len(prefixes) != len(texts):
+                raise ConfigError(f"there must be as many prefixes as texts; received {len(prefixes)} and {len(texts)}")
+            inputs["prefixes"] = tf.constant(list(prefixes), tf.string)
+        top_k = None
+        if sampling is not None:
+            sampling.check()
+            require(n == 1, "n", "1 with sampling", n)
+            top_k = sampling.top_k
+            inputs |= _sampling_inputs(sampling)
+        graph = self._search_graph(n, top_k, inputs)
+        found = graph(inputs)
         rows = zip(*map(np.asarray, (found.texts, found.scores, found.source_lengths)), strict=True)
         return [
             Translation([(text.decode("utf-8"), float(score)) for text, score in zip(*hypotheses)], int(length))
             for *hypotheses, length in rows
         ]
+
+    def _search_graph(
+        self, n_best: int, top_k: int | None, inputs: dict[str, Tensor]
+    ) -> Callable[[dict[str, Tensor]], Translations]:
+        def search(inputs: dict[str, Tensor]) -> Translations:
+            sampling = None
+            if "seed" in inputs:
+                sampling = Sampling(
+                    inputs["seed"], inputs["temperature"], top_k, inputs.get("top_p"), inputs["first_row"]
+                )
+            return self.search(inputs["texts"], n_best, inputs.get("prefixes"), sampling)
+
+        key = (n_best, top_k, frozenset(inputs))
+        if key not in self._graphs:
+            types = {name: tf.TensorSpec([None] * len(each.shape), each.dtype) for name, each in inputs.items()}
+            self._graphs[key] = _graph_of(search, types)
+        return self._graphs[key]
 
     def translate_document(
         self, texts: Sequence[str | bytes], language: Language | None = None
@@ -228,7 +304,9 @@ class Translator:
         """
         _check_texts(texts)
         if language not in self._document_graphs:
-            self._document_graphs[language] = _graph_of(functools.partial(self.search_documents, language=language))
+            self._document_graphs[language] = _graph_of(
+                functools.partial(self.search_documents, language=language), tf.TensorSpec([None], tf.string)
+            )
         found = self._document_graphs[language](tf.constant(list(texts), tf.string))
         rows = zip(*map(np.asarray, found), strict=True)
         return [TranslatedDocument(text.decode("utf-8"), bool(was_cut)) for text, was_cut in rows]
@@ -239,12 +317,20 @@ class Translator:
         """Translates documents; traced by `tf.function` here and for export. Otherwise as `translate_document`."""
         return search_documents(self, texts, language)
 
-    def search(self, texts: Annotated[Tensor, "string (batch,)"], n_best: int = 1) -> Translations:
+    def search(
+        self,
+        texts: Annotated[Tensor, "string (batch,)"],
+        n_best: int = 1,
+        prefixes: Annotated[Tensor, "string (batch,)"] | None = None,
+        sampling: Sampling | None = None,
+    ) -> Translations:
         """Searches translations; traced by `tf.function` here and for export.
 
         Args:
             texts: what to translate.
             n_best: int, at most the beam size. Defaults to 1.
+            prefixes: what the translations begin with, see `translate`. Defaults to None: nothing.
+            sampling: Sampling, for translations drawn at random. Defaults to None: they are searched.
 
         Returns:
             `Translations`.
@@ -253,55 +339,75 @@ class Translator:
         max_extra = self.decoding.max_extra_tokens
         most = tf.minimum(tf.cast(source.row_lengths(), tf.int32) + max_extra, self.model.config.max_length)
         max_lengths = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, most)
+        prefix = None
+        if prefixes is not None:
+            prefix = prefix_ids(self.tokenizers.target, prefixes, self.model.config.max_length)
+            max_lengths = tf.maximum(max_lengths - tf.cast(prefix.row_lengths(), tf.int32), 0)
         # The weights are read here: TensorFlow does not run a loop that reads variables beside another loop.
         weights = [(variable, tf.identity(variable.value)) for variable in self.model.variables]
         with keras.StatelessScope(state_mapping=weights):
-            token_ids, scores = self._search_token_ids(source, most, max_lengths, n_best)
+            request = _Request(source, most, max_lengths, prefix, sampling)
+            token_ids, scores = self._search_token_ids(request, n_best)
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
+        if prefix is not None:
+            beginnings = tf.gather(prefix, tf.repeat(tf.range(prefix.nrows()), n_best))
+            ragged_ids = tf.concat([beginnings, tf.cast(ragged_ids, beginnings.dtype)], axis=1)
         translations = tf.reshape(self.tokenizers.target.detokenize(ragged_ids), [-1, n_best])
         return Translations(translations, scores, token_ids, source_lengths)
 
-    def _search_token_ids(
-        self, source: tf.RaggedTensor, positions: Tensor, max_lengths: Tensor, n_best: int
-    ) -> tuple[Tensor, Tensor]:
-        # positions, max_lengths: int32 (batch,)
-        width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
+    def _search_token_ids(self, request: "_Request", n_best: int) -> tuple[Tensor, Tensor]:
+        width = tf.reduce_max(tf.concat([request.max_lengths, [1]], 0))
 
         def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-            found = self._search_batch(tf.gather(source, rows).to_tensor(), tf.gather(max_lengths, rows), n_best)
+            found = self._search_batch(request, rows, n_best)
             padding = [[0, 0], [0, 0], [0, width - tf.shape(found.token_ids)[2]]]
             return tf.pad(found.token_ids, padding), found.scores
 
-        num_texts = source.nrows(tf.int32)
+        num_texts = request.source.nrows(tf.int32)
         return map_in_length_batches(
             search_batch,
-            tf.cast(source.row_lengths(), tf.int32),
-            positions,
+            tf.cast(request.source.row_lengths(), tf.int32),
+            request.positions,
             (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
             positions_per_batch=_POSITIONS_PER_BATCH,
             max_rows=tf.maximum((num_texts + 1) // 2, _MIN_TEXTS_PER_BATCH),
             parallel_iterations=PARALLEL_SEARCHES,
         )
 
-    def _search_batch(self, source: Tensor, max_lengths: Tensor, n_best: int) -> Hypotheses:
-        # source: int32 (n, source length), max_lengths: int32 (n,)
-        step, state = self.model.start_decoding(source, self.decoding.beam_size)
+    def _search_batch(self, request: "_Request", rows: Tensor, n_best: int) -> Hypotheses:
+        # rows: int32 (n,)
+        source, max_lengths = tf.gather(request.source, rows).to_tensor(), tf.gather(request.max_lengths, rows)
+        sampling, decoding = request.sampling, self.decoding
+        beam_size = 1 if sampling else decoding.beam_size
+        if request.prefix is None:
+            step, state = self.model.start_decoding(source, beam_size)
+            start_id: Any = Tokenizer.start_id
+        else:
+            starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
+            start_id = left_padded(tf.concat([starts, tf.gather(request.prefix, rows)], axis=1))
+            step, state = self.model.start_decoding(source, beam_size, prefix=start_id[:, :-1])
         arguments: dict[str, Any] = dict(
             max_length=tf.reduce_max(max_lengths),
-            start_id=Tokenizer.start_id,
+            start_id=start_id,
             end_id=Tokenizer.end_id,
-            forbidden_ids=_FORBIDDEN_IDS[self.decoding.forbidden_tokens],
+            repetition_penalty=decoding.repetition_penalty,
+            no_repeat_ngram_size=decoding.no_repeat_ngram_size,
+            min_length=decoding.min_length,
+            forbidden_ids=_FORBIDDEN_IDS[decoding.forbidden_tokens],
             drop_finished=True,
         )
-        if self.decoding.beam_size == 1:
+        if sampling:
+            drawn: dict[str, Any] = sampling._asdict()
+            return sample(step, state, max_lengths, rows=rows + drawn.pop("first_row"), **drawn, **arguments)
+        if beam_size == 1:
             return greedy_search(step, state, max_lengths, **arguments)
         return beam_search(
             step,
             state,
             max_lengths,
-            beam_size=self.decoding.beam_size,
-            length_penalty=self.decoding.length_penalty,
+            beam_size=beam_size,
+            length_penalty=decoding.length_penalty,
             n_best=n_best,
             **arguments,
         )
@@ -403,6 +509,15 @@ def _check_texts(texts: Sequence[str | bytes]) -> None:
         raise ConfigError(f"texts must be a list of strings; received texts={shown(texts)}")
 
 
-def _graph_of(function: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+def _sampling_inputs(sampling: Sampling) -> dict[str, Tensor]:
+    inputs = {
+        "seed": tf.constant(np.array(int(sampling.seed) % 2**32, "uint32").astype("int32")),
+        "temperature": tf.constant(sampling.temperature, tf.float32),
+        "first_row": tf.constant(sampling.first_row, tf.int32),
+    }
+    return inputs if sampling.top_p is None else inputs | {"top_p": tf.constant(sampling.top_p, tf.float32)}
+
+
+def _graph_of(function: Callable[[Any], Any], types: Any) -> Callable[[Any], Any]:
     # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
-    return tf.function(function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    return tf.function(function, input_signature=[types], autograph=False)

@@ -1,6 +1,7 @@
 """The translator against direct calls of the model, NumPy, and itself on other batches."""
 
 import dataclasses
+import itertools
 import random
 
 import numpy as np
@@ -15,7 +16,7 @@ from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import load_tokenizer
 from keras_transformer.translation import Translator, documents
 from keras_transformer.translation.sentences import divide_long_sentences
-from keras_transformer.translation.translator import Translations
+from keras_transformer.translation.translator import Sampling, Translations
 
 LONG = "Anna sees a tree. the dog buys two apples. " * 120
 
@@ -324,3 +325,80 @@ def test_one_text_for_documents_or_an_unknown_language_is_refused(translator):
         translator.translate_document("a")
     with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='xx'"):
         translator.translate_document(["a"], "xx")
+
+
+def test_translations_begin_with_their_prefixes_and_go_on_as_the_model_would(translator, greedy):
+    pairs = sentence_pairs()[::9]
+    sources, targets = zip(*pairs)
+    cut = [target[: 3 + 4 * i] for i, target in enumerate(targets)]
+    found = [each.hypotheses[0][0] for each in greedy.translate(sources, prefixes=cut)]
+    for source, prefix, text in zip(sources, cut, found):
+        ids = token_ids(greedy, prefix.rstrip())[:-1]
+        assert text.startswith(prefix.rstrip())
+        source_ids, most = token_ids(greedy, source), len(token_ids(greedy, source)) + 10
+        while len(ids) < most and (not ids or ids[-1] != greedy.tokenizers.target.end_id):
+            ids.append(int(next_log_probs(greedy, source_ids, ids)[-1].argmax()))
+        assert text == texts_of(greedy, [ids])[0]
+    # Nothing as a prefix is no prefix; in a batch as alone.
+    plain = translator.translate(sources[:3], 2)
+    with_some = translator.translate(sources[:4], 2, prefixes=["", " ", "", "Zoë hat"])
+    for one, other in zip(plain, with_some):
+        assert [text for text, _ in one.hypotheses] == [text for text, _ in other.hypotheses]
+        np.testing.assert_allclose([s for _, s in one.hypotheses], [s for _, s in other.hypotheses], rtol=1e-4)
+    assert all(text.startswith("Zoë hat") for text, _ in with_some[3].hypotheses)
+    with pytest.raises(ConfigError, match="there must be as many prefixes as texts; received 1 and 2"):
+        translator.translate(["a", "b"], prefixes=["a"])
+
+
+def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model_dir):
+    each = Translator.load(tiny_model_dir, DecodingConfig(beam_size=2, length_penalty=0.0))
+    source, target = sentence_pairs()[5]
+    prefix = target[:12]
+    ((text, score),) = each.translate([source], prefixes=[prefix])[0].hypotheses
+    ids = token_ids(each, prefix.rstrip())[:-1]
+    log_probs = next_log_probs(each, token_ids(each, source), token_ids(each, text)[:-1])
+    expected = sum(row[i] for row, i in list(zip(log_probs, token_ids(each, text)))[len(ids) :])
+    assert text == target and score == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(translator):
+    sources = [source for source, _ in sentence_pairs()] + ["", LONG]
+    sampling = Sampling(seed=3, temperature=2.0)
+    found = translator.translate(sources, sampling=sampling)
+    assert found == translator.translate(sources, sampling=sampling)
+    alone = [translator.translate([sources[i]], sampling=sampling._replace(first_row=i))[0] for i in (0, 7, 47)]
+    assert [each.hypotheses[0][0] for each in alone] == [found[i].hypotheses[0][0] for i in (0, 7, 47)]
+    other = translator.translate(sources, sampling=sampling._replace(seed=4))
+    assert sum(a.hypotheses[0][0] != b.hypotheses[0][0] for a, b in zip(found, other)) > 30
+    # Of one token or of hardly any probability, the best are left.
+    best = Translator(translator.model, translator.tokenizers, DecodingConfig(beam_size=1))(sources)
+    for one in (Sampling(1, top_k=1), Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3)):
+        assert [each.hypotheses[0][0] for each in translator.translate(sources, sampling=one)] == best
+    for wrong, message in (
+        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"top_p": 2.0}, "top_p must be above 0"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            translator.translate(["a"], sampling=Sampling(1, **wrong))
+    with pytest.raises(ConfigError, match="n must be 1 with sampling; received n=2"):
+        translator.translate(["a"], 2, sampling=Sampling(1))
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_configuration_s_rules_hold_for_translations(wordpiece_model_dir, beam_size):
+    options = dict(beam_size=beam_size, max_extra_tokens=12)
+    model_dir = ModelDir(wordpiece_model_dir)
+    texts = ["Anna sees a tree.", "the dog buys two apples."]
+
+    def ids_of(**rules):
+        found = Translator.load(model_dir, DecodingConfig(**options, **rules)).search(tf.constant(texts))
+        return [[int(i) for i in row if i] for row in found.token_ids.numpy()[:, 0]]
+
+    def pairs_of(ids):
+        return list(itertools.pairwise(ids))
+
+    # What has learned nothing repeats itself.
+    assert any(len(set(pairs_of(ids))) < len(pairs_of(ids)) for ids in ids_of())
+    assert all(len(set(pairs_of(ids))) == len(pairs_of(ids)) for ids in ids_of(no_repeat_ngram_size=2))
+    assert all(len(set(ids)) == len(ids) for ids in ids_of(repetition_penalty=100.0, no_repeat_ngram_size=1))
+    assert all(len(ids) >= 9 for ids in ids_of(min_length=9))
