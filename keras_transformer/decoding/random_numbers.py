@@ -28,9 +28,9 @@ def uniform_numbers(
     low, high = (_signed(seed), _signed(seed >> 32)) if isinstance(seed, int) else (ops.cast(seed, "int32"), 0)
     positions = ops.arange(num_positions, dtype="int32")[None, :]
     is_number = isinstance(rows, int) or len(rows.shape) == 0
-    rows = ops.arange(rows, dtype="int32") if is_number else ops.cast(rows, "int32")
-    rows = rows[:, None] + ops.zeros_like(positions)
-    bits, _ = threefry((low, high), (rows, ops.zeros_like(rows) + positions))
+    numbers: Tensor = ops.arange(rows, dtype="int32") if is_number else ops.cast(rows, "int32")
+    numbers = numbers[:, None] + ops.zeros_like(positions)
+    bits, _ = threefry((low, high), (numbers, ops.zeros_like(numbers) + positions))
     return ops.cast(_shifted_right(bits, 9), "float32") * 2.0**-23
 
 

@@ -1,7 +1,10 @@
 """What a search may not choose, or only against a penalty, whatever searches."""
 
+import functools
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
+
+from keras import ops
 
 from ..config.rules import Count, Positive, check
 from ..tensors import Dimension, Tensor
@@ -81,9 +84,7 @@ def restrict(
             is_blocked.append(repeats_ngram(seen, newest, ngram_size, vocab_size))
         if sets_min_length:
             is_blocked.append(ends_early(position, end_ids, min_length, vocab_size))
-        if not is_blocked:
-            return logits
-        return block(logits, is_blocked[0] | is_blocked[1] if len(is_blocked) == 2 else is_blocked[0])
+        return block(logits, functools.reduce(ops.logical_or, is_blocked)) if is_blocked else logits
 
     changed, changed_state = with_history(
         step, state, change, start_id, like=like, max_length=max_length, beam_size=beam_size

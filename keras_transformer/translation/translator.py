@@ -511,7 +511,7 @@ def _check_texts(texts: Sequence[str | bytes]) -> None:
 
 def _sampling_inputs(sampling: Sampling) -> dict[str, Tensor]:
     inputs = {
-        "seed": tf.constant(np.array(int(sampling.seed) % 2**32, "uint32").astype("int32")),
+        "seed": tf.constant(np.array(int(cast(int, sampling.seed)) % 2**32, "uint32").astype("int32")),
         "temperature": tf.constant(sampling.temperature, tf.float32),
         "first_row": tf.constant(sampling.first_row, tf.int32),
     }

@@ -263,8 +263,9 @@ def test_translate_documents_answers_every_line_with_one_line(tiny_model_dir):
 
 def test_translate_with_prefixes_and_sampling(tiny_model_dir, tmp_path, monkeypatch, capsys):
     def translate(*options):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(open(tmp_path / "source", "rb")))
-        main(["translate", "--model-dir", str(tiny_model_dir), *map(str, options)])
+        with open(tmp_path / "source") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            main(["translate", "--model-dir", str(tiny_model_dir), *map(str, options)])
         return capsys.readouterr().out.splitlines()
 
     lines = ["Anna sees a tree."] * 3 + ["", "the dog buys two apples."]
