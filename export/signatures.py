@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_transformer.config.signature_names import SignatureName
 from keras_transformer.tensors import Tensor
 from keras_transformer.translation import Translator
+from keras_transformer.translation.documents import MAX_SENTENCES
 
 Texts = Annotated[Tensor, "string (batch,)"]
 Numbers = Annotated[Tensor, "int32 (batch,)"]
@@ -49,8 +50,13 @@ def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
 def _translate_with_prefix(
     translator: Translator, text: Texts, prefix: Texts, max_length: Numbers
 ) -> dict[str, Tensor]:
-    found = translator.search(text, prefix, max_length)
+    found = translator.search(text, prefixes=prefix, max_lengths=max_length)
     return {"text": found.texts[:, 0], "score": found.scores[:, 0], **_source(translator, found.source_lengths)}
+
+
+def _translate_document(translator: Translator, text: Texts) -> dict[str, Tensor]:
+    found = translator.search_documents(text)
+    return {"text": found.texts, "truncated": found.was_cut}
 
 
 def _score(translator: Translator, source: Texts, target: Texts) -> dict[str, Tensor]:
@@ -157,6 +163,18 @@ SIGNATURES: dict[SignatureName, Signature] = {
             "prefix": [text[:i] for i, text in enumerate(texts)],
             "max_length": [7 * (i % 2) for i, _ in enumerate(texts)],
         },
+    ),
+    "translate_document": Signature(
+        "Translates texts of any number of sentences, each sentence by itself. The white space between them stays as "
+        "it is; a sentence that is too long is divided at commas or spaces.",
+        _translate_document,
+        _strings("text"),
+        {
+            "text": "string (batch,), the translation",
+            "truncated": "bool (batch,), whether a part of the text was not read: a word without end, or more than "
+            f"{MAX_SENTENCES:,} sentences",
+        },
+        lambda texts: {"text": texts},
     ),
     "score": Signature(
         "Computes the log probabilities of given translations.",

@@ -26,7 +26,7 @@ def log_truncated(lengths: Iterable[int], max_length: int, first: int, file: str
     """Logs which lines are longer than the model's limit.
 
     Args:
-        lengths: the number of tokens of each line.
+        lengths: the number of tokens of each line, as in `Translations.source_lengths`.
         max_length: int. The model's limit.
         first: int. The number of the first line.
         file: str. The name of the file that they are from. Defaults to "": it need not be named.
@@ -34,4 +34,4 @@ def log_truncated(lengths: Iterable[int], max_length: int, first: int, file: str
     for number, length in enumerate(lengths, start=first):
         if length > max_length:
             place = f"{file}, line {number}" if file else f"line {number}"
-            _log.info(f"{place}: {length:,} tokens, truncated to model.max_length={max_length}")
+            _log.info(f"{place}: too many tokens, truncated to model.max_length={max_length}")

@@ -17,6 +17,7 @@ NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
 InputFile = Annotated[
     str, Rule("a file that exists, or - for standard input", lambda path: path == "-" or _is_file(path))
 ]
+ExistingFile = Annotated[str, Rule("a file that exists", lambda path: _is_file(path))]
 InputText = Annotated[
     str,
     Rule(

@@ -2,20 +2,38 @@
 
 import argparse
 import contextlib
+import itertools
 import logging
 import sys
+import typing
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from ..config.decoding import BeamSize
-from ..config.rules import require
+from ..config.decoding import BeamSize, TopP
+from ..config.language import Language
+from ..config.rules import Count, Positive, Size, at_most, require
+from ..errors import ConfigError
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
 from .lines import LINES_PER_BLOCK, log_truncated
-from .options import Parser, add_decoding, add_model_dir, add_precision_or_auto
+from .options import ExistingFile, Parser, add_decoding, add_model_dir, add_precision_or_auto
 from .trained import load_translator, read_trained
+
+if TYPE_CHECKING:
+    from ..translation import Sampling, Translator
 
 SUMMARY = "Translate standard input, line by line."
 
+_SAMPLING = ("--temperature", "--top-k", "--top-p", "--seed")
+
 _log = logging.getLogger(__name__)
+
+
+class _Block(NamedTuple):
+    """Lines that are translated together, and the number of the first."""
+
+    texts: list[bytes]
+    first: int
 
 
 def add_options(parser: Parser) -> None:
@@ -29,32 +47,112 @@ def add_options(parser: Parser) -> None:
         metavar="N",
         help="write N lines per sentence: its line number, score and translation, separated by tabs",
     )
+    parser.add_option(
+        "--prefix", ExistingFile, metavar="FILE", help="what the translation of each line begins with, one per line"
+    )
+    parser.add_argument(
+        "--sample", action="store_true", help="draw translations at random instead of searching the best"
+    )
+    parser.add_option(
+        "--temperature", Positive, metavar="T", help="of --sample: above 1 for more variety, below 1 for less (1)"
+    )
+    parser.add_option("--top-k", Size, metavar="K", help="of --sample: draw from the K most probable tokens (all)")
+    parser.add_option(
+        "--top-p", TopP, metavar="P", help="of --sample: draw from the tokens that have the probability P together (1)"
+    )
+    parser.add_option(
+        "--seed", Annotated[Count, at_most(2**32 - 1)], metavar="N", help="of --sample: another text for another N (0)"
+    )
+    parser.add_argument(
+        "--documents",
+        action="store_true",
+        help="each line is a text of any number of sentences, which are translated one by one",
+    )
+    parser.add_argument(
+        "--language",
+        choices=typing.get_args(Language),
+        metavar="CODE",
+        help="of documents: whose abbreviations end no sentence; one of %(choices)s (those of all languages)",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Runs the command."""
+    _check_combinations(options)
     trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
-    n_best = 1 if options.n_best is None else options.n_best
     beam_size = trained.decoding.beam_size
-    require(n_best <= beam_size, "--n-best", f"at most the beam size {beam_size}", n_best)
+    require((options.n_best or 1) <= beam_size, "--n-best", f"at most the beam size {beam_size}", options.n_best)
     standard_input()
     translator = load_translator(trained, options.precision)
     bar = ProgressBar("translating", "lines")
     num_lines = 0
-    # On a terminal the translations themselves show the progress.
-    with contextlib.nullcontext() if sys.stdout.isatty() else bar:
-        for block in arriving_lines(LINES_PER_BLOCK):
+    with contextlib.ExitStack() as stack:
+        prefixes = None if options.prefix is None else _lines_of(stack.enter_context(open(options.prefix, "rb")))
+        if not sys.stdout.isatty():
+            # On a terminal the translations themselves show the progress.
+            stack.enter_context(bar)
+        for lines in arriving_lines(LINES_PER_BLOCK):
             # As bytes: the tokenizer decides how to read what is not UTF-8.
-            found = translator.translate([line.removesuffix(b"\r") for line in block], n_best)
-            first = num_lines + 1
-            log_truncated((each.source_length for each in found), trained.config.model.max_length, first)
-            answers: list[str] = []
-            for number, each in enumerate(found, start=first):
-                for text, score in each.hypotheses:
-                    # Always one line each.
-                    line = text.replace("\n", " ")
-                    answers.append(line if options.n_best is None else f"{number}\t{score:.4f}\t{line}")
-            write_lines(answers)
-            num_lines += len(block)
-            bar.advance(len(block))
+            block = _Block([line.removesuffix(b"\r") for line in lines], num_lines + 1)
+            if options.documents:
+                write_lines(_translate_documents(translator, block, options.language))
+            else:
+                write_lines(_translate(translator, block, options, prefixes))
+            num_lines += len(lines)
+            bar.advance(len(lines))
+        if prefixes is not None and next(prefixes, None) is not None:
+            raise ConfigError(f"{options.prefix}: there must be as many lines as in standard input; it has more")
     _log.info(f"translated {counted(num_lines, 'line')}")
+
+
+def _check_combinations(options: argparse.Namespace) -> None:
+    given = [name for name in _SAMPLING if getattr(options, name.removeprefix("--").replace("-", "_")) is not None]
+    if given and not options.sample:
+        raise ConfigError(f"{given[0]} needs --sample")
+    if options.sample and (options.n_best or 1) > 1:
+        raise ConfigError("give either --sample or --n-best")
+    if options.documents and (options.sample or options.n_best is not None or options.prefix is not None):
+        raise ConfigError("--documents cannot be combined with --sample, --n-best or --prefix")
+    if options.language is not None and not options.documents:
+        raise ConfigError("--language needs --documents")
+
+
+def _translate(
+    translator: "Translator", block: _Block, options: argparse.Namespace, prefixes: Iterator[bytes] | None
+) -> Iterator[str]:
+    own = None if prefixes is None else list(itertools.islice(prefixes, len(block.texts)))
+    if own is not None and len(own) < len(block.texts):
+        num_lines = block.first - 1 + len(own)
+        raise ConfigError(
+            f"{options.prefix}: there must be as many lines as in standard input; it has {num_lines}, which has more"
+        )
+    sampling = _sampling(options, block.first - 1) if options.sample else None
+    found = translator.translate(block.texts, options.n_best or 1, prefixes=own, sampling=sampling)
+    max_length = translator.model.config.max_length
+    log_truncated((each.source_length for each in found), max_length, block.first)
+    for number, each in enumerate(found, start=block.first):
+        for text, score in each.hypotheses:
+            line = _one_line(text)
+            yield line if options.n_best is None else f"{number}\t{score:.4f}\t{line}"
+
+
+def _sampling(options: argparse.Namespace, first_row: int) -> "Sampling":
+    from ..translation import Sampling
+
+    temperature = 1.0 if options.temperature is None else options.temperature
+    return Sampling(options.seed or 0, temperature, options.top_k, options.top_p, first_row)
+
+
+def _translate_documents(translator: "Translator", block: _Block, language: Language | None) -> Iterator[str]:
+    for number, found in enumerate(translator.translate_document(block.texts, language), start=block.first):
+        if found.was_cut:
+            _log.info(f"line {number}: a part has no translation, because it is too long")
+        yield _one_line(found.text)
+
+
+def _lines_of(file: typing.BinaryIO) -> Iterator[bytes]:
+    return (line.removesuffix(b"\n").removesuffix(b"\r") for line in file)
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", " ")

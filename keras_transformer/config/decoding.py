@@ -3,10 +3,11 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from .rules import Count, NonNegative, Size, at_most, check_fields
+from .rules import Count, NonNegative, Positive, Rule, Size, at_most, check_fields
 
 BeamSize = Annotated[Size, at_most(1000)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
+TopP = Annotated[float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,12 @@ class DecodingConfig:
             Defaults to 50.
         forbidden_tokens: str. Which tokens a translation never contains: "none"; "special", the padding and start
             tokens; or "unknown", also the unknown token. Defaults to "none".
+        no_repeat_ngram_size: int. No n-gram of as many tokens is in a translation twice, at most 1,000; against models
+            that go round in circles. Defaults to 0: n-grams may be repeated.
+        repetition_penalty: float. Above 1 to make tokens that a translation has already less probable, at most 100.
+            Defaults to 1: no penalty.
+        min_length: int. The fewest tokens of a translation that is not empty, with its end token; at most 1,000,000.
+            Defaults to 0.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -30,6 +37,9 @@ class DecodingConfig:
     length_penalty: LengthPenalty = 0.6
     max_extra_tokens: Annotated[Count, at_most(1_000_000)] = 50
     forbidden_tokens: Literal["none", "special", "unknown"] = "none"
+    no_repeat_ngram_size: Annotated[Count, at_most(1000)] = 0
+    repetition_penalty: Annotated[Positive, at_most(100)] = 1.0
+    min_length: Annotated[Count, at_most(1_000_000)] = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "decoding")

@@ -7,6 +7,7 @@ SignatureName = Literal[
     "translate",
     "translate_n_best",
     "translate_with_prefix",
+    "translate_document",
     "score",
     "align",
     "tokenize",

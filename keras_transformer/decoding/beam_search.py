@@ -15,7 +15,7 @@ from .active_rows import extend_until_finished
 from .continuations import continuations
 from .hypotheses import Hypotheses, check_search_arguments, is_any_of, newest_start_ids
 from .protocol import State, Step
-from .repetition import penalize_repetition
+from .restrictions import Restrictions, restrict
 from .top_k import stable_top_k
 
 IMPOSSIBLE = -math.inf
@@ -55,6 +55,8 @@ def beam_search(
     length_penalty: float = 0.6,
     n_best: int = 1,
     repetition_penalty: float | Tensor = 1.0,
+    no_repeat_ngram_size: int = 0,
+    min_length: int | Tensor = 0,
     forbidden_ids: Sequence[int] = (),
     drop_finished: bool = False,
 ) -> Hypotheses:
@@ -81,6 +83,10 @@ def beam_search(
         repetition_penalty: above 1 to make tokens that a sequence has already less probable, those that it starts with
             too: their logits are divided by it if they are positive, multiplied by it otherwise (Keskar et al., 2019).
             Scores are those of the probabilities that this gives. Defaults to 1: no penalty.
+        no_repeat_ngram_size: no n-gram of as many tokens is there twice, with those that a sequence starts with; the
+            probabilities of what remains stay as they are. Defaults to 0: n-grams may be repeated.
+        min_length: the fewest tokens, including the end token: no sequence ends before, unless it reaches its maximum.
+            The probabilities of other tokens stay as they are. Defaults to 0.
         forbidden_ids: tokens that are never chosen; the probabilities of the others stay as they are. Defaults to
             none.
         drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
@@ -109,21 +115,16 @@ def beam_search(
     check("length_penalty", length_penalty, NonNegative)
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
 
-    step, state = penalize_repetition(
-        step,
-        state,
-        repetition_penalty,
-        start_id,
-        like=limits,
-        max_length=max_length,
-        beam_size=beam_size,
+    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids)
+    step, state, not_chosen = restrict(
+        step, state, restrictions, start_id, end_ids, like=limits, max_length=max_length, beam_size=beam_size
     )
 
     def is_unfinished(active: _Active[State]) -> Tensor:
         return ops.any(active.log_probs > IMPOSSIBLE, axis=-1)
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
-        active = _extend(step, position, active, end_ids, length_penalty, forbidden_ids)
+        active = _extend(step, position, active, end_ids, length_penalty, not_chosen)
         return _stop_searches(active, length_penalty), active.links
 
     active = _start(limits, state, start_id, beam_size, n_best)
@@ -155,7 +156,7 @@ def _extend(
     active: _Active[State],
     end_ids: Sequence[int],
     length_penalty: float,
-    forbidden_ids: Sequence[int],
+    forbidden_ids: Sequence[int | None],
 ) -> _Active[State]:
     """The active sequences after one more step."""
     beam_size, n_best = active.log_probs.shape[-1], active.found.scores.shape[-1]

@@ -14,12 +14,15 @@ from ..shapes import reshape_inferring
 from ..tensors import Tensor
 from .top_k import top_k
 
+# Stands for the last column of logits that `blocking.py` has made, which is no token.
+BLOCKED = None
+
 
 def continuations(
     log_probs: Annotated[Tensor, "float32 (batch, beam_size)"],
     logits: Annotated[Tensor, "(batch, beam_size, vocab_size)"],
     k: int,
-    forbidden_ids: Sequence[int] = (),
+    forbidden_ids: Sequence[int | None] = (),
 ) -> tuple[Annotated[Tensor, "float32 (batch, beam_size, k)"], Annotated[Tensor, "int32 (batch, beam_size, k)"]]:
     """Returns the k best continuations of every hypothesis by one token that is not forbidden.
 
@@ -29,8 +32,8 @@ def continuations(
         log_probs: of the hypotheses; -inf for those that are not continued.
         logits: of the next token.
         k: how many. Fewer are returned if the vocabulary is smaller.
-        forbidden_ids: tokens that continue nothing. The probabilities of the others stay as they are. Defaults to
-            none.
+        forbidden_ids: tokens that continue nothing, and `BLOCKED` if the logits have such a column. The probabilities
+            of the others stay as they are. Defaults to none.
 
     Returns:
         Log probabilities of the continued hypotheses, the best first, and their newest tokens.
@@ -43,7 +46,8 @@ def continuations(
     logits = reshape_inferring(ops.cast(logits, "float32"), (*sizes, vocab_size))
     if forbidden_ids:
         best_logits, best_ids = top_k(logits, 1)  # (batch, beam_size, 1)
-        top_logits, token_ids = top_k(logits + minus_infinity_at(forbidden_ids, vocab_size), min(k, vocab_size))
+        num_tokens = vocab_size - (BLOCKED in forbidden_ids)
+        top_logits, token_ids = top_k(logits + minus_infinity_at(forbidden_ids, vocab_size), min(k, num_tokens))
     else:
         top_logits, token_ids = top_k(logits, min(k, vocab_size))  # (batch, beam_size, k)
         best_logits, best_ids = top_logits[..., :1], token_ids[..., :1]
@@ -72,14 +76,17 @@ def static_vocab_size(logits: Annotated[Tensor, "(batch, beam_size, vocab_size)"
     return vocab_size
 
 
-def minus_infinity_at(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
-    """Returns float32 (vocab_size,), which forbids tokens if it is added to logits.
+def minus_infinity_at(token_ids: Sequence[int | None], vocab_size: int) -> np.ndarray:
+    """Returns float32 (vocab_size,), which forbids tokens, and the column `BLOCKED`, if it is added to logits.
 
     Raises:
         ConfigError: A token is not in the vocabulary.
     """
-    for token_id in token_ids:
-        require(0 <= token_id < vocab_size, "forbidden_ids", f"from 0 to {vocab_size - 1}", token_ids)
+    known = tuple(token_id for token_id in token_ids if token_id is not BLOCKED)
+    last = vocab_size - 1 - (BLOCKED in token_ids)
+    for token_id in known:
+        require(0 <= token_id <= last, "forbidden_ids", f"from 0 to {last}", known)
     penalties = np.zeros(vocab_size, "float32")
-    penalties[list(token_ids)] = -math.inf
+    penalties[list(known)] = -math.inf
+    penalties[last + 1 :] = -math.inf
     return penalties

@@ -7,7 +7,7 @@ from ..tensors import Dimension, Tensor
 from .continuations import continuations
 from .hypotheses import Hypotheses, check_search_arguments
 from .protocol import State, Step
-from .repetition import penalize_repetition
+from .restrictions import Restrictions, restrict
 from .single_hypothesis import extend_single_hypothesis
 
 
@@ -20,6 +20,8 @@ def greedy_search(
     start_id: int | Annotated[Tensor, "int (batch, n)"],
     end_id: int | Sequence[int],
     repetition_penalty: float | Tensor = 1.0,
+    no_repeat_ngram_size: int = 0,
+    min_length: int | Tensor = 0,
     forbidden_ids: Sequence[int] = (),
     drop_finished: bool = False,
 ) -> Hypotheses:
@@ -41,6 +43,10 @@ def greedy_search(
         repetition_penalty: above 1 to make tokens that a sequence has already less probable, those that it starts with
             too: their logits are divided by it if they are positive, multiplied by it otherwise (Keskar et al., 2019).
             Scores are those of the probabilities that this gives. Defaults to 1: no penalty.
+        no_repeat_ngram_size: no n-gram of as many tokens is there twice, with those that a sequence starts with; the
+            probabilities of what remains stay as they are. Defaults to 0: n-grams may be repeated.
+        min_length: the fewest tokens, including the end token: no sequence ends before, unless it reaches its maximum.
+            The probabilities of other tokens stay as they are. Defaults to 0.
         forbidden_ids: tokens that are never chosen; the probabilities of the others stay as they are. Defaults to
             none.
         drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
@@ -62,11 +68,13 @@ def greedy_search(
     """
     limits, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id)
 
+    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids)
+    step, state, not_chosen = restrict(step, state, restrictions, start_id, end_ids, like=limits, max_length=max_length)
+
     def choose(log_probs: Tensor, logits: Tensor, position: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        continued, token_ids = continuations(log_probs, logits, 1, forbidden_ids)  # (n, 1, 1)
+        continued, token_ids = continuations(log_probs, logits, 1, not_chosen)  # (n, 1, 1)
         return continued[..., 0], token_ids[..., 0]
 
-    step, state = penalize_repetition(step, state, repetition_penalty, start_id, like=limits, max_length=max_length)
     return extend_single_hypothesis(
         step,
         state,

@@ -16,19 +16,21 @@ _PARITY = 0x1BD11BDA
 
 
 def uniform_numbers(
-    seed: Dimension, num_rows: Dimension, num_positions: Dimension
+    seed: Dimension, rows: Dimension | Annotated[Tensor, "int (num_rows,)"], num_positions: Dimension
 ) -> Annotated[Tensor, "float32 (num_rows, num_positions)"]:
     """Returns numbers from 0, inclusive, to 1, exclusive: multiples of 2 ** -23.
 
     Args:
         seed: int, of which 64 bits count, or int32 scalar.
-        num_rows: how many rows.
+        rows: the numbers of the rows; or how many there are, from 0 on.
         num_positions: how many positions.
     """
     low, high = (_signed(seed), _signed(seed >> 32)) if isinstance(seed, int) else (ops.cast(seed, "int32"), 0)
     positions = ops.arange(num_positions, dtype="int32")[None, :]
-    rows = ops.arange(num_rows, dtype="int32")[:, None] + ops.zeros_like(positions)
-    bits, _ = threefry((low, high), (rows, ops.zeros_like(rows) + positions))
+    is_number = isinstance(rows, int) or len(rows.shape) == 0
+    numbers: Tensor = ops.arange(rows, dtype="int32") if is_number else ops.cast(rows, "int32")
+    numbers = numbers[:, None] + ops.zeros_like(positions)
+    bits, _ = threefry((low, high), (numbers, ops.zeros_like(numbers) + positions))
     return ops.cast(_shifted_right(bits, 9), "float32") * 2.0**-23
 
 

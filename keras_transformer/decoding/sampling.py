@@ -13,7 +13,7 @@ from .continuations import minus_infinity_at, static_vocab_size
 from .hypotheses import Hypotheses, check_search_arguments
 from .protocol import State, Step
 from .random_numbers import uniform_numbers
-from .repetition import penalize_repetition
+from .restrictions import Restrictions, restrict
 from .single_hypothesis import extend_single_hypothesis
 from .top_k import top_k_of_rows
 
@@ -27,10 +27,13 @@ def sample(
     start_id: int | Annotated[Tensor, "int (batch, n)"],
     end_id: int | Sequence[int],
     seed: Dimension,
+    rows: Annotated[Tensor, "int (batch,)"] | None = None,
     temperature: float | Tensor = 1.0,
     top_k: int | None = None,
     top_p: float | Tensor | None = None,
     repetition_penalty: float | Tensor = 1.0,
+    no_repeat_ngram_size: int = 0,
+    min_length: int | Tensor = 0,
     forbidden_ids: Sequence[int] = (),
     drop_finished: bool = False,
 ) -> Hypotheses:
@@ -54,6 +57,7 @@ def sample(
             state knows all but the last, which is at position 0. Negative ids are none.
         end_id: the token that ends a sequence, or several of which each does.
         seed: int, of which 64 bits count, or int32 scalar. The same seed gives the same tokens.
+        rows: the numbers of the rows, on which the numbers that are drawn depend. Defaults to None: 0, 1, 2, ...
         temperature: what the logits are divided by: below 1 for more probable tokens, above 1 for more variety.
             Defaults to 1.
         top_k: how many of the most probable tokens are kept; of equals those with lower ids. Defaults to None: all.
@@ -61,6 +65,10 @@ def sample(
         repetition_penalty: above 1 to make tokens that a sequence has already less probable, those that it starts with
             too: their logits are divided by it if they are positive, multiplied by it otherwise (Keskar et al., 2019).
             Scores are those of the probabilities that this gives. Defaults to 1: no penalty.
+        no_repeat_ngram_size: no n-gram of as many tokens is there twice, with those that a sequence starts with; the
+            probabilities of what remains stay as they are. Defaults to 0: n-grams may be repeated.
+        min_length: the fewest tokens, including the end token: no sequence ends before, unless it reaches its maximum.
+            The probabilities of other tokens stay as they are. Defaults to 0.
         forbidden_ids: tokens that are never chosen. Defaults to none.
         drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
             TensorFlow, with an unknown batch size. Defaults to False.
@@ -82,20 +90,22 @@ def sample(
     limits, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id)
     _check(temperature, top_k, top_p)
     batch_size = ops.shape(limits)[0]
-    numbers = uniform_numbers(seed, batch_size, max_length)
+    numbers = uniform_numbers(seed, batch_size if rows is None else rows, max_length)
+
+    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids)
+    step, state, not_chosen = restrict(step, state, restrictions, start_id, end_ids, like=limits, max_length=max_length)
 
     def choose(log_probs: Tensor, logits: Tensor, position: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         logits = ops.reshape(ops.cast(logits, "float32"), (-1, static_vocab_size(logits)))  # (n, vocab_size)
         # One column of the numbers of the rows that are left: (n, 1).
         drawn = ops.take(ops.take(numbers, position, axis=1), rows, axis=0)[:, None]
-        allowed = logits + minus_infinity_at(forbidden_ids, logits.shape[-1]) if forbidden_ids else logits
+        allowed = logits + minus_infinity_at(not_chosen, logits.shape[-1]) if not_chosen else logits
         token_ids = draw(allowed / temperature, drawn, top_k, top_p)
         chosen = gather_in_rows(logits, token_ids) - ops.logsumexp(logits, axis=-1, keepdims=True)
         continued = log_probs + ops.where(gather_in_rows(allowed, token_ids) > -math.inf, chosen, -math.inf)
         # NaN if all logits of a row are -inf; the comparison is then false.
         return ops.where(continued > -math.inf, continued, -math.inf), token_ids
 
-    step, state = penalize_repetition(step, state, repetition_penalty, start_id, like=limits, max_length=max_length)
     return extend_single_hypothesis(
         step,
         state,

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ..config.rules import require
 from ..tensors import Tensor
-from .sentencepiece_model import SentencePiece, check_piece, load_subwords, parse_model
+from .sentencepiece_model import SentencePiece, bytes_per_piece, check_piece, load_subwords, parse_model
 from .tokenizer import Tokenizer
 
 _SPECIAL_PIECES = ("<pad>", "<unk>", "<start>", "</s>")
@@ -40,10 +40,11 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         self.vocabulary = tuple(piece.piece for piece in proto.pieces[:vocab_size])
         special = self.vocabulary[:4]
         require(special == _SPECIAL_PIECES, "special pieces", f"{', '.join(_SPECIAL_PIECES)}, in front", special)
-        super().__init__(vocab_size, model)
+        super().__init__(vocab_size, model, bytes_per_piece(proto))
         self._segment = load_subwords(model, tf.string)
-        pieces = tf.constant(self.vocabulary)
-        initializer = tf.lookup.KeyValueTensorInitializer(pieces, tf.range(vocab_size))
+        # Not the special ones, which a text may spell in characters that are unknown.
+        pieces = tf.constant(self.vocabulary[len(special) :], tf.string)
+        initializer = tf.lookup.KeyValueTensorInitializer(pieces, tf.range(len(special), vocab_size))
         self._ids = tf.lookup.StaticHashTable(initializer, self.unk_id)
         self._has_languages = any(piece.startswith(">>") and piece.endswith("<<") for piece in self.vocabulary)
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ..config.rules import require
 from ..tensors import Tensor
-from .sentencepiece_model import load_subwords, parse_model
+from .sentencepiece_model import bytes_per_piece, load_subwords, parse_model
 from .tokenizer import Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is therefore escaped,
@@ -51,9 +51,9 @@ class SentencePieceTokenizer(Tokenizer):
     filename = "tokenizer.model"
 
     def __init__(self, model: bytes) -> None:
-        parse_model(model)
+        proto = parse_model(model)
         subwords = load_subwords(model, tf.int32)
-        super().__init__(int(subwords.vocab_size()), model)
+        super().__init__(int(subwords.vocab_size()), model, bytes_per_piece(proto))
         self._subwords = subwords
         special = self.pieces(range(min(4, self.vocab_size)))
         require(

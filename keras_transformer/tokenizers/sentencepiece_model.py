@@ -34,6 +34,8 @@ _MAX_CHARACTER_MAP_BYTES = 4 * 2**20
 _MAX_NESTED = 32
 # No character becomes a longer text; the longest of Unicode's own becomes 33 bytes.
 _MAX_NORMALIZED_BYTES = 1000
+# Of a text for one of its normalized form, such as a mathematical letter of 4 bytes for a plain one.
+_BYTES_PER_NORMALIZED_BYTE = 4
 
 
 def parse_model(content: bytes) -> ModelProto:
@@ -87,6 +89,18 @@ def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
     except tf.errors.OpError as error:
         reason = error.message.splitlines()[0] if error.message else "no reason given"
         raise ConfigError(f"SentencePiece cannot load the model ({reason})") from None
+
+
+def bytes_per_piece(proto: ModelProto) -> int:
+    """Returns the most bytes of a text that a piece stands for.
+
+    With a model that normalizes, a text may have more: characters and spaces that normalization drops, or sequences
+    of many characters for one.
+    """
+    longest = max(len(piece.piece.encode()) for piece in proto.pieces)
+    spec = proto.normalizer_spec
+    normalizes = bool(spec.precompiled_charsmap) or spec.remove_extra_whitespaces
+    return longest * _BYTES_PER_NORMALIZED_BYTE if normalizes else longest
 
 
 def check_piece(piece: str | bytes) -> None:

@@ -21,15 +21,40 @@ class Tokenizer(tf.Module):
         vocab_size: int. Number of ids, including the four special ones.
         filename: str. Name of the tokenizer's file in a model directory.
         file_content: bytes. The content of that file.
+        bytes_per_token: int. The most bytes of a text that one id stands for.
     """
 
     pad_id, unk_id, start_id, end_id = 0, 1, 2, 3
     filename: str
 
-    def __init__(self, vocab_size: int, file_content: bytes) -> None:
+    def __init__(self, vocab_size: int, file_content: bytes, bytes_per_token: int) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.file_content = file_content
+        self.bytes_per_token = bytes_per_token
+
+    def shorten(
+        self, texts: Annotated[Tensor, "string (n,)"], num_tokens: int
+    ) -> tuple[Annotated[tf.Tensor, "string (n,)"], Annotated[tf.Tensor, "bool (n,)"]]:
+        """Cuts texts that need more than a number of tokens, without tokenizing them: by their bytes.
+
+        What is left of a text is about `num_tokens * bytes_per_token` bytes, which are whole characters, and at least
+        `num_tokens` tokens. Exceptions are texts of which tokens hardly say anything: where many bytes are spaces that
+        a tokenizer drops, or one unknown token.
+
+        Args:
+            texts: what may be too long.
+            num_tokens: int. A text of as many tokens stays as it is.
+
+        Returns:
+            The texts, and which of them were cut.
+        """
+        max_bytes = num_tokens * self.bytes_per_token
+        is_cut = tf.strings.length(texts) > max_bytes
+        cut = tf.strings.unicode_transcode(tf.strings.substr(texts, 0, max_bytes), "UTF-8", "UTF-8", errors="replace")
+        # The bytes of a character that was cut in two.
+        cut = tf.strings.regex_replace(cut, "\ufffd{1,3}$", "")
+        return tf.where(is_cut, cut, texts), is_cut
 
     def tokenize(self, texts: Annotated[Tensor, "string (n,)"] | Sequence[str | bytes]) -> tf.RaggedTensor:
         """Splits texts into subword ids, without start and end ids.

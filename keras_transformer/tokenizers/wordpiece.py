@@ -12,6 +12,9 @@ from ..errors import ConfigError
 from ..tensors import Tensor
 from .tokenizer import Tokenizer
 
+# Longer words are unknown whatever they are; few words are.
+_BYTES_PER_WORD = 100
+
 
 class WordPieceTokenizer(Tokenizer):
     """BERT's WordPiece, cased: words and punctuation marks, segmented into the longest known pieces.
@@ -40,7 +43,8 @@ class WordPieceTokenizer(Tokenizer):
         expected = ", ".join(self.special_pieces)
         require(special == self.special_pieces, "vocabulary", f"a list that begins with {expected}", special)
         file_content = "".join(piece + "\n" for piece in vocabulary).encode()
-        super().__init__(len(vocabulary), file_content)
+        longest = max(len(piece.encode()) for piece in vocabulary)
+        super().__init__(len(vocabulary), file_content, max(longest, _BYTES_PER_WORD))
         self.vocabulary = tuple(vocabulary)
         try:
             self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)

@@ -3,6 +3,6 @@
 from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():
-    from .translator import Translator
+    from .translator import Sampling, Translator
 
-__all__ = ["Translator"]
+__all__ = ["Sampling", "Translator"]

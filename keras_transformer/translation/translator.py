@@ -10,16 +10,20 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import Config, DecodingConfig, TransformerConfig
+from ..config.decoding import TopP
+from ..config.language import Language
 from ..config.precision import Precision
-from ..config.rules import check, require, shown
-from ..decoding import Decodable, Hypotheses, beam_search, greedy_search
+from ..config.rules import Positive, Size, check, require, shown
+from ..decoding import Decodable, Hypotheses, beam_search, greedy_search, sample
 from ..errors import ConfigError
 from ..model_dir import ModelDir
 from ..models import Transformer
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
+from .documents import TranslatedDocument, TranslatedDocuments, search_documents
 from .forced_decoding import mean_encoding, mean_source_attention, token_log_probs
 from .length_batches import map_in_length_batches
+from .prefixes import left_padded, prefix_ids
 
 # Positions, including padding, of a batch that is searched or scored; bounds memory.
 _POSITIONS_PER_BATCH = 4096
@@ -43,6 +47,31 @@ _FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
 }
 
 
+class Sampling(NamedTuple):
+    """How translations are drawn at random, see `keras_transformer.decoding.sample`. Tensors are inputs of a graph.
+
+    Attributes:
+        seed: int, of which 32 bits count, or int32 scalar. The same seed gives the same translations.
+        temperature: float. Below 1 for more probable tokens, above 1 for more variety. Defaults to 1.
+        top_k: int or None. How many of the most probable tokens are drawn from. Defaults to None: all.
+        top_p: float or None. The probability that the tokens that are drawn from have together. Defaults to None: 1.
+        first_row: int. The number of the first text: a text is drawn by the seed and its number, whatever is translated
+            with it. Defaults to 0.
+    """
+
+    seed: int | Tensor
+    temperature: float | Tensor = 1.0
+    top_k: int | None = None
+    top_p: float | Tensor | None = None
+    first_row: int | Tensor = 0
+
+    def check(self) -> None:
+        """Raises a ConfigError if a value breaks its rule."""
+        check("temperature", self.temperature, Positive)
+        check("top_k", self.top_k, Size | None)
+        check("top_p", self.top_p, TopP | None)
+
+
 class Translations(NamedTuple):
     """What a search finds for every text, the best first.
 
@@ -50,9 +79,10 @@ class Translations(NamedTuple):
         texts: string (batch, n_best), the translations.
         scores: (batch, n_best). Log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1,
             the log probability.
-        token_ids: int (batch, n_best, length), the tokens of the translations, with end tokens, padded with 0.
-        source_lengths: int (batch,), the numbers of tokens of the texts with their end tokens, before they are
-            truncated.
+        token_ids: int (batch, n_best, length), the tokens of the translations, after their prefixes and with end
+            tokens, padded with 0.
+        source_lengths: int (batch,), the numbers of tokens of the texts with their end tokens. They are above the
+            model's `max_length` where a text is truncated; what is far beyond it is not counted.
     """
 
     texts: Tensor
@@ -66,7 +96,8 @@ class Translation(NamedTuple):
 
     Attributes:
         hypotheses: list of (translation, score), the best first. The scores are those of `Translations`.
-        source_length: int. The number of tokens of the text with its end token, before it is truncated.
+        source_length: int. The number of tokens of the text with its end token. It is above the model's `max_length`
+            if the text is truncated; what is far beyond it is not counted.
     """
 
     hypotheses: list[tuple[str, float]]
@@ -78,7 +109,8 @@ class Scores(NamedTuple):
 
     Attributes:
         log_probs: float32 (number of pairs,).
-        source_lengths: int (number of pairs,), the numbers of tokens with end tokens, before texts are truncated.
+        source_lengths: int (number of pairs,), the numbers of tokens with end tokens. They are above the model's
+            `max_length` where a text is truncated; what is far beyond it is not counted.
         target_lengths: int (number of pairs,), likewise.
     """
 
@@ -174,11 +206,21 @@ class TranslationModel(Decodable, Protocol):
     def variables(self) -> list[keras.Variable]: ...
 
 
+class _Request(NamedTuple):
+    """What is searched for all texts of a request."""
+
+    source: tf.RaggedTensor  # int32 (batch, None)
+    positions: Tensor  # int32 (batch,), see `map_in_length_batches`
+    max_lengths: Tensor  # int32 (batch,)
+    prefix: tf.RaggedTensor | None  # int32 (batch, None)
+    sampling: Sampling | None
+
+
 class Translator:
     """Translates texts with a trained model (section 6.1 of the paper).
 
-    A source longer than `config.max_length` tokens, including its end token, is truncated. The translation of an
-    empty or blank text is empty.
+    A source longer than `config.max_length` tokens, including its end token, is truncated; most of what is too long is
+    not read at all. The translation of an empty or blank text is empty.
 
     Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models that it holds: set
     seeds before loading a translator.
@@ -263,63 +305,122 @@ class Translator:
         return [found.hypotheses for found in self.translate(texts, n)]
 
     def translate(
-        self, texts: Sequence[str | bytes], n: int = 1, prefixes: Sequence[str | bytes] | None = None
+        self,
+        texts: Sequence[str | bytes],
+        n: int = 1,
+        *,
+        prefixes: Sequence[str | bytes] | None = None,
+        sampling: Sampling | None = None,
     ) -> list[Translation]:
         """Returns what is found for every text.
 
         Args:
             texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
             n: int, at most the beam size. How many translations of each text. Defaults to 1.
-            prefixes: list of strings, as many, or None. What the translations of each text begin with; scores are then
-                those of what comes after it. Defaults to None: nothing.
+            prefixes: list of strings, as many: what the translations begin with, as well as the tokenizer can restore
+                it, and without the white space at its end. It counts for their limit of length, not for their scores,
+                and is truncated after `config.max_length` tokens. Defaults to None: nothing.
+            sampling: Sampling. Draws translations at random instead of searching the best; `n` is 1. Defaults to None.
 
         Raises:
             ConfigError: An argument breaks its rule.
         """
-        if isinstance(texts, (str, bytes)):
-            raise ConfigError(f"texts must be a list of strings; received texts={shown(texts)}")
+        _check_texts(texts)
         require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
-        sides = {"texts": texts} if prefixes is None else {"texts": texts, "prefixes": prefixes}
-        found = self._run(self.search, sides, n_best=n)
+        inputs = {"texts": tf.constant(list(texts), tf.string)}
+        if prefixes is not None:
+            _check_lengths({"texts": texts, "prefixes": prefixes})
+            inputs["prefixes"] = tf.constant(list(prefixes), tf.string)
+        top_k = None
+        if sampling is not None:
+            sampling.check()
+            require(n == 1, "n", "1 with sampling", n)
+            top_k = sampling.top_k
+            inputs |= _sampling_inputs(sampling)
+        graph = self._search_graph(n, top_k, inputs)
+        found = graph(inputs)
         rows = zip(*map(np.asarray, (found.texts, found.scores, found.source_lengths)), strict=True)
         return [
             Translation([(text.decode("utf-8"), float(score)) for text, score in zip(*hypotheses)], int(length))
             for *hypotheses, length in rows
         ]
 
+    def _search_graph(
+        self, n_best: int, top_k: int | None, inputs: dict[str, Tensor]
+    ) -> Callable[[dict[str, Tensor]], Translations]:
+        def search(inputs: dict[str, Tensor]) -> Translations:
+            sampling = None
+            if "seed" in inputs:
+                sampling = Sampling(
+                    inputs["seed"], inputs["temperature"], top_k, inputs.get("top_p"), inputs["first_row"]
+                )
+            return self.search(inputs["texts"], n_best, inputs.get("prefixes"), sampling=sampling)
+
+        key = (n_best, top_k, frozenset(inputs))
+        if key not in self._graphs:
+            types = {name: tf.TensorSpec([None] * len(each.shape), each.dtype) for name, each in inputs.items()}
+            self._graphs[key] = _graph_of(search, [types])
+        return self._graphs[key]
+
+    def translate_document(
+        self, texts: Sequence[str | bytes], language: Language | None = None
+    ) -> list[TranslatedDocument]:
+        """Translates texts of any number of sentences, each sentence by itself.
+
+        Sentences end at line breaks and by rules for punctuation, capitals and abbreviations. One that is longer than
+        the model's `max_length` tokens is divided at commas or spaces instead of being truncated. White space between
+        sentences stays as it is.
+
+        Args:
+            texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
+            language: str, the language of the texts, such as "de", whose abbreviations are known. Defaults to None:
+                those of all languages.
+
+        Returns:
+            The translations, and whether anything was left out.
+
+        Raises:
+            ConfigError: An argument breaks its rule.
+        """
+        _check_texts(texts)
+        found = self._run(self.search_documents, {"texts": texts}, language=language)
+        rows = zip(*map(np.asarray, found), strict=True)
+        return [TranslatedDocument(text.decode("utf-8"), bool(was_cut)) for text, was_cut in rows]
+
+    def search_documents(
+        self, texts: Annotated[Tensor, "string (batch,)"], language: Language | None = None
+    ) -> TranslatedDocuments:
+        """Translates documents; traced by `tf.function` here and for export. Otherwise as `translate_document`."""
+        return search_documents(self, texts, language)
+
     def _run(
-        self, method: Callable[..., Results], sides: dict[str, Sequence[str | bytes]], **arguments: int
+        self, method: Callable[..., Results], sides: dict[str, Sequence[str | bytes]], **arguments: object
     ) -> Results:
         """Calls a method for graphs with texts, by their names; it is traced once for the same arguments."""
-        lengths = {name: len(side) for name, side in sides.items()}
-        if len(set(lengths.values())) > 1:
-            received = " and ".join(f"{length} {name}" for name, length in lengths.items())
-            raise ConfigError(f"{' and '.join(lengths)} must have the same length; received {received}")
+        _check_lengths(sides)
         key = (method.__name__, *sides, *arguments.items())
         if key not in self._graphs:
-            # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
-            self._graphs[key] = tf.function(
-                functools.partial(method, **arguments),
-                input_signature=[tf.TensorSpec([None], tf.string)] * len(sides),
-                autograph=False,
-            )
+            types = [tf.TensorSpec([None], tf.string)] * len(sides)
+            self._graphs[key] = _graph_of(functools.partial(method, **arguments), types)
         return self._graphs[key](*(tf.constant(list(side), tf.string) for side in sides.values()))
 
     def search(
         self,
         texts: Annotated[Tensor, "string (batch,)"],
+        n_best: int = 1,
         prefixes: Annotated[Tensor, "string (batch,)"] | None = None,
         max_lengths: Annotated[Tensor, "int32 (batch,)"] | None = None,
-        n_best: int = 1,
+        sampling: Sampling | None = None,
     ) -> Translations:
         """Searches translations; traced by `tf.function` here and for export.
 
         Args:
             texts: what to translate.
-            prefixes: what the translations begin with. Defaults to None: nothing.
+            n_best: int, at most the beam size. Defaults to 1.
+            prefixes: what the translations begin with, see `translate`. Defaults to None: nothing.
             max_lengths: the most tokens of each translation, with its prefix and its end token, if that is fewer than
                 without it; 0 for no such limit. Defaults to None: none has one.
-            n_best: int, at most the beam size. Defaults to 1.
+            sampling: Sampling, for translations drawn at random. Defaults to None: they are searched.
 
         Returns:
             `Translations`.
@@ -330,72 +431,75 @@ class Translator:
         limits = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, most)
         if max_lengths is not None:
             limits = tf.where(max_lengths > 0, tf.minimum(limits, max_lengths), limits)
-        prefix_ids = None
+        prefix = None
         if prefixes is not None:
-            prefix_ids = self._token_ids_with_end(self.tokenizers.target, prefixes)[0][:, :-1]
-            limits = tf.maximum(limits - tf.cast(prefix_ids.row_lengths(), tf.int32), 0)
+            prefix = prefix_ids(self.tokenizers.target, prefixes, self.model.config.max_length)
+            limits = tf.maximum(limits - tf.cast(prefix.row_lengths(), tf.int32), 0)
         # The weights are read here: TensorFlow does not run a loop that reads variables beside another loop.
         weights = [(variable, tf.identity(variable.value)) for variable in self.model.variables]
         with keras.StatelessScope(state_mapping=weights):
-            token_ids, scores = self._search_token_ids(source, most, limits, n_best, prefix_ids)
+            request = _Request(source, most, limits, prefix, sampling)
+            token_ids, scores = self._search_token_ids(request, n_best)
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
-        if prefix_ids is not None:
-            owners = tf.repeat(tf.range(prefix_ids.nrows()), n_best)
-            ragged_ids = tf.concat([tf.gather(prefix_ids, owners), ragged_ids], axis=1)
-            token_ids = tf.reshape(ragged_ids.to_tensor(), [-1, n_best, ragged_ids.bounding_shape()[1]])
+        if prefix is not None:
+            beginnings = tf.gather(prefix, tf.repeat(tf.range(prefix.nrows()), n_best))
+            ragged_ids = tf.concat([beginnings, tf.cast(ragged_ids, beginnings.dtype)], axis=1)
         translations = tf.reshape(self.tokenizers.target.detokenize(ragged_ids), [-1, n_best])
         return Translations(translations, scores, token_ids, source_lengths)
 
-    def _search_token_ids(
-        self,
-        source: tf.RaggedTensor,
-        positions: Tensor,  # int32 (batch,)
-        max_lengths: Tensor,  # int32 (batch,), without prefixes
-        n_best: int,
-        prefixes: tf.RaggedTensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
+    def _search_token_ids(self, request: "_Request", n_best: int) -> tuple[Tensor, Tensor]:
+        width = tf.reduce_max(tf.concat([request.max_lengths, [1]], 0))
 
         def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-            some = None if prefixes is None else tf.gather(prefixes, rows)
-            found = self._search_batch(tf.gather(source, rows).to_tensor(), tf.gather(max_lengths, rows), n_best, some)
+            found = self._search_batch(request, rows, n_best)
             padding = [[0, 0], [0, 0], [0, width - tf.shape(found.token_ids)[2]]]
             return tf.pad(found.token_ids, padding), found.scores
 
-        num_texts = source.nrows(tf.int32)
+        num_texts = request.source.nrows(tf.int32)
         return map_in_length_batches(
             search_batch,
-            tf.cast(source.row_lengths(), tf.int32),
-            positions,
+            tf.cast(request.source.row_lengths(), tf.int32),
+            request.positions,
             (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
             positions_per_batch=_POSITIONS_PER_BATCH,
             max_rows=tf.maximum((num_texts + 1) // 2, _MIN_TEXTS_PER_BATCH),
             parallel_iterations=PARALLEL_SEARCHES,
         )
 
-    def _search_batch(
-        self, source: Tensor, max_lengths: Tensor, n_best: int, prefixes: tf.RaggedTensor | None
-    ) -> Hypotheses:
-        # source: int32 (n, source length), max_lengths: int32 (n,)
-        starts = None if prefixes is None else _starts(prefixes)
-        prefix = None if starts is None else starts[:, :-1]
-        step, state = self.model.start_decoding(source, self.decoding.beam_size, prefix=prefix)
+    def _search_batch(self, request: "_Request", rows: Tensor, n_best: int) -> Hypotheses:
+        # rows: int32 (n,)
+        source, max_lengths = tf.gather(request.source, rows).to_tensor(), tf.gather(request.max_lengths, rows)
+        sampling, decoding = request.sampling, self.decoding
+        beam_size = 1 if sampling else decoding.beam_size
+        if request.prefix is None:
+            step, state = self.model.start_decoding(source, beam_size)
+            start_id: Any = Tokenizer.start_id
+        else:
+            starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
+            start_id = left_padded(tf.concat([starts, tf.gather(request.prefix, rows)], axis=1))
+            step, state = self.model.start_decoding(source, beam_size, prefix=start_id[:, :-1])
         arguments: dict[str, Any] = dict(
             max_length=tf.reduce_max(max_lengths),
-            start_id=Tokenizer.start_id if starts is None else starts,
+            start_id=start_id,
             end_id=Tokenizer.end_id,
-            forbidden_ids=_FORBIDDEN_IDS[self.decoding.forbidden_tokens],
+            repetition_penalty=decoding.repetition_penalty,
+            no_repeat_ngram_size=decoding.no_repeat_ngram_size,
+            min_length=decoding.min_length,
+            forbidden_ids=_FORBIDDEN_IDS[decoding.forbidden_tokens],
             drop_finished=True,
         )
-        if self.decoding.beam_size == 1:
+        if sampling:
+            drawn: dict[str, Any] = sampling._asdict()
+            return sample(step, state, max_lengths, rows=rows + drawn.pop("first_row"), **drawn, **arguments)
+        if beam_size == 1:
             return greedy_search(step, state, max_lengths, **arguments)
         return beam_search(
             step,
             state,
             max_lengths,
-            beam_size=self.decoding.beam_size,
-            length_penalty=self.decoding.length_penalty,
+            beam_size=beam_size,
+            length_penalty=decoding.length_penalty,
             n_best=n_best,
             **arguments,
         )
@@ -539,16 +643,41 @@ class Translator:
         tokenizer = getattr(self.tokenizers, side)
         return tokenizer.tokenize(tf.constant(list(texts), tf.string)).row_lengths().numpy() + 1
 
+    def count_source_tokens(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "int64 (n,)"]:
+        """Returns `Translations.source_lengths` without end tokens, in the graph."""
+        return self._token_ids_with_end(self.tokenizers.source, texts)[1] - 1
+
     def _token_ids_with_end(self, tokenizer: Tokenizer, texts: Tensor) -> tuple[tf.RaggedTensor, Tensor]:
-        """The tokens of texts, truncated, with end tokens; and how many there are before they are truncated."""
+        """The tokens of texts, truncated, with end tokens; and their numbers as in `Translations.source_lengths`."""
+        max_length = self.model.config.max_length
+        texts, is_cut = tokenizer.shorten(texts, max_length)
         all_ids = tokenizer.tokenize(texts)
-        token_ids = all_ids[:, : self.model.config.max_length - 1]
+        lengths = all_ids.row_lengths() + 1
+        token_ids = all_ids[:, : max_length - 1]
         ends = tf.fill([token_ids.nrows(), 1], tokenizer.end_id)
-        return tf.concat([token_ids, ends], axis=1), all_ids.row_lengths() + 1
+        return tf.concat([token_ids, ends], axis=1), tf.where(is_cut, tf.maximum(lengths, max_length + 1), lengths)
 
 
-def _starts(prefixes: tf.RaggedTensor) -> Annotated[Tensor, "int32 (n, length)"]:
-    """The start token and what follows it, with -1 in front of shorter ones."""
-    starts = tf.fill([prefixes.nrows(), 1], Tokenizer.start_id)
-    backwards = tf.reverse(tf.concat([starts, prefixes], axis=1), [1])
-    return tf.reverse(backwards.to_tensor(-1), [1])
+def _check_texts(texts: Sequence[str | bytes]) -> None:
+    if isinstance(texts, (str, bytes)):
+        raise ConfigError(f"texts must be a list of strings; received texts={shown(texts)}")
+
+
+def _check_lengths(sides: dict[str, Sequence[str | bytes]]) -> None:
+    if len({len(side) for side in sides.values()}) > 1:
+        received = " and ".join(f"{len(side)} {name}" for name, side in sides.items())
+        raise ConfigError(f"{' and '.join(sides)} must have the same length; received {received}")
+
+
+def _sampling_inputs(sampling: Sampling) -> dict[str, Tensor]:
+    inputs = {
+        "seed": tf.constant(np.array(int(cast(int, sampling.seed)) % 2**32, "uint32").astype("int32")),
+        "temperature": tf.constant(sampling.temperature, tf.float32),
+        "first_row": tf.constant(sampling.first_row, tf.int32),
+    }
+    return inputs if sampling.top_p is None else inputs | {"top_p": tf.constant(sampling.top_p, tf.float32)}
+
+
+def _graph_of(function: Callable[..., Any], types: list[Any]) -> Callable[..., Any]:
+    # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
+    return tf.function(function, input_signature=types, autograph=False)

@@ -262,6 +262,61 @@ def test_translate_answers_every_line_with_one_line(tiny_model_dir):
     assert b"line 6:" in result.stderr and b"truncated to model.max_length=64" in result.stderr
 
 
+def test_translate_documents_answers_every_line_with_one_line(tiny_model_dir):
+    lines = ["Anna sees a tree. Anna buys two apples.", "", "Zoë greets the bridge. " + "x" * 5000, "Mr. Anna. Zoë"]
+    arguments = ("--model-dir", tiny_model_dir, "--documents", "--language", "en")
+    result = run_command("translate", *arguments, input="\n".join(lines).encode() + b"\n")
+    assert result.returncode == 0, result.stderr
+    answers = result.stdout.decode().split("\n")
+    assert answers.pop() == ""
+    found = Translator.load(tiny_model_dir).translate_document(lines, "en")
+    assert answers == [each.text.replace("\n", " ") for each in found]
+    said = [line for line in result.stderr.decode().splitlines() if "too long" in line]
+    assert len(said) == 1 and said[0].endswith("line 3: a part has no translation, because it is too long")
+
+
+def test_translate_with_prefixes_and_sampling(tiny_model_dir, tmp_path, monkeypatch, capsys):
+    def translate(*options):
+        with open(tmp_path / "source") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            main(["translate", "--model-dir", str(tiny_model_dir), *map(str, options)])
+        return capsys.readouterr().out.splitlines()
+
+    lines = ["Anna sees a tree."] * 3 + ["", "the dog buys two apples."]
+    (tmp_path / "source").write_text("\n".join(lines) + "\n")
+    prefix = tmp_path / "prefix"
+    prefix.write_text("\nZo\u00eb\nAnna hat zwei\n\nder Hund")
+    answers = translate("--prefix", prefix)
+    assert answers[0] == "Anna hat einen Baum, sieht!" and answers[3] == ""
+    assert answers[1].startswith("Zo\u00eb") and answers[2].startswith("Anna hat zwei")
+    arguments = ("--sample", "--temperature", 3, "--top-p", 0.99)
+    drawn = translate(*arguments, "--seed", 5)
+    assert drawn == translate(*arguments, "--seed", 5) != translate(*arguments, "--seed", 6)
+    assert len(set(drawn[:3])) == 3 and drawn[3] == ""
+    monkeypatch.setattr("keras_transformer.commands.translate.LINES_PER_BLOCK", 2)
+    assert translate(*arguments, "--seed", 5) == drawn
+    for content, said in (("a\n" * 4, "it has 4, which has more"), ("a\n" * 6, "it has more")):
+        prefix.write_text(content)
+        with pytest.raises(SystemExit):
+            translate("--prefix", prefix)
+        assert f"{prefix}: there must be as many lines as in standard input; {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--seed", "1"], "--seed needs --sample"),
+        (["--sample", "--n-best", "2"], "give either --sample or --n-best"),
+        (["--documents", "--sample"], "--documents cannot be combined with --sample, --n-best or --prefix"),
+        (["--language", "de"], "--language needs --documents"),
+        (["--sample", "--top-p", "1.5"], "--top-p must be above 0 and at most 1; received --top-p=1.5"),
+        (["--prefix", "nowhere"], "--prefix must be a file that exists; received --prefix='nowhere'"),
+    ],
+)
+def test_translate_refuses_options_that_do_not_go_together(tiny_model_dir, fails, options, message):
+    assert message in fails("translate", "--model-dir", str(tiny_model_dir), *options)
+
+
 def test_translate_n_best_gives_number_score_and_translation(tiny_model_dir):
     arguments = ("--model-dir", tiny_model_dir, "--n-best", 2, "--beam-size", 3)
     result = run_command("translate", *arguments, input=b"Anna sees a tree.\n")
@@ -712,7 +767,7 @@ def test_evaluate_and_score_say_which_lines_they_cut(tiny_model_dir, text, capsy
     source, target = text("a.en", ENGLISH + "x" * 100 + "\n"), text("a.de", "y" * 100 + "\n" + GERMAN)
     main(["score", "--model-dir", str(tiny_model_dir), "--source", source, "--target", target])
     said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
-    assert len(said) == 2 and all(line.endswith(" tokens, truncated to model.max_length=64") for line in said)
+    assert len(said) == 2 and all(line.endswith("too many tokens, truncated to model.max_length=64") for line in said)
     assert said[0].startswith(f"{source}, line 3: ") and said[1].startswith(f"{target}, line 1: ")
     main(["evaluate", "--model-dir", str(tiny_model_dir), "--source", source, "--reference", target])
     said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]

@@ -209,6 +209,18 @@ def test_key_dim_frees_d_model_from_the_heads():
         (
             DecodingConfig,
             "decoding",
+            {"repetition_penalty": 0},
+            "decoding.repetition_penalty must be positive and finite; received decoding.repetition_penalty=0",
+        ),
+        (
+            DecodingConfig,
+            "decoding",
+            {"no_repeat_ngram_size": -1},
+            "decoding.no_repeat_ngram_size must be at least 0; received decoding.no_repeat_ngram_size=-1",
+        ),
+        (
+            DecodingConfig,
+            "decoding",
             {"beam_size": 0},
             "decoding.beam_size must be positive; received decoding.beam_size=0",
         ),

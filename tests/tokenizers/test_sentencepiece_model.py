@@ -166,3 +166,37 @@ def test_a_character_of_the_vocabulary_that_the_model_lacks_has_its_id(model_typ
 def test_a_vocabulary_that_no_tokenizer_can_have_is_refused(piece):
     with pytest.raises(ConfigError, match="a piece must be text|of different pieces"):
         PretrainedSentencePieceTokenizer.with_vocabulary(train(), ["ab", piece])
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_in_an_imported_model_special_symbols_are_text(model_type):
+    content = train(model_type=model_type, character_coverage=1.0)
+    pieces = [piece.piece for piece in parse_model(content).pieces if piece.type == SentencePiece.NORMAL]
+    tokenizer = PretrainedSentencePieceTokenizer.with_vocabulary(content, pieces)
+    texts = [f"ac {symbol} bh" for symbol in ("</s>", "<start>", "<pad>", "<0x0A>")]
+    for row in tokenizer.tokenize(texts).to_list():
+        assert not {tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id} & set(row)
+        assert len(row) >= 3 and tokenizer.unk_id in row
+    # As everywhere else, such a model reads its own sign for a space as a space.
+    assert tokenizer.tokenize(["ac \u2581 bh"]).to_list() == tokenizer.tokenize(["ac bh"]).to_list()
+
+
+def test_the_bytes_per_piece_leave_room_for_what_normalization_shortens():
+    for rule, factor in (("identity", 1), ("nmt_nfkc", 4)):
+        content = train(normalization_rule_name=rule, remove_extra_whitespaces=factor == 4)
+        pieces = [piece.piece for piece in parse_model(content).pieces if piece.type == SentencePiece.NORMAL]
+        tokenizer = PretrainedSentencePieceTokenizer.with_vocabulary(content, pieces)
+        longest = max(len(piece.encode()) for piece in tokenizer.vocabulary)
+        assert tokenizer.bytes_per_token == factor * longest
+    # "ab" in mathematical letters, of 4 bytes each.
+    bold = "\U0001d41a\U0001d41b " * 50
+    assert tokenizer.tokenize([bold]).to_list() == tokenizer.tokenize(["ab " * 50]).to_list()
+    assert not tokenizer.shorten(tf.constant([bold]), 51)[1].numpy()[0]
+
+
+def test_spaces_that_normalization_drops_may_be_all_that_is_read():
+    content = train()
+    pieces = [piece.piece for piece in parse_model(content).pieces if piece.type == SentencePiece.NORMAL]
+    tokenizer = PretrainedSentencePieceTokenizer.with_vocabulary(content, pieces)
+    text, is_cut = tokenizer.shorten(tf.constant([" " * 10**6 + "ab"]), 10)
+    assert is_cut.numpy()[0] and tokenizer.tokenize(text).row_lengths().numpy()[0] == 0

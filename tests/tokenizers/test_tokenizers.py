@@ -380,3 +380,65 @@ def test_a_missing_or_damaged_tokenizer_of_one_language_is_named(tmp_path):
     with pytest.raises(InvalidFileError) as error:
         load_tokenizers(tmp_path, config)
     assert str(error.value) == f"{path}: the tokenizer file is missing"
+
+
+# Texts with long tokens, short ones, and characters of every size.
+BOUNDARY_TEXTS = [
+    "Anna sees a red boat. " * 40,
+    "Zoë grüßt " * 60,
+    "🙂漢字 " * 80,
+    "▁␛" * 90,
+    "x" * 900,
+    " " * 700,
+    "a漢" * 300,
+]
+
+
+@pytest.mark.parametrize("num_tokens", [2, 7, 64])
+def test_a_text_that_is_not_too_long_is_not_shortened_and_the_others_still_are_too_long(lossless, num_tokens):
+    # Every beginning of the texts, so that some have just enough tokens.
+    texts = [text[:end] for text in BOUNDARY_TEXTS for end in range(1, len(text), 3)]
+    short, is_cut = (result.numpy() for result in lossless.shorten(tf.constant(texts), num_tokens))
+    counts = lossless.tokenize(texts).row_lengths().numpy()
+    assert counts.min() <= num_tokens < counts[is_cut].min()
+    assert [text.decode() for text in short[~is_cut]] == [text for text, cut in zip(texts, is_cut) if not cut]
+    assert all(text.encode().startswith(part) for text, part in zip(texts, short))
+    # A character is not divided.
+    lengths = {len(part) for part in short[is_cut]}
+    most = num_tokens * lossless.bytes_per_token
+    assert most - 4 < min(lengths) and max(lengths) <= most
+    assert lossless.tokenize(short[is_cut]).row_lengths().numpy().min() >= num_tokens
+
+
+def test_what_is_cut_off_is_not_read_whatever_it_is(tokenizer):
+    most = 5 * tokenizer.bytes_per_token
+    texts = [b"", b"a" * most, b"a" * most + b"\xff" * 10**6, b"\xff" * 10**6, "é".encode() * 10**6]
+    short, is_cut = (result.numpy() for result in tokenizer.shorten(tf.constant(texts), 5))
+    assert is_cut.tolist() == [False, False, True, True, True]
+    assert list(short[:3]) == [b"", b"a" * most, b"a" * most]
+    # Each byte that is not UTF-8 becomes a character of three.
+    assert max(map(len, short)) <= 3 * most
+    assert short[4].decode() == "é" * (most // 2)
+
+
+SPECIAL_SYMBOLS = [
+    "</s>", "<s>", "<pad>", "<unk>", "▁", "<0x0A>", "[PAD]", "[UNK]", "[START]", "[END]", "<start>",
+]  # fmt: skip
+
+
+def test_special_symbols_in_a_text_are_text(tokenizer):
+    texts = [f"Anna {symbol}{symbol} sees" for symbol in SPECIAL_SYMBOLS]
+    token_ids = tokenizer.tokenize(texts)
+    special = {tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id}
+    assert not special & set(token_ids.flat_values.numpy().tolist())
+    back = texts_of(tokenizer.detokenize(token_ids))
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        assert back == texts
+    # The neighbors are as they are without it.
+    assert all(text.split()[0] == "Anna" and text.split()[-1] == "sees" for text in back)
+
+
+def test_a_byte_s_name_is_not_that_byte(lossless):
+    [named], [byte] = (lossless.tokenize([text]).to_list() for text in ("<0x0A>", "\n"))
+    line_feed = lossless.pieces(range(lossless.vocab_size)).index("<0x0A>")
+    assert line_feed in byte and line_feed not in named

@@ -1,6 +1,7 @@
 """The translator against direct calls of the model, NumPy, and itself on other batches."""
 
 import dataclasses
+import itertools
 import random
 
 import numpy as np
@@ -13,7 +14,9 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import load_tokenizer
-from keras_transformer.translation import Translator
+from keras_transformer.translation import Translator, documents
+from keras_transformer.translation.sentences import divide_long_sentences
+from keras_transformer.translation.translator import Sampling, Translations
 
 LONG = "Anna sees a tree. the dog buys two apples. " * 120
 
@@ -223,10 +226,11 @@ def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wor
 def test_what_is_found_tells_how_long_each_source_was_before_it_was_truncated(translator, greedy):
     texts = [LONG, "Anna", "", "the dog greets a tree."]
     expected = [len(row) + 1 for row in translator.tokenizers.source.tokenize(texts).to_list()]
-    assert max(expected) > translator.model.config.max_length
     for each in (translator, greedy):
         found = each.translate(texts, each.decoding.beam_size)
-        assert [translation.source_length for translation in found] == expected
+        lengths = [translation.source_length for translation in found]
+        # What is far beyond the limit is not counted.
+        assert lengths[1:] == expected[1:] and translator.model.config.max_length < lengths[0] < expected[0]
         assert [translation.hypotheses for translation in found] == each.n_best(texts, each.decoding.beam_size)
         assert [translation.hypotheses[0][0] for translation in each.translate(texts)] == each(texts)
 
@@ -234,7 +238,167 @@ def test_what_is_found_tells_how_long_each_source_was_before_it_was_truncated(tr
 def test_scores_tell_how_long_each_text_was_before_it_was_truncated(translator):
     sources, targets = ["Anna", LONG, ""], [LONG, "die Brücke", ""]
     scores = translator.score_with_lengths(sources, targets)
-    assert scores.source_lengths.tolist() == translator.num_tokens(sources).tolist()
-    assert scores.target_lengths.tolist() == translator.num_tokens(targets, "target").tolist()
+    for lengths, texts, long in ((scores.source_lengths, sources, 1), (scores.target_lengths, targets, 0)):
+        assert np.delete(lengths, long).tolist() == np.delete(translator.num_tokens(texts), long).tolist()
     assert max(scores.source_lengths) > 64 < max(scores.target_lengths)
     np.testing.assert_array_equal(scores.log_probs, translator.score(sources, targets))
+
+
+def test_what_cannot_be_read_of_a_text_is_not_tokenized(translator):
+    endless = ["x" * 10**6, "Anna sees a tree. " * 50_000, "\ud7ff" * 300_000]
+    # What is left of them has the same tokens up to the end of what the model reads.
+    kept = [text[:2000] for text in endless]
+    found = translator.translate(endless)
+    assert [each.hypotheses for each in found[:2]] == [each.hypotheses for each in translator.translate(kept)[:2]]
+    most = translator.model.config.max_length
+    limit = most * translator.tokenizers.source.bytes_per_token
+    assert all(most < each.source_length <= limit + 2 for each in found)
+    assert translator.token_ids(endless[1:2]).tolist() == translator.token_ids(kept[1:2]).tolist()
+    scores = translator.score_with_lengths(endless, endless)
+    assert scores.source_lengths.min() > most < scores.target_lengths.min()
+
+
+DOCUMENT = "Anna sees a tree. the dog buys two apples.  Zoë greets the bridge.\n\nAnna paints a tree.\n"
+
+
+def test_a_document_is_its_sentences_translated_with_their_white_space(translator):
+    sentences = ["Anna sees a tree. the dog buys two apples.", "Zoë greets the bridge.", "Anna paints a tree."]
+    first, second, third = translator(sentences)
+    documents = [DOCUMENT, "", " \n ", sentences[2], "\t" + sentences[1] + "\u2028" + sentences[2]]
+    found = translator.translate_document(documents)
+    assert [each.text for each in found] == [
+        f"{first}  {second}\n\n{third}\n", "", " \n ", third, f"\t{second}\u2028{third}"
+    ]  # fmt: skip
+    assert not any(each.was_cut for each in found)
+    # In any batch, as in no batch.
+    assert [translator.translate_document([text])[0] for text in documents] == found
+    assert translator.translate_document([]) == []
+
+
+def test_a_sentence_that_is_too_long_is_divided_and_not_cut(translator):
+    sentence = ", ".join(source.removesuffix(".") for source, _ in sentence_pairs())
+    assert translator.num_tokens([sentence])[0] > 5 * translator.model.config.max_length
+    (found,) = translator.translate_document([sentence])
+    assert not found.was_cut and translator.translate([sentence])[0].source_length > translator.model.config.max_length
+    parts = divide_long_sentences(
+        tf.ragged.constant([[sentence]]), translator.count_source_tokens, translator.model.config.max_length - 1
+    )
+    parts = [part.decode() for part in parts.to_list()[0]]
+    assert "".join(parts) == sentence and all(part.endswith(", ") for part in parts[:-1])
+    assert found.text == " ".join(translator([part.strip() for part in parts]))
+    found = translator.translate_document(["Anna. Zoë.", "x" * 5000, "Anna. " + "y" * 5000 + " z. Zoë"])
+    assert [each.was_cut for each in found] == [False, True, True]
+
+
+def test_sentences_without_spaces_between_them_get_one_where_the_translation_needs_it(translator, monkeypatch):
+    def search(texts, n_best=1):
+        swapped = tf.strings.regex_replace(texts, "。", ".")
+        swapped = tf.where(tf.strings.regex_full_match(texts, ".*!"), "！", swapped)
+        return Translations(swapped[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
+
+    monkeypatch.setattr(translator, "search", search)
+    found = translator.search_documents(tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh")
+    assert [text.decode() for text in found.texts.numpy()] == ["一. 二. 三.", "！ ！ ！ ", "一. 二."]
+    found = translator.search_documents(tf.constant(["一!二。!二"]), "zh")
+    assert found.texts.numpy()[0].decode() == "一!二. !二"
+
+
+def test_a_document_of_too_many_sentences_is_cut_and_that_is_said(translator, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_SENTENCES", 3)
+    found = translator.search_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
+    assert found.was_cut.numpy().tolist() == [True, False]
+    assert found.texts.numpy()[0].count(b"\n") == 3
+
+
+def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
+    bad = [b"\xff\xfe. A", b"Anna sees a tree.\n\xed\xa0\x80", bytes(range(256)), b"\xef\xb7\x90d. A\xef\xb7"]
+    read = [text.decode() for text in tf.strings.unicode_transcode(bad, "UTF-8", "UTF-8").numpy()]
+    assert translator.translate_document(bad) == translator.translate_document(read)
+    assert (
+        translator.translate_document(["Anna sees a tree.\n", *bad])[0].text
+        == translator(["Anna sees a tree."])[0] + "\n"
+    )
+
+
+def test_one_text_for_documents_or_an_unknown_language_is_refused(translator):
+    with pytest.raises(ConfigError, match="texts must be a list of strings; received texts='a'"):
+        translator.translate_document("a")
+    with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='xx'"):
+        translator.translate_document(["a"], "xx")
+
+
+def test_translations_begin_with_their_prefixes_and_go_on_as_the_model_would(translator, greedy):
+    pairs = sentence_pairs()[::9]
+    sources, targets = zip(*pairs)
+    cut = [target[: 3 + 4 * i] for i, target in enumerate(targets)]
+    found = [each.hypotheses[0][0] for each in greedy.translate(sources, prefixes=cut)]
+    for source, prefix, text in zip(sources, cut, found):
+        ids = token_ids(greedy, prefix.rstrip())[:-1]
+        assert text.startswith(prefix.rstrip())
+        source_ids, most = token_ids(greedy, source), len(token_ids(greedy, source)) + 10
+        while len(ids) < most and (not ids or ids[-1] != greedy.tokenizers.target.end_id):
+            ids.append(int(next_log_probs(greedy, source_ids, ids)[-1].argmax()))
+        assert text == texts_of(greedy, [ids])[0]
+    # Nothing as a prefix is no prefix; in a batch as alone.
+    plain = translator.translate(sources[:3], 2)
+    with_some = translator.translate(sources[:4], 2, prefixes=["", " ", "", "Zoë hat"])
+    for one, other in zip(plain, with_some):
+        assert [text for text, _ in one.hypotheses] == [text for text, _ in other.hypotheses]
+        np.testing.assert_allclose([s for _, s in one.hypotheses], [s for _, s in other.hypotheses], rtol=1e-4)
+    assert all(text.startswith("Zoë hat") for text, _ in with_some[3].hypotheses)
+    with pytest.raises(ConfigError, match="there must be as many prefixes as texts; received 1 and 2"):
+        translator.translate(["a", "b"], prefixes=["a"])
+
+
+def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model_dir):
+    each = Translator.load(tiny_model_dir, DecodingConfig(beam_size=2, length_penalty=0.0))
+    source, target = sentence_pairs()[5]
+    prefix = target[:12]
+    ((text, score),) = each.translate([source], prefixes=[prefix])[0].hypotheses
+    ids = token_ids(each, prefix.rstrip())[:-1]
+    log_probs = next_log_probs(each, token_ids(each, source), token_ids(each, text)[:-1])
+    expected = sum(row[i] for row, i in list(zip(log_probs, token_ids(each, text)))[len(ids) :])
+    assert text == target and score == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(translator):
+    sources = [source for source, _ in sentence_pairs()] + ["", LONG]
+    sampling = Sampling(seed=3, temperature=2.0)
+    found = translator.translate(sources, sampling=sampling)
+    assert found == translator.translate(sources, sampling=sampling)
+    alone = [translator.translate([sources[i]], sampling=sampling._replace(first_row=i))[0] for i in (0, 7, 47)]
+    assert [each.hypotheses[0][0] for each in alone] == [found[i].hypotheses[0][0] for i in (0, 7, 47)]
+    other = translator.translate(sources, sampling=sampling._replace(seed=4))
+    assert sum(a.hypotheses[0][0] != b.hypotheses[0][0] for a, b in zip(found, other)) > 30
+    # Of one token or of hardly any probability, the best are left.
+    best = Translator(translator.model, translator.tokenizers, DecodingConfig(beam_size=1))(sources)
+    for one in (Sampling(1, top_k=1), Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3)):
+        assert [each.hypotheses[0][0] for each in translator.translate(sources, sampling=one)] == best
+    for wrong, message in (
+        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"top_p": 2.0}, "top_p must be above 0"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            translator.translate(["a"], sampling=Sampling(1, **wrong))
+    with pytest.raises(ConfigError, match="n must be 1 with sampling; received n=2"):
+        translator.translate(["a"], 2, sampling=Sampling(1))
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_configuration_s_rules_hold_for_translations(wordpiece_model_dir, beam_size):
+    options = dict(beam_size=beam_size, max_extra_tokens=12)
+    model_dir = ModelDir(wordpiece_model_dir)
+    texts = ["Anna sees a tree.", "the dog buys two apples."]
+
+    def ids_of(**rules):
+        found = Translator.load(model_dir, DecodingConfig(**options, **rules)).search(tf.constant(texts))
+        return [[int(i) for i in row if i] for row in found.token_ids.numpy()[:, 0]]
+
+    def pairs_of(ids):
+        return list(itertools.pairwise(ids))
+
+    # What has learned nothing repeats itself.
+    assert any(len(set(pairs_of(ids))) < len(pairs_of(ids)) for ids in ids_of())
+    assert all(len(set(pairs_of(ids))) == len(pairs_of(ids)) for ids in ids_of(no_repeat_ngram_size=2))
+    assert all(len(set(ids)) == len(ids) for ids in ids_of(repetition_penalty=100.0, no_repeat_ngram_size=1))
+    assert all(len(ids) >= 9 for ids in ids_of(min_length=9))

@@ -1,0 +1,97 @@
+"""Documents: texts of many sentences, translated sentence by sentence in one batch."""
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import tensorflow as tf
+
+from ..config.language import Language
+from ..tensors import Tensor
+from .sentences import SPACES, divide_long_sentences, split_sentences
+
+if TYPE_CHECKING:
+    from .translator import Translator
+
+# Bounds what one document costs; about 60 pages.
+MAX_SENTENCES = 2000
+
+_SPACE_BEFORE = rf"(?s)^([{SPACES}]*).*$"
+_SPACE_AFTER = rf"(?s)^.*?([{SPACES}]*)$"
+_SPACE_AROUND = rf"^[{SPACES}]+|[{SPACES}]+$"
+# Scripts without spaces between sentences, with their punctuation marks.
+_ENDS_WITHOUT_SPACE = r"(?s).*[\p{Han}\p{Hiragana}\p{Katakana}\x{3000}-\x{303F}\x{FF00}-\x{FF65}]"
+
+
+class TranslatedDocuments(NamedTuple):
+    """What becomes of a batch of documents.
+
+    Attributes:
+        texts: string (batch,), the translations.
+        was_cut: bool (batch,), whether a part of the document was not read: it has a word that is longer than the
+            model's `max_length` tokens, or more than `MAX_SENTENCES` sentences.
+    """
+
+    texts: Tensor
+    was_cut: Tensor
+
+
+class TranslatedDocument(NamedTuple):
+    """The translation of a document.
+
+    Attributes:
+        text: str.
+        was_cut: bool, as in `TranslatedDocuments`.
+    """
+
+    text: str
+    was_cut: bool
+
+
+def search_documents(
+    translator: "Translator", texts: Annotated[Tensor, "string (batch,)"], language: Language | None = None
+) -> TranslatedDocuments:
+    """Translates the sentences of documents, in the TensorFlow graph.
+
+    A sentence that is too long for the model is divided at commas or spaces. The white space between sentences, and
+    around the document, stays as it is. Where there is none, as in Chinese, and the translation is into a script that
+    separates sentences by spaces, a space is added.
+
+    Args:
+        translator: Translator.
+        texts: the documents. Bytes that are not UTF-8 are read as U+FFFD.
+        language: the language of the documents, see `split_sentences`. Defaults to None: unknown.
+
+    Returns:
+        `TranslatedDocuments`.
+
+    Raises:
+        ConfigError: The language is not known.
+    """
+    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    sentences = split_sentences(texts, language)
+    max_tokens = translator.model.config.max_length - 1
+    sentences = divide_long_sentences(sentences, translator.count_source_tokens, max_tokens)
+    has_too_many = sentences.row_lengths() > MAX_SENTENCES
+    sentences = sentences[:, :MAX_SENTENCES]
+    found = translator.search(tf.strings.regex_replace(sentences.flat_values, _SPACE_AROUND, ""))
+    is_cut = tf.cast(found.source_lengths, tf.int64) > translator.model.config.max_length
+    translations = tf.strings.regex_replace(found.texts[:, 0], _SPACE_AROUND, "")
+    joined = tf.strings.reduce_join(sentences.with_flat_values(_spaced_as(sentences, translations)), axis=1)
+    any_cut = tf.reduce_any(sentences.with_flat_values(is_cut), axis=1)
+    return TranslatedDocuments(joined, has_too_many | any_cut)
+
+
+def _spaced_as(sentences: tf.RaggedTensor, translations: Tensor) -> Tensor:
+    """The translations (number of sentences,) with the white space around their sentences."""
+    texts = sentences.flat_values
+    before = tf.strings.regex_replace(texts, _SPACE_BEFORE, r"\1")
+    after = tf.where(tf.equal(before, texts), "", tf.strings.regex_replace(texts, _SPACE_AFTER, r"\1"))
+    is_last = tf.scatter_nd(
+        sentences.row_limits()[:, None] - 1, tf.ones_like(sentences.row_limits()), tf.shape(texts, tf.int64)
+    )
+    needs_space = (
+        tf.equal(after, "")
+        & tf.equal(is_last, 0)
+        & tf.not_equal(translations, "")
+        & tf.logical_not(tf.strings.regex_full_match(translations, _ENDS_WITHOUT_SPACE))
+    )
+    return tf.strings.join([before, translations, tf.where(needs_space, " ", after)])

@@ -1,0 +1,146 @@
+"""Texts divided into sentences by rules, in the TensorFlow graph.
+
+The parts of a text joined are the text: white space belongs to the part that it follows.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+import tensorflow as tf
+
+from ..config.language import Language
+from ..config.rules import check
+from ..tensors import Tensor
+from .abbreviations import ABBREVIATIONS, BEFORE_NUMBERS, WITH_ORDINAL_DOTS
+
+# Marks are put into the text: where it is divided, and after a full stop that ends no sentence. They begin with a
+# character that Unicode keeps for a program's own use; where a text has it, a letter follows that no mark has.
+_MARK = "\ufdd0"
+_OWN, _DIVISION, _NO_END = _MARK + "o", _MARK + "d", _MARK + "n"
+
+# For use between brackets.
+SPACES = r"\s\v\x{85}\p{Z}"
+_LINE_BREAKS = r"\n\r\v\f\x{85}\x{2028}\x{2029}"
+_ENDS = ".!?…؟۔।॥։።"
+_CLOSING = r"""\p{Pe}\p{Pf}"'”’"""
+_OPENING = r"""\p{Ps}\p{Pi}\p{Pd}"'“‘„‚¿¡"""
+# They end a sentence whether or not a space follows.
+_CHINESE_ENDS = "。｡！？"
+_NEITHER = rf"[^{SPACES}{_CHINESE_ENDS}{_CLOSING}{_MARK}"
+_NOT_IN_A_WORD = r"(^|[^\p{L}\p{M}\p{N}])"
+
+# A line break ends a sentence.
+_LINE_END = rf"([{SPACES}]*[{_LINE_BREAKS}][{SPACES}]*)"
+_NUMBER_OF_A_LINE = rf"(^|{_DIVISION})([{SPACES}]*\p{{N}}{{1,3}}\.)"
+_SINGLE_LETTERS = _NOT_IN_A_WORD + r"((?:[\p{Lu}\p{Ll}]\.)+)"
+_ORDINAL = _NOT_IN_A_WORD + r"((?:\p{N}{1,3}|[IVX]+)\.)"
+_SENTENCE_END = rf"([{_ENDS}][{_CLOSING}]*[{SPACES}]+)([{_OPENING}]*[\p{{Lu}}\p{{Lt}}\p{{Lo}}\p{{N}}])"
+_CHINESE_END = rf"([{_CHINESE_ENDS}][{SPACES}]*)({_NEITHER}])"
+# "「はい。」と言った" goes on.
+_CHINESE_QUOTATION_END = rf"([{_CHINESE_ENDS}][{_CLOSING}]+[{SPACES}]*)({_NEITHER}と])"
+
+# Where a sentence that is too long is divided: better at the first of these, otherwise at the second.
+_CLAUSE_END = rf"([,;:،؛–—][{_CLOSING}]*[{SPACES}]+|[，、；：][{SPACES}]*)"
+_WORD_END = rf"([{SPACES}]+)"
+
+
+def split_sentences(
+    texts: Annotated[Tensor, "string (batch,)"], language: Language | None = None
+) -> Annotated[tf.RaggedTensor, "string (batch, None)"]:
+    """Divides texts into sentences.
+
+    A sentence ends with a line break, with a Chinese or Japanese stop, and with another stop (. ! ? …) if white space
+    follows and then a capital letter, a number or a letter of a script without capitals; unless it is the full stop
+    of an abbreviation, a single letter, or a number at the beginning of a line.
+
+    Args:
+        texts: valid UTF-8.
+        language: Language or None. Whose abbreviations are known, and whether "3." is an ordinal. Defaults to None: the
+            abbreviations of all languages, and no ordinals.
+
+    Returns:
+        The sentences with the white space that follows them; at least one per text. Joined they are the text.
+
+    Raises:
+        ConfigError: The language is not known.
+    """
+    check("language", language, Language | None)
+    marked = tf.strings.regex_replace(texts, _MARK, _OWN)
+    marked = _divide_after(_LINE_END, marked)
+    for exception in _exceptions(language):
+        marked = tf.strings.regex_replace(marked, exception, rf"\1\2{_NO_END}\3")
+    for end in (_SENTENCE_END, _CHINESE_END, _CHINESE_QUOTATION_END):
+        marked = tf.strings.regex_replace(marked, end, rf"\1{_DIVISION}\2")
+    return _parts(tf.strings.regex_replace(marked, _NO_END, ""))
+
+
+def divide_long_sentences(
+    sentences: Annotated[tf.RaggedTensor, "string (batch, None)"],
+    count_tokens: Callable[[Tensor], Tensor],
+    max_tokens: int,
+) -> Annotated[tf.RaggedTensor, "string (batch, None)"]:
+    """Divides sentences that are too long into parts of similar length, at commas if possible, otherwise at spaces.
+
+    Args:
+        sentences: valid UTF-8.
+        count_tokens: Callable. Takes texts, string (n,), and returns their numbers of tokens, int (n,).
+        max_tokens: int. The most tokens of a part. One without a space may have more.
+
+    Returns:
+        The parts; the others stay as they are.
+    """
+    for end in (_CLAUSE_END, _WORD_END):
+        sentences = _divide_long(sentences, end, count_tokens, max_tokens)
+    return sentences
+
+
+def _exceptions(language: Language | None) -> list[str]:
+    """Patterns of full stops that end no sentence, as second group; some have a third."""
+    known = ABBREVIATIONS.values() if language is None else [ABBREVIATIONS[language]]
+    abbreviations = {one for each in known for one in each}
+    before_number = _any_of(BEFORE_NUMBERS) + rf"([{SPACES}]*\p{{N}})"
+    # The first marks only the ends of abbreviations that consist of single letters and others.
+    patterns = [_any_of(abbreviations) + "()"] if abbreviations else []
+    patterns += [before_number, _NUMBER_OF_A_LINE + "()", _SINGLE_LETTERS + "()"]
+    if language in WITH_ORDINAL_DOTS:
+        patterns.append(_ORDINAL + "()")
+    return patterns
+
+
+def _any_of(abbreviations: set[str] | tuple[str, ...]) -> str:
+    return _NOT_IN_A_WORD + rf"((?i:{'|'.join(map(re.escape, sorted(abbreviations)))})\.)"
+
+
+def _divide_after(pattern: str, marked: Tensor) -> tf.Tensor:
+    return tf.strings.regex_replace(marked, pattern, rf"\1{_DIVISION}")
+
+
+def _parts(marked: Tensor) -> tf.RaggedTensor:
+    parts = tf.strings.split(marked, _DIVISION)
+    return parts.with_flat_values(tf.strings.regex_replace(parts.flat_values, _OWN, _MARK))
+
+
+def _divide_long(
+    sentences: tf.RaggedTensor, end: str, count_tokens: Callable[[Tensor], Tensor], max_tokens: int
+) -> tf.RaggedTensor:
+    texts = sentences.flat_values
+    is_long = tf.cast(count_tokens(texts), tf.int64) > max_tokens
+    marked = tf.strings.regex_replace(texts, _MARK, _OWN)
+    pieces = _parts(tf.where(is_long, _divide_after(end, marked), marked))  # (number of sentences, None)
+    sizes = pieces.with_flat_values(tf.cast(count_tokens(pieces.flat_values), tf.int64))
+    totals = tf.reduce_sum(sizes, axis=1)
+    # Three quarters full if sizes were equal, so that most fit; each piece goes where its middle would.
+    num_parts = tf.where(is_long, tf.maximum(-(-4 * totals // (3 * max_tokens)), 2), 1)
+    sentence_of = pieces.value_rowids()
+    before = tf.cumsum(sizes.flat_values, exclusive=True) - tf.gather(tf.cumsum(totals, exclusive=True), sentence_of)
+    num_parts, totals = tf.gather(num_parts, sentence_of), tf.maximum(tf.gather(totals, sentence_of), 1)
+    part_of = tf.minimum((2 * before + sizes.flat_values) * num_parts // (2 * totals), num_parts - 1)
+    # A piece begins a part if it is the first of its sentence, or of the part. The last may be empty.
+    is_new = (part_of[1:] > part_of[:-1]) & tf.not_equal(pieces.flat_values[1:], "")
+    begins = tf.concat([[True], (sentence_of[1:] > sentence_of[:-1]) | is_new], 0)[: tf.size(sentence_of)]
+    starts = tf.concat([tf.where(begins)[:, 0], tf.size(sentence_of, tf.int64)[None]], 0)
+    parts = tf.RaggedTensor.from_row_splits(pieces.flat_values, starts, validate=False)
+    text_of = tf.gather(sentences.value_rowids(), tf.boolean_mask(sentence_of, begins))
+    joined = tf.strings.reduce_join(parts, axis=1)
+    return tf.RaggedTensor.from_value_rowids(joined, text_of, sentences.nrows(), validate=False)

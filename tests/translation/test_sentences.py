@@ -1,0 +1,115 @@
+"""Sentences: what the rules divide, and that nothing is lost, whatever the text."""
+
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from keras_transformer.errors import ConfigError
+from keras_transformer.translation.abbreviations import ABBREVIATIONS
+from keras_transformer.translation.sentences import divide_long_sentences, split_sentences
+
+# Characters that the rules are about, and those of the marks, among all others.
+SPECIAL = list(" \t\n\r\v\f\x85\u2028\u3000\xa0.!?…,;:。！？，、「」』”\"')(“1aAéÉまと漢") + [
+    "\ufdd0",
+    "\ufdd0d",
+    "\ufdd0n",
+    "\ufdd0o",
+    "Mr.",
+    "z. B.",
+]
+TEXTS = st.lists(st.sampled_from(SPECIAL) | st.characters(exclude_categories=["Cs"]), max_size=60).map("".join)
+TYPES = [tf.TensorSpec([None], tf.string)]
+
+
+def sentences_of(text, language=None):
+    return [sentence.decode() for sentence in split_sentences(tf.constant([text]), language).to_list()[0]]
+
+
+@tf.function(input_signature=TYPES, autograph=False)
+def split(texts):
+    return split_sentences(texts, "de")
+
+
+@tf.function(input_signature=TYPES, autograph=False)
+def divide(texts):
+    return divide_long_sentences(split_sentences(texts), tf.strings.length, 12)
+
+
+@pytest.mark.parametrize(
+    "language, sentences",
+    [
+        ("en", ["Hello there. ", "How are you?  ", "Fine!"]),
+        ("en", ['"Why?" he asked. ', '"Because." ', "She left."]),
+        ("en", ["Mr. Smith met Dr. Jones and J. R. R. Tolkien in the U.S. in 1930. ", "They talked."]),
+        ("en", ["It costs 3.50 at example.com. ", "See No. 5, p. 12 and e.g. Fig. 3. ", "No. ", "It does not."]),
+        ("en", ["He turned 12. ", "She is 13... and that... is that!"]),
+        ("en", ["First line\n", "second line, in lower case\r\n\r\n", "1. An item. ", "Its text.\n", "2. Another"]),
+        ("en", ["Stop (now!) ", "¿Qué? ", "«Oui.» ", "“Yes.” ", "[1] A note."]),
+        ("de", ["Am 3. Oktober kam z. B. Prof. Dr. Müller bzw. Frau Schmidt. ", "Ludwig XIV. blieb."]),
+        ("de", ["Das gilt nach Art. 5 Abs. 2 ca. drei Jahre. ", "Ägypten nicht."]),
+        ("fr", ["M. Dupont et Mme. Durand sont là. ", "Élise aussi ! ", "Où ?"]),
+        ("ru", ["Это ул. Ленина. ", "Да? ", "Нет."]),
+        ("zh", ["今天天气很好。", "我们去公园！", "真的？！ ", "对。"]),
+        ("ja", ["「はい。」と彼は言った。", "「いいえ。」", "終わり。"]),
+        ("hi", ["यह एक है। ", "यह दो है।"]),
+        ("ar", ["كيف حالك؟ ", "أنا بخير."]),
+        (None, ["Mr. Smith und Hr. Müller. ", "Fin."]),
+    ],
+)
+def test_the_rules_by_hand(language, sentences):
+    assert sentences_of("".join(sentences), language) == sentences
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts=st.lists(TEXTS, max_size=5))
+@example(texts=["", " ", "\n", "\n\n a", "A. \nB", "。。a", "\ufdd0", "\ufdd0d. A", "a. \ufdd0A", "1" * 500])
+def test_the_parts_of_any_text_joined_are_the_text(texts):
+    for function in (split, divide):
+        parts = function(tf.constant(texts, tf.string)).to_list()
+        assert [b"".join(row).decode() for row in parts] == texts
+        assert all(len(row) > 0 for row in parts)
+
+
+def test_no_part_is_empty_but_that_of_an_empty_text():
+    texts = ["", "a. B. C.", "one two, three four five six, ", "\nA\n", "。A。", "a b c d e f g h  "]
+    for text, row in zip(texts, divide(tf.constant(texts)).to_list()):
+        assert row == [b""] if not text else all(row[:-1])
+
+
+def test_a_long_sentence_is_divided_at_commas_then_at_spaces_into_parts_of_similar_length():
+    def parts(text, most):
+        found = divide_long_sentences(tf.ragged.constant([[text, "short"]]), tf.strings.length, most).to_list()[0]
+        assert found.pop() == b"short"
+        return [part.decode() for part in found]
+
+    assert parts("one, two, three, four", 21) == ["one, two, three, four"]
+    assert parts("one, two, three, four", 20) == ["one, two, ", "three, four"]
+    assert parts("one two three four", 12) == ["one two ", "three four"]
+    # Within a clause that is too long by itself, at spaces; the other clause stays whole.
+    assert parts("yes, one two three four five", 14) == ["yes, ", "one two ", "three ", "four five"]
+    # No space, no comma: it stays, and is too long.
+    assert parts("x" * 30, 10) == ["x" * 30]
+    assert parts("1,000,000,000", 5) == ["1,000,000,000"]
+    assert parts("一二三，四五六，七八", 15) == ["一二三，", "四五六，", "七八"]
+
+
+def test_every_division_fits_if_words_do():
+    text = " ".join("abcdefg"[: 1 + i % 7] for i in range(2000))
+    for most in (30, 100, 1000):
+        parts = divide_long_sentences(tf.ragged.constant([[text]]), tf.strings.length, most).to_list()[0]
+        assert max(map(len, parts)) <= most
+        # Not many more than there must be.
+        assert len(parts) <= 1 + 1.5 * len(text) / most
+
+
+def test_an_unknown_language_is_refused_in_one_line():
+    with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='German'"):
+        split_sentences(tf.constant(["a"]), "German")
+
+
+def test_every_abbreviation_ends_no_sentence_in_its_language():
+    for language, abbreviations in ABBREVIATIONS.items():
+        texts = [f"Xy {one}. Müller zzz. Ende" for one in abbreviations]
+        for row in split_sentences(tf.constant(texts, tf.string), language).to_list():
+            assert len(row) == 2, (language, row)
