@@ -71,11 +71,13 @@ def write_warmup_requests(
     """
     path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
     path.parent.mkdir(exist_ok=True)
+    # Of signatures that are one, the first.
+    chosen: dict[object, SignatureName] = {}
+    for name in signatures:
+        chosen.setdefault(SIGNATURES[name].function, name)
     with tf.io.TFRecordWriter(str(path)) as writer:
-        # Of signatures that are one, the first.
-        for name, signature in {
-            SIGNATURES[name].function: (name, SIGNATURES[name]) for name in signatures[::-1]
-        }.values():
+        for name in chosen.values():
+            signature = SIGNATURES[name]
             for texts in REQUESTS:
                 inputs = signature.example(texts)
                 request = {
