@@ -57,7 +57,7 @@ class Decodable(Protocol[State]):
             max_length: the number of steps that the state must have room for. Defaults to None: the state may grow
                 from step to step.
             prefix: the tokens before position 0; shorter ones begin with negative ids, which are no tokens. Only
-                `generate` gives one. Defaults to None: nothing is before position 0.
+                `generate`, and translations with prefixes, give one. Defaults to None: nothing is before position 0.
 
         Returns:
             The step function, and the state for its first call.

@@ -67,7 +67,8 @@ def search_documents(
         ConfigError: The language is not known.
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    sentences = split_sentences(texts, language)
+    # One more than are translated, so that it is known.
+    sentences = split_sentences(texts, language)[:, : MAX_SENTENCES + 1]
     max_tokens = translator.model.config.max_length - 1
     sentences = divide_long_sentences(sentences, translator.count_source_tokens, max_tokens)
     has_too_many = sentences.row_lengths() > MAX_SENTENCES

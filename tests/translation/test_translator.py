@@ -346,7 +346,7 @@ def test_translations_begin_with_their_prefixes_and_go_on_as_the_model_would(tra
         assert [text for text, _ in one.hypotheses] == [text for text, _ in other.hypotheses]
         np.testing.assert_allclose([s for _, s in one.hypotheses], [s for _, s in other.hypotheses], rtol=1e-4)
     assert all(text.startswith("Zoë hat") for text, _ in with_some[3].hypotheses)
-    with pytest.raises(ConfigError, match="there must be as many prefixes as texts; received 1 and 2"):
+    with pytest.raises(ConfigError, match="texts and prefixes must have the same length; received 2 texts and 1 prefixes"):
         translator.translate(["a", "b"], prefixes=["a"])
 
 
@@ -402,3 +402,36 @@ def test_the_configuration_s_rules_hold_for_translations(wordpiece_model_dir, be
     assert all(len(set(pairs_of(ids))) == len(pairs_of(ids)) for ids in ids_of(no_repeat_ngram_size=2))
     assert all(len(set(ids)) == len(ids) for ids in ids_of(repetition_penalty=100.0, no_repeat_ngram_size=1))
     assert all(len(ids) >= 9 for ids in ids_of(min_length=9))
+
+
+def test_documents_prefixes_and_sampling_run_in_session_mode(translator, tmp_path):
+    strings = tf.TensorSpec([None], tf.string)
+    module = tf.Module()
+    module.weights = [variable.value for variable in translator.model.variables]
+    module.tokenizers = list(translator.tokenizers)
+
+    @tf.function(input_signature=[strings, strings, tf.TensorSpec([], tf.int32)], autograph=False)
+    def serve(text, prefix, seed):
+        found = translator.search_documents(text)
+        begun = translator.search(text, prefixes=prefix)
+        drawn = translator.search(text, sampling=Sampling(seed, temperature=2.0))
+        return {"text": found.texts, "was_cut": found.was_cut, "begun": begun.texts[:, 0], "drawn": drawn.texts[:, 0]}
+
+    module.serve = serve
+    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": serve.get_concrete_function()})
+    texts = [DOCUMENT, "", "x" * 5000, "Anna sees a tree."]
+    prefixes = ["", "", "Anna", "Anna hat"]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        signature = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path)).signature_def["serving_default"]
+        fed = {"text": np.array(texts, object), "prefix": np.array(prefixes, object), "seed": 7}
+        outputs = {name: info.name for name, info in signature.outputs.items()}
+        answer = session.run(outputs, {signature.inputs[name].name: value for name, value in fed.items()})
+    read = {name: [each.decode() if isinstance(each, bytes) else each for each in row] for name, row in answer.items()}
+    documents = translator.translate_document(texts)
+    assert read["text"] == [each.text for each in documents]
+    assert read["was_cut"] == [False, False, True, False]
+    begun, drawn = (
+        translator.translate(texts, **options) for options in ({"prefixes": prefixes}, {"sampling": Sampling(7, 2.0)})
+    )
+    assert read["begun"] == [each.hypotheses[0][0] for each in begun]
+    assert read["drawn"] == [each.hypotheses[0][0] for each in drawn]
