@@ -33,8 +33,7 @@ def run(options: argparse.Namespace) -> None:
     from ..serving.server import MAX_ROWS, Served, make_server
 
     name = pathlib.Path(options.model_dir).resolve().name
-    functions = {"serving_default": Servable(translator).translate.get_concrete_function()}
-    signatures = {key: Signature.of(function) for key, function in functions.items()}
+    signatures = {key: Signature.of(function) for key, function in Servable(translator).functions.items()}
     try:
         server = make_server(Served(translator, RestApi(name, signatures, MAX_ROWS)), options.port)
     except OSError as error:

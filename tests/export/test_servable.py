@@ -171,11 +171,11 @@ def run_process(program, path, folder):
     return [([bytes.fromhex(text) for text in texts], scores) for texts, scores in answers]
 
 
-def assert_same(answers, expected):
+def assert_same(answers, expected, tolerance=1e-5):
     assert len(answers) == len(expected)
     for (texts, scores), rows in zip(answers, expected):
         assert [text.decode() for text in texts] == [text for text, _ in rows]
-        np.testing.assert_allclose(scores, [score for _, score in rows], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(scores, [score for _, score in rows], rtol=tolerance, atol=tolerance)
 
 
 def test_the_batches_are_what_they_are_meant_to_be(expected):
@@ -318,7 +318,8 @@ def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answer
     translator = Translator.load(tiny_model_dir, precision="bfloat16")
     path = export_servable(translator, tmp_path, signatures=["serving_default"])
     expected = [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
-    assert_same(run_session(path, BATCHES), expected)
+    # A session fuses other operations, and each rounds to eight bits.
+    assert_same(run_session(path, BATCHES), expected, tolerance=2**-9)
     sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)]
     assert 2 * sizes[0] == pytest.approx(sizes[1], rel=0.02)
 

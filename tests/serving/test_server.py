@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.export.servable import Servable, export_servable
+from keras_transformer.export.signatures import SIGNATURES
 
 from keras_transformer.commands.main import main
 from keras_transformer.serving.rest import RestApi, Signature
@@ -31,7 +33,7 @@ def translator(tiny_model_dir):
 @contextlib.contextmanager
 def running(translator):
     """Gives the port of a server of a translator."""
-    signatures = {"serving_default": Signature.of(Servable(translator).translate.get_concrete_function())}
+    signatures = {key: Signature.of(function) for key, function in Servable(translator).functions.items()}
     with make_server(Served(translator, RestApi("tiny", signatures, max_rows=8)), 0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -99,6 +101,30 @@ def test_rest_answers_as_the_servable_does(port, translator, tmp_path):
     assert columns["outputs"]["text"] == texts and columns["outputs"]["score"] == scores
 
 
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_every_signature_answers_in_both_formats_as_its_function(name, port, translator):
+    inputs = SIGNATURES[name].example(TEXTS)
+    expected = Servable(translator, [name]).functions[name](
+        **{key: tf.constant(inputs[key], spec.dtype) for key, spec in SIGNATURES[name].inputs.items()}
+    )
+    request = {"signature_name": name, "inputs": inputs}
+    status, _, columns = ask(port, "POST", "/v1/models/tiny:predict", json.dumps(request))
+    assert status == 200, columns
+    outputs = columns["outputs"] if len(expected) > 1 else {next(iter(expected)): columns["outputs"]}
+    assert set(outputs) == set(expected)
+    for key, tensor in expected.items():
+        array = tensor.numpy()
+        if array.dtype.kind == "O":
+            assert outputs[key] == np.vectorize(lambda text: text.decode("utf-8", "replace"), [object])(array).tolist()
+        else:
+            np.testing.assert_allclose(outputs[key], array, rtol=1e-5, atol=1e-5)
+    instances = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
+    request = {"signature_name": name, "instances": instances}
+    _, _, rows = ask(port, "POST", "/v1/models/tiny:predict", json.dumps(request))
+    rows = rows["predictions"] if len(expected) > 1 else [{next(iter(expected)): row} for row in rows["predictions"]]
+    assert rows == [dict(zip(outputs, row)) for row in zip(*outputs.values())]
+
+
 @pytest.mark.parametrize(
     "method, path, body, headers, status, message",
     [
@@ -136,6 +162,8 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
         [sys.executable, "-m", "keras_transformer", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # As the command does by itself; JAX, which other tests import, sets another.
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         text=True,
     )
     try:

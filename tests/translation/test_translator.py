@@ -346,7 +346,9 @@ def test_translations_begin_with_their_prefixes_and_go_on_as_the_model_would(tra
         assert [text for text, _ in one.hypotheses] == [text for text, _ in other.hypotheses]
         np.testing.assert_allclose([s for _, s in one.hypotheses], [s for _, s in other.hypotheses], rtol=1e-4)
     assert all(text.startswith("Zoë hat") for text, _ in with_some[3].hypotheses)
-    with pytest.raises(ConfigError, match="texts and prefixes must have the same length; received 2 texts and 1 prefixes"):
+    with pytest.raises(
+        ConfigError, match="texts and prefixes must have the same length; received 2 texts and 1 prefixes"
+    ):
         translator.translate(["a", "b"], prefixes=["a"])
 
 
