@@ -33,7 +33,9 @@ def run(options: argparse.Namespace) -> None:
     from ..serving.server import MAX_ROWS, Served, make_server
 
     name = pathlib.Path(options.model_dir).resolve().name
-    signatures = {key: Signature.of(function) for key, function in Servable(translator).functions.items()}
+    signatures: dict[str, Signature] = {
+        key: Signature.of(function) for key, function in Servable(translator).functions.items()
+    }
     try:
         server = make_server(Served(translator, RestApi(name, signatures, MAX_ROWS)), options.port)
     except OSError as error:

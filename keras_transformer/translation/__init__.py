@@ -3,6 +3,7 @@
 from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():
-    from .translator import Sampling, Translator
+    from .sampling import Sampling
+    from .translator import Translator
 
 __all__ = ["Sampling", "Translator"]

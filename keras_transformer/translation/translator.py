@@ -10,10 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import Config, DecodingConfig, TransformerConfig
-from ..config.decoding import TopP
 from ..config.language import Language
 from ..config.precision import Precision
-from ..config.rules import Positive, Size, check, require, shown
+from ..config.rules import check, require, shown
 from ..decoding import Decodable, Hypotheses, beam_search, greedy_search, sample
 from ..errors import ConfigError
 from ..model_dir import ModelDir
@@ -24,6 +23,17 @@ from .documents import TranslatedDocument, TranslatedDocuments, search_documents
 from .forced_decoding import mean_encoding, mean_source_attention, token_log_probs
 from .length_batches import map_in_length_batches
 from .prefixes import left_padded, prefix_ids
+from .results import (
+    Alignment,
+    Alignments,
+    Embeddings,
+    Scores,
+    Tokens,
+    TokenScores,
+    Translation,
+    Translations,
+)
+from .sampling import Sampling, sampling_inputs
 
 # Positions, including padding, of a batch that is searched or scored; bounds memory.
 _POSITIONS_PER_BATCH = 4096
@@ -45,155 +55,6 @@ _FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
     "special": (Tokenizer.pad_id, Tokenizer.start_id),
     "unknown": (Tokenizer.pad_id, Tokenizer.start_id, Tokenizer.unk_id),
 }
-
-
-class Sampling(NamedTuple):
-    """How translations are drawn at random, see `keras_transformer.decoding.sample`. Tensors are inputs of a graph.
-
-    Attributes:
-        seed: int, of which 32 bits count, or int32 scalar. The same seed gives the same translations.
-        temperature: float. Below 1 for more probable tokens, above 1 for more variety. Defaults to 1.
-        top_k: int or None. How many of the most probable tokens are drawn from. Defaults to None: all.
-        top_p: float or None. The probability that the tokens that are drawn from have together. Defaults to None: 1.
-        first_row: int. The number of the first text: a text is drawn by the seed and its number, whatever is translated
-            with it. Defaults to 0.
-    """
-
-    seed: int | Tensor
-    temperature: float | Tensor = 1.0
-    top_k: int | None = None
-    top_p: float | Tensor | None = None
-    first_row: int | Tensor = 0
-
-    def check(self) -> None:
-        """Raises a ConfigError if a value breaks its rule."""
-        check("temperature", self.temperature, Positive)
-        check("top_k", self.top_k, Size | None)
-        check("top_p", self.top_p, TopP | None)
-
-
-class Translations(NamedTuple):
-    """What a search finds for every text, the best first.
-
-    Attributes:
-        texts: string (batch, n_best), the translations.
-        scores: (batch, n_best). Log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1,
-            the log probability.
-        token_ids: int (batch, n_best, length), the tokens of the translations, after their prefixes and with end
-            tokens, padded with 0.
-        source_lengths: int (batch,), the numbers of tokens of the texts with their end tokens. They are above the
-            model's `max_length` where a text is truncated; what is far beyond it is not counted.
-    """
-
-    texts: Tensor
-    scores: Tensor
-    token_ids: Tensor
-    source_lengths: Tensor
-
-
-class Translation(NamedTuple):
-    """The best translations of one text.
-
-    Attributes:
-        hypotheses: list of (translation, score), the best first. The scores are those of `Translations`.
-        source_length: int. The number of tokens of the text with its end token. It is above the model's `max_length`
-            if the text is truncated; what is far beyond it is not counted.
-    """
-
-    hypotheses: list[tuple[str, float]]
-    source_length: int
-
-
-class Scores(NamedTuple):
-    """The log probabilities of pairs, and how long their texts are.
-
-    Attributes:
-        log_probs: float32 (number of pairs,).
-        source_lengths: int (number of pairs,), the numbers of tokens with end tokens. They are above the model's
-            `max_length` where a text is truncated; what is far beyond it is not counted.
-        target_lengths: int (number of pairs,), likewise.
-    """
-
-    log_probs: np.ndarray
-    source_lengths: np.ndarray
-    target_lengths: np.ndarray
-
-
-class TokenScores(NamedTuple):
-    """The log probabilities of pairs, those of their tokens, and how long their texts are.
-
-    Attributes:
-        log_probs: float32 (number of pairs,), the sums of the tokens'.
-        token_log_probs: float32 (number of pairs, target length), of every token of the targets, with end tokens; 0
-            after them.
-        source_lengths: int (number of pairs,), the numbers of tokens with end tokens, before texts are truncated.
-        target_lengths: int (number of pairs,), likewise.
-    """
-
-    log_probs: Tensor
-    token_log_probs: Tensor
-    source_lengths: Tensor
-    target_lengths: Tensor
-
-
-class Tokens(NamedTuple):
-    """The tokens of texts as a model reads them: truncated, with end tokens.
-
-    Attributes:
-        pieces: string (batch, length), the tokens as text to show, padded with "".
-        token_ids: int32 (batch, length), padded with 0.
-        lengths: int (batch,), the numbers of tokens with end tokens, before texts are truncated.
-    """
-
-    pieces: Tensor
-    token_ids: Tensor
-    lengths: Tensor
-
-
-class Alignments(NamedTuple):
-    """Which tokens of their sources the tokens of targets come from.
-
-    Attributes:
-        source: `Tokens` of the sources.
-        target: `Tokens` of the targets.
-        positions: int32 (number of pairs, target length), for each token of a target the position in its source that
-            is attended to most; -1 after end tokens.
-        attention: float32 (number of pairs, target length, source length), the mean of the heads of a layer of the
-            decoder: rows that sum to 1; 0 after end tokens.
-    """
-
-    source: Tokens
-    target: Tokens
-    positions: Tensor
-    attention: Tensor
-
-
-class Alignment(NamedTuple):
-    """Which tokens of its source the tokens of a target come from.
-
-    Attributes:
-        source: list of str, the tokens of the source with the end token.
-        target: list of str, the tokens of the target with the end token.
-        positions: list of int, for each token of the target a position in the source.
-        attention: float32 (target length, source length), rows that sum to 1.
-    """
-
-    source: list[str]
-    target: list[str]
-    positions: list[int]
-    attention: np.ndarray
-
-
-class Embeddings(NamedTuple):
-    """What the encoder makes of texts.
-
-    Attributes:
-        vectors: float32 (batch, d_model), the mean over the tokens of a text, with its end token.
-        source_lengths: int (batch,), the numbers of tokens with end tokens, before texts are truncated.
-    """
-
-    vectors: Tensor
-    source_lengths: Tensor
 
 
 class TranslationModel(Decodable, Protocol):
@@ -336,7 +197,7 @@ class Translator:
             sampling.check()
             require(n == 1, "n", "1 with sampling", n)
             top_k = sampling.top_k
-            inputs |= _sampling_inputs(sampling)
+            inputs |= sampling_inputs(sampling)
         graph = self._search_graph(n, top_k, inputs)
         found = graph(inputs)
         rows = zip(*map(np.asarray, (found.texts, found.scores, found.source_lengths)), strict=True)
@@ -667,15 +528,6 @@ def _check_lengths(sides: dict[str, Sequence[str | bytes]]) -> None:
     if len({len(side) for side in sides.values()}) > 1:
         received = " and ".join(f"{len(side)} {name}" for name, side in sides.items())
         raise ConfigError(f"{' and '.join(sides)} must have the same length; received {received}")
-
-
-def _sampling_inputs(sampling: Sampling) -> dict[str, Tensor]:
-    inputs = {
-        "seed": tf.constant(np.array(int(cast(int, sampling.seed)) % 2**32, "uint32").astype("int32")),
-        "temperature": tf.constant(sampling.temperature, tf.float32),
-        "first_row": tf.constant(sampling.first_row, tf.int32),
-    }
-    return inputs if sampling.top_p is None else inputs | {"top_p": tf.constant(sampling.top_p, tf.float32)}
 
 
 def _graph_of(function: Callable[..., Any], types: list[Any]) -> Callable[..., Any]:
