@@ -167,7 +167,7 @@ def prepare(
     task = DecodingTask(path)
     task.path.mkdir(parents=True, exist_ok=True)
     for (precision, beam_size), translator in translators.items():
-        export_servable(translator, task.saved_model(precision, beam_size).parent)
+        export_servable(translator, task.saved_model(precision, beam_size).parent, signatures=["serving_default"])
 
     translator = translators[precisions[0], beam_sizes[0]]
     num_tokens = translator.num_tokens(list(pairs.source))

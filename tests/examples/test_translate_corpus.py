@@ -51,7 +51,7 @@ def translator(tiny_model_dir):
 
 @pytest.fixture(scope="module")
 def saved_model(translator, tmp_path_factory):
-    return export_servable(translator, tmp_path_factory.mktemp("servable"))
+    return export_servable(translator, tmp_path_factory.mktemp("servable"), signatures=["serving_default"])
 
 
 @pytest.fixture

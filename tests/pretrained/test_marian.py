@@ -93,7 +93,8 @@ def test_translations_are_marian_s_in_python_and_served(models, tmp_path):
     assert sum(text == theirs for (text, _), theirs in zip(answers, expected, strict=True)) >= 990
     # In session mode, as TensorFlow Serving runs it.
     ((texts, _),) = run_session(
-        export_servable(translator, tmp_path / "servable"), [[source.encode() for source in sources]]
+        export_servable(translator, tmp_path / "servable", signatures=["serving_default"]),
+        [[source.encode() for source in sources]],
     )
     assert [text.decode() for text in texts] == found
 

@@ -88,7 +88,7 @@ def test_the_page_gets_the_n_best_translations(port, translator):
 
 
 def test_rest_answers_as_the_servable_does(port, translator, tmp_path):
-    served = tf.saved_model.load(str(export_servable(translator, tmp_path / "tiny")))
+    served = tf.saved_model.load(str(export_servable(translator, tmp_path / "tiny", signatures=["serving_default"])))
     expected = served.signatures["serving_default"](text=tf.constant(TEXTS))
     texts = [text.decode() for text in expected["text"].numpy()]
     path = "/v1/models/tiny/versions/1:predict"

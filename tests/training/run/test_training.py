@@ -398,7 +398,7 @@ def test_two_vocabularies_translate_score_and_are_exported(two_vocabularies, tmp
     ids = [[token_id for token_id in found.token_ids.numpy()[0, 0] if token_id > 3]]
     assert translator([source]) == [german.detokenize(tf.ragged.constant(ids, tf.int32)).numpy()[0].decode()]
     # The SavedModel translates as the translator does, or it would not be there.
-    assert export_servable(translator, tmp_path).is_dir()
+    assert export_servable(translator, tmp_path, signatures=["serving_default", "score"]).is_dir()
     _, source_pieces, target_pieces, _ = source_attention(translator, source)
     assert source_pieces == [*english.pieces(source_ids[0])]
     assert target_pieces == german.pieces([id for id in found.token_ids.numpy()[0, 0] if id != 0])
