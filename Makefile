@@ -1,11 +1,11 @@
-# `make demo`, `make test`, `make test-all`, `make test-jax`, `make test-torch`, `make test-beam`, `make test-marian`,
-# `make test-servers`, `make lint`, `make docs`, `make bench` and `make chaos` work from a fresh clone: each makes .venv,
-# or one of its own, and installs what it needs.
+# `make demo`, `make test`, `make test-all`, `make test-long`, `make test-jax`, `make test-torch`, `make test-beam`,
+# `make test-marian`, `make test-servers`, `make lint`, `make docs`, `make bench` and `make chaos` work from a fresh clone:
+# each makes .venv, or one of its own, and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-beam test-light test-jax test-torch test-marian test-servers \
+.PHONY: demo test test-all test-long test-beam test-light test-jax test-torch test-marian test-servers \
 	lint docs format bench chaos clean
 
 demo: $(VENV)/installed
@@ -20,9 +20,13 @@ FOLDERS := $(sort $(dir $(wildcard tests/*/test_*.py tests/*/*/test_*.py)))
 test: $(VENV)/installed-test
 	echo $(FOLDERS) | $(PYTEST)
 
-# All tests but those of `make test-beam`: those of `make test` and those that are marked slow.
+# The tests of `make test` and those that are marked slow.
 test-all: $(VENV)/installed-test
-	echo $(FOLDERS) | $(PYTEST) -m ""
+	echo $(FOLDERS) | $(PYTEST) -m "not long"
+
+# Whole trainings of the examples, whole benchmarks, and all that Keras users do with any layer.
+test-long: $(VENV)/installed-test
+	$(BIN)/python -m pytest $(IN_PARALLEL) -m long tests/benchmarks tests/examples tests/layers
 
 # The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
 test-beam: $(VENV)-beam/installed

@@ -65,7 +65,7 @@ def test_path_length_is_the_number_of_layers_that_connect_the_ends():
     assert KINDS["restricted self-attention"].path_length(n=10, d=4, r=5) == 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_command_writes_measurements_and_picture(tmp_path):
     result = subprocess.run(
         [

@@ -280,7 +280,7 @@ def tiny_sizes(monkeypatch):
     monkeypatch.setattr(startup, "sentence_pairs", lambda *arguments: one)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_runs(tiny_sizes, tmp_path, monkeypatch, capsys):
     all_contenders = training.contenders
     # Without PyTorch, which is not installed for the tests.
@@ -295,7 +295,7 @@ def test_training_runs(tiny_sizes, tmp_path, monkeypatch, capsys):
     assert f"{len(invented_text())} sentence pairs" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_startup_runs(tiny_sizes, tmp_path, monkeypatch, capsys):
     run_command(startup, monkeypatch, "--repeats", 1, "--json", tmp_path / "startup.json")
     values = reports_of(tmp_path / "startup.json")["start-up"]
@@ -304,7 +304,7 @@ def test_startup_runs(tiny_sizes, tmp_path, monkeypatch, capsys):
     assert f"takes {more:.1f} s more than importing TensorFlow" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_memory_runs(tiny_sizes, tmp_path, monkeypatch):
     run_command(memory, monkeypatch, "--steps", 2, "--json", tmp_path / "memory.json")
     values = reports_of(tmp_path / "memory.json")["peak memory"]
@@ -313,7 +313,7 @@ def test_memory_runs(tiny_sizes, tmp_path, monkeypatch):
     assert 100 < imported < min(trained, translated)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_long_corpus_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(long_corpus, "NUM_VALID_PAIRS", 5)
     monkeypatch.setattr(long_corpus, "VOCAB_SIZE", 400)
@@ -322,7 +322,7 @@ def test_long_corpus_runs(tmp_path, monkeypatch):
     assert [list(values) for values in tables.values()] == [["300 pairs", "600 pairs"]] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_scaling_runs(tmp_path, monkeypatch):
     sizes = ("--workers", 1, 2, "--rows", 2, "--steps", 1, "--repeats", 1)
     run_command(scaling, monkeypatch, *sizes, "--json", tmp_path / "scaling.json")

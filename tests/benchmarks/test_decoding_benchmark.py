@@ -70,7 +70,7 @@ def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator
     assert found["equal"] == found["sentences"] == len(expected) and found["score_difference"] < 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_saved_model_with_greedy_search_answers_several_requests_at_once(task):
     arguments = ("--beam-size", 1, "--at-once", 2, "--request-size", 7, "--answers", "greedy")
     contender("saved_model", task.path, *arguments)()
@@ -241,7 +241,7 @@ def test_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, tas
     assert settings["sentences"] == 2 and settings["agreement"]["CTranslate2"]["others"] == [[-2.5, -3.0]]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_decoding_runs(tmp_path, monkeypatch, capsys, tiny_model_dir):
     all_comparisons = decoding.comparisons
     # The others have the same contenders with other options.
@@ -259,7 +259,7 @@ def test_decoding_runs(tmp_path, monkeypatch, capsys, tiny_model_dir):
     assert " of 3 translations of SavedModel and CTranslate2 are equal" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_trained_models_are_compared_with_the_first(tmp_path, monkeypatch, capsys, tiny_model_dir):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
     copy = shutil.copytree(tiny_model_dir, tmp_path / "copy")
@@ -272,7 +272,7 @@ def test_trained_models_are_compared_with_the_first(tmp_path, monkeypatch, capsy
     assert [list(table["reports"]) for table in tables] == [[str(tiny_model_dir), str(copy)]] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_hostile_requests_are_sent(task, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(hostile_requests, "REQUESTS", ["a line of 1 MB", "10,000 empty texts"])
     path = tmp_path / "hostile.json"

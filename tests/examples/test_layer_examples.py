@@ -106,7 +106,7 @@ def test_what_the_translation_exports_runs_as_in_tensorflow_serving(name, tmp_pa
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", EXAMPLES_HERE)
 def test_a_whole_run_reaches_its_figure(name, tmp_path):
     example = EXAMPLES[name]

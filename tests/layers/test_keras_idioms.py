@@ -1,6 +1,6 @@
 """What Keras users do with any layer works with ours, on every backend that is installed.
 
-`make test` tries what is quick; the rest is slow, and what takes long is tried with one layer.
+`make test` tries what is quick, `make test-long` the rest; what takes long is tried with one layer.
 """
 
 import functools
@@ -93,28 +93,28 @@ def test_quick_idioms(idiom, backend):
     check(idiom, backend, QUICK, FEW)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("backend", INSTALLED)
 @pytest.mark.parametrize("idiom", WITH_EVERY_LAYER)
 def test_idioms_with_the_remaining_layers(idiom, backend):
     check(idiom, backend, WITH_EVERY_LAYER, REMAINING_LAYERS)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("backend", INSTALLED)
 @pytest.mark.parametrize("idiom", OTHERS)
 def test_other_idioms(idiom, backend):
     check(idiom, backend, OTHERS, FEW)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("backend", INSTALLED)
 @pytest.mark.parametrize("idiom", EXPENSIVE)
 def test_expensive_idioms(idiom, backend):
     check(idiom, backend, EXPENSIVE, ONE)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("idiom, backend", [key for key in FAILS if key[1] in INSTALLED])
 def test_what_fails_here_fails_in_keras_layers_too(idiom, backend):
     idioms = tuple(dict.fromkeys(idiom for idiom, _ in FAILS))
