@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.config.rules import require
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, VerificationError
 from keras_transformer.layers import PositionalEmbedding
 from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
@@ -58,7 +58,7 @@ def export_ctranslate2(
 
     Raises:
         ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
-        RuntimeError: CTranslate2 computes other log probabilities than the translator.
+        VerificationError: CTranslate2 computes other log probabilities than the translator.
     """
     model = translator.model
     if not isinstance(model, Transformer):
@@ -187,4 +187,4 @@ def _verify(path: pathlib.Path, translator: Translator) -> None:
     received = [sum(each.log_probs) for each in scored]
     expected = translator.score(PROBES, PROBES)
     if not np.allclose(received, expected, rtol=1e-3, atol=1e-3):
-        raise RuntimeError(f"CTranslate2 computes the log probabilities {received}, the translator {expected}")
+        raise VerificationError(f"CTranslate2 computes the log probabilities {received}, the translator {expected}")

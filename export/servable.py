@@ -46,17 +46,19 @@ class Servable(tf.Module):
         self.tokenizers = list(translator.tokenizers)
         # `serving_default` and `translate` are one.
         chosen = {SIGNATURES[name].function: SIGNATURES[name] for name in signatures}
-        traced = {function: _trace(signature, translator) for function, signature in chosen.items()}
+        traced = {
+            function: graph_of(signature, translator).get_concrete_function() for function, signature in chosen.items()
+        }
         self.functions = {name: traced[SIGNATURES[name].function] for name in signatures}
 
 
-def _trace(signature: Signature, translator: Translator) -> Any:
-    function = tf.function(
+def graph_of(signature: Signature, translator: Translator) -> Any:
+    """Returns a signature as a `tf.function`, which is traced when it is first used; it takes its inputs by name."""
+    return tf.function(
         functools.partial(signature.function, translator),
         input_signature=list(signature.inputs.values()),
         autograph=False,
     )
-    return function.get_concrete_function()
 
 
 def export_servable(
@@ -86,7 +88,7 @@ def export_servable(
     Raises:
         ConfigError: The version exists or is not positive, or there is no such signature.
         OSError: A file cannot be written.
-        RuntimeError: The SavedModel answers otherwise than the translator.
+        VerificationError: The SavedModel answers otherwise than the translator.
     """
     for name in signatures:
         require(name in SIGNATURES, "signatures", f"among {', '.join(SIGNATURES)}", name)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 
 from keras_transformer.config.signature_names import SignatureName
+from keras_transformer.errors import VerificationError
 
 from .signatures import SIGNATURES
 from .versions import PROBES
@@ -41,7 +42,7 @@ def verify(
             to the one of this process.
 
     Raises:
-        RuntimeError: It cannot be loaded, holds an operation that a model server does not register, or answers
+        VerificationError: It cannot be loaded, holds an operation that a model server does not register, or answers
             otherwise than the translator.
     """
     requests = []
@@ -75,7 +76,7 @@ def _run_session(
     )
     if finished.returncode != 0:
         lines = finished.stderr.strip().splitlines() or [f"exit code {finished.returncode}"]
-        raise RuntimeError(f"the SavedModel does not run in a session: {lines[-1]}")
+        raise VerificationError(f"the SavedModel does not run in a session: {lines[-1]}")
     return [
         {key: tf.make_ndarray(TensorProto.FromString(base64.b64decode(each))) for key, each in row.items()}
         for row in json.loads(finished.stdout)
@@ -89,4 +90,4 @@ def _compare(name: str, served: np.ndarray, expected: np.ndarray, tolerance: flo
     elif is_same:
         is_same = np.array_equal(served, expected)
     if not is_same:
-        raise RuntimeError(f"{name}: the SavedModel answers {served.tolist()}, the translator {expected.tolist()}")
+        raise VerificationError(f"{name}: the SavedModel answers {served.tolist()}, the translator {expected.tolist()}")

@@ -36,6 +36,10 @@ class WorkerError(Error):
     """The processes that train one model cannot be connected, or one of them ended."""
 
 
+class VerificationError(Error, RuntimeError):
+    """A model that was written does not answer as the model that it was made of."""
+
+
 class MissingPackageError(Error, ImportError):
     """A package is needed that is not installed; the message says how to install it."""
 

@@ -27,14 +27,16 @@ def run(options: argparse.Namespace) -> None:
     """Runs the command."""
     trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
     translator = load_translator(trained, options.precision)
-    from keras_transformer.export.servable import Servable
+    from keras_transformer.export.servable import graph_of
+    from keras_transformer.export.signatures import SIGNATURES
 
     from ..serving.rest import RestApi, Signature
     from ..serving.server import MAX_ROWS, Served, make_server
 
     name = pathlib.Path(options.model_dir).resolve().name
+    # Traced when somebody asks for them.
     signatures: dict[str, Signature] = {
-        key: Signature.of(function) for key, function in Servable(translator).functions.items()
+        key: Signature(each.inputs, graph_of(each, translator)) for key, each in SIGNATURES.items()
     }
     try:
         server = make_server(Served(translator, RestApi(name, signatures, MAX_ROWS)), options.port)

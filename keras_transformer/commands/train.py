@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..config import DataConfig
 from ..config.rules import require
+from ..runtime.standard_streams import write_lines
 from .backend import tensorflow_backend
 from .options import ExistingDirectory, NumDevices, Parser, add_model_dir
 from .text import add_text_options, check_text_options, held_out, train_corpora, valid_corpora
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
         from keras_transformer.training.recipe import load_recipe, recipe_of
 
         config = load_recipe(options.config, options.set, _init_from(options.init_from, options.model_dir))
-        print(recipe_of(config), end="")
+        write_lines(recipe_of(config).splitlines())
         return
     from keras_transformer.training.run.interruption import Interruption
 

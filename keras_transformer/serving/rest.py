@@ -42,12 +42,6 @@ class Signature(NamedTuple):
     inputs: Mapping[str, tf.TensorSpec]
     function: Callable[..., Mapping[str, Tensor]]
 
-    @classmethod
-    def of(cls, function: tf.types.experimental.ConcreteFunction) -> "Signature":
-        """Returns the signature that is a concrete function, as those of a loaded SavedModel are."""
-        args, kwargs = function.structured_input_signature
-        return cls({spec.name: spec for spec in (*args, *kwargs.values())}, function)
-
 
 class RestApi:
     """Answers requests as TensorFlow Serving does.

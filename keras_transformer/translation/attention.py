@@ -10,6 +10,7 @@ from ..config.rules import Sentence, check
 from ..masks import padding_mask
 from ..models import Transformer
 from ..tensors import Tensor
+from .forced_decoding import attention_to_source
 from .translator import Translator
 
 
@@ -65,9 +66,8 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
 
     encoded, source_mask = model.encode(source)
     hidden = model.target_embedding(target)
-    by_kind: dict[AttentionKind, Attention] = {
-        "cross": Attention(_cross_weights(model, hidden, encoded, source_mask), written, source_pieces)
-    }
+    cross_weights = _stacked([*attention_to_source(model, hidden, encoded, source_mask)])
+    by_kind: dict[AttentionKind, Attention] = {"cross": Attention(cross_weights, written, source_pieces)}
     if model.config.neighborhood is None:
         embedded = model.source_embedding(source)
         _, encoder_weights = model.encoder(embedded, mask=padding_mask(source), return_attention_scores=True)
@@ -75,15 +75,6 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
         by_kind["encoder"] = Attention(_stacked(encoder_weights), source_pieces, source_pieces)
         by_kind["decoder"] = Attention(_stacked(decoder_weights), written, before)
     return TranslationAttention(text, np.asarray(found.texts)[0, 0].decode(), by_kind)
-
-
-def _cross_weights(model: Transformer, hidden: Tensor, encoded: Tensor, source_mask: Tensor) -> np.ndarray:
-    # hidden: (1, target length, d_model), encoded: (1, source length, d_model)
-    weights = []
-    for layer in model.decoder.layers:
-        weights.append(layer.source_attention_scores(hidden, encoded, source_mask=source_mask))
-        hidden = layer(hidden, encoded, source_mask=source_mask)
-    return _stacked(weights)
 
 
 def _stacked(weights: list[Tensor]) -> np.ndarray:

@@ -3,6 +3,8 @@
 The decoder is forced to the tokens of the translation, all of them at once.
 """
 
+import itertools
+from collections.abc import Iterator
 from typing import Annotated
 
 import tensorflow as tf
@@ -66,7 +68,9 @@ def mean_source_attention(
 
     def attend_batch(rows: Tensor) -> Tensor:
         some = tf.gather(labels, rows).to_tensor()
-        scores = attention_to_source(model, tf.gather(source, rows).to_tensor(), some, layer)
+        encoded, source_mask = model.encode(tf.gather(source, rows).to_tensor())
+        by_layer = attention_to_source(model, model.target_embedding(_shifted(some)), encoded, source_mask)
+        scores = next(itertools.islice(by_layer, range(model.config.depths[1])[layer], None))
         scores = tf.reduce_mean(tf.cast(scores, tf.float32), axis=1)
         scores = tf.where(tf.not_equal(some, Tokenizer.pad_id)[:, :, None], scores, 0.0)
         size = tf.shape(scores)
@@ -108,27 +112,24 @@ def mean_encoding(model: Transformer, source: tf.RaggedTensor) -> Annotated[Tens
 
 def attention_to_source(
     model: Transformer,
-    source: Annotated[Tensor, "int32 (batch, source length)"],
-    labels: Annotated[Tensor, "int32 (batch, target length)"],
-    layer: int = -1,
-) -> Annotated[Tensor, "(batch, num_heads, target length, source length)"]:
-    """Computes what a layer of the decoder attends to when it predicts each token.
+    hidden: Annotated[Tensor, "(batch, target length, d_model)"],
+    encoded: Annotated[Tensor, "(batch, source length, d_model)"],
+    source_mask: Annotated[Tensor, "bool (batch, source length)"],
+) -> Iterator[Annotated[Tensor, "(batch, num_heads, target length, source length)"]]:
+    """Computes what each layer of the decoder attends to when it predicts each token; layer by layer, as far as asked.
 
     Args:
         model: Transformer.
-        source: the tokens of the sources with end tokens, padded with 0.
-        labels: the tokens of the translations with end tokens, padded with 0.
-        layer: the number of the layer, as an index of `model.decoder.layers`. Defaults to -1: the last.
+        hidden: the embeddings of the translations, which begin with start tokens.
+        encoded: the outputs of the encoder.
+        source_mask: True for real tokens.
 
-    Returns:
+    Yields:
         Row `t` of a head is what token `t` is predicted from.
     """
-    encoded, source_mask = model.encode(source)
-    hidden = model.target_embedding(_shifted(labels))
-    chosen = model.decoder.layers[layer]
-    for below in model.decoder.layers[: model.decoder.layers.index(chosen)]:
-        hidden = below(hidden, encoded, source_mask=source_mask)
-    return chosen.source_attention_scores(hidden, encoded, source_mask=source_mask)
+    for layer in model.decoder.layers:
+        yield layer.source_attention_scores(hidden, encoded, source_mask=source_mask)
+        hidden = layer(hidden, encoded, source_mask=source_mask)
 
 
 def _shifted(labels: Tensor) -> Tensor:

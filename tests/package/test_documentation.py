@@ -41,6 +41,10 @@ def commands_of(page):
                 yield [word for word in words[: min(ends, default=None)] if word != "…"]
 
 
+def test_the_pages_have_commands():
+    assert len([words for page in PAGES for words in commands_of(page)]) > 30
+
+
 @each_page
 def test_commands_have_their_options(page, capsys):
     for words in commands_of(page):

@@ -21,11 +21,17 @@ def add(text, number):
     return {"sum": tf.reduce_sum(number, axis=1)}
 
 
+def signature_of(function):
+    """The signature that is a concrete function, as those of a loaded SavedModel are."""
+    args, kwargs = function.structured_input_signature
+    return Signature({spec.name: spec for spec in (*args, *kwargs.values())}, function)
+
+
 API = RestApi(
     "en-de",
     {
-        "serving_default": Signature.of(upper.get_concrete_function()),
-        "add": Signature.of(add.get_concrete_function()),
+        "serving_default": signature_of(upper.get_concrete_function()),
+        "add": signature_of(add.get_concrete_function()),
     },
     max_rows=3,
 )
@@ -64,7 +70,7 @@ def test_a_saved_model_has_the_same_answers(tmp_path):
     module.upper = upper
     tf.saved_model.save(module, str(tmp_path / "m"), signatures={"serving_default": upper.get_concrete_function()})
     signatures = tf.saved_model.load(str(tmp_path / "m")).signatures
-    api = RestApi("en-de", {name: Signature.of(function) for name, function in signatures.items()}, max_rows=3)
+    api = RestApi("en-de", {name: signature_of(function) for name, function in signatures.items()}, max_rows=3)
     body = json.dumps({"instances": ["a", {"b64": "YmM="}]}).encode()
     assert api.post("/v1/models/en-de:predict", body) == post(body)
 

@@ -14,7 +14,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_transformer.export.servable import Servable, export_servable
+from keras_transformer.export.servable import Servable, export_servable, graph_of
 from keras_transformer.export.signatures import SIGNATURES
 
 from keras_transformer.commands.main import main
@@ -33,7 +33,7 @@ def translator(tiny_model_dir):
 @contextlib.contextmanager
 def running(translator):
     """Gives the port of a server of a translator."""
-    signatures = {key: Signature.of(function) for key, function in Servable(translator).functions.items()}
+    signatures = {key: Signature(each.inputs, graph_of(each, translator)) for key, each in SIGNATURES.items()}
     with make_server(Served(translator, RestApi("tiny", signatures, max_rows=8)), 0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
