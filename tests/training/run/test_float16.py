@@ -191,6 +191,7 @@ assert 1 < np.linalg.norm(one - start) and np.linalg.norm(two - one) < 0.02 * np
 """
 
 
+@pytest.mark.slow
 def test_two_replicas_skip_the_same_steps_as_one(tmp_path):
     run = subprocess.run([sys.executable, "-c", REPLICAS, tmp_path], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
