@@ -1,6 +1,8 @@
-"""Translations that must not contain a word, and that must end with a given token, by a search of one's own.
+"""Translations that must not contain one word, or must contain another, by a search of one's own.
 
-    python -m examples.constrained_search MODEL_DIR --text "The old man bought a big house." --never großes --last '?'
+    python -m examples.constrained_search MODEL_DIR --text "She lost it." --never Hut --surely ihn
+
+What "it" is in German depends on what was lost; who knows that it was a key, and no hat, can say so.
 
 A search asks a step function for the logits of each next token, and a step function can be wrapped in another one that
 changes them: -inf forbids a token. What a wrapper has to know about each hypothesis it keeps in a state of its own.
@@ -41,36 +43,41 @@ def never(step, state, phrase, batch_size):
     return step_without, (nothing, state)
 
 
-def end_after(step, state, token_id, end_id):
-    """Forbids the end token unless the newest token is the given one."""
+def surely(step, state, phrase, end_id, batch_size):
+    """Forbids the end token until a hypothesis has said a phrase."""
 
     def step_with(token_ids, parents, position, state):
-        logits, state = step(token_ids, parents, position, state)
+        newest, is_said, inner = state
+        newest = tf.concat([tf.gather(newest, parents, batch_dims=1), token_ids[..., None]], axis=2)[:, :, 1:]
+        is_said = tf.gather(is_said, parents, batch_dims=1) | tf.reduce_all(newest == phrase, axis=2)
+        logits, inner = step(token_ids, parents, position, inner)
         is_end = tf.range(logits.shape[-1]) == end_id
-        return forbid(logits, (token_ids != token_id)[..., None] & is_end), state
+        return forbid(logits, ~is_said[..., None] & is_end), (newest, is_said, inner)
 
-    return step_with, state
+    nothing = tf.fill([batch_size, BEAM_SIZE, len(phrase)], -1)
+    return step_with, (nothing, tf.fill([batch_size, BEAM_SIZE], False), state)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model_dir")
-    parser.add_argument("--text", default="The old man bought a big house.")
-    parser.add_argument("--never", default="großes", help="a word")
-    parser.add_argument("--last", default="?", help="a token")
+    parser.add_argument("--text", default="She lost it.")
+    parser.add_argument("--never", help="a word")
+    parser.add_argument("--surely", help="a word")
     arguments = parser.parse_args()
 
     translator = Translator.load(arguments.model_dir)
     model, tokenizer = translator.model, translator.tokenizers.target
-    (phrase,) = tokenizer.tokenize([arguments.never]).to_list()
-    *_, last = tokenizer.tokenize(["a" + arguments.last]).to_list()[0]
+    never_ids, surely_ids = tokenizer.tokenize([arguments.never or "", arguments.surely or ""]).to_list()
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def search(source):
         batch_size = tf.shape(source)[0]
         step, state = model.start_decoding(source, BEAM_SIZE, MAX_LENGTH)
-        step, state = never(step, state, phrase, batch_size)
-        step, state = end_after(step, state, last, tokenizer.end_id)
+        if never_ids:
+            step, state = never(step, state, never_ids, batch_size)
+        if surely_ids:
+            step, state = surely(step, state, surely_ids, tokenizer.end_id, batch_size)
         found = beam_search(
             step,
             state,

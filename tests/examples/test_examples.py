@@ -64,25 +64,26 @@ def test_a_search_of_one_s_own_keeps_its_constraints(run, tiny_model_dir):
         printed = run("constrained_search", tiny_model_dir, "--text", "Anna sees a tree.", *arguments)
         return re.findall(r"^    (?:free|constrained): +(.*) \(-\d", printed, re.MULTILINE)
 
-    free, other = translations("--never", "Baum", "--last", "!")
-    assert free == "Anna hat einen Baum, sieht!"
-    assert "Baum" not in other and other.endswith("!")
-    free, other = translations("--never", "Brücke", "--last", "!")
-    assert other == free
+    free, other = translations("--never", "Baum")
+    assert free == "Anna hat einen Baum, sieht!" and "Baum" not in other
+    assert translations("--never", "Brücke", "--surely", "Baum") == [free, free]
 
 
-def test_an_ending_is_waited_for():
+def test_a_search_waits_for_a_phrase():
     def step(token_ids, parents, position, state):
         # Of the start 0, the end 1, and the tokens 2 and 3. Without the end, 2 has 0.75.
         logits = tf.math.log([0.0, 0.6, 0.3, 0.1])
         return tf.broadcast_to(logits, [*token_ids.shape, 4]), state
 
     def best(step, state):
-        found = beam_search(step, state, [5], max_length=5, start_id=0, end_id=1, beam_size=2, length_penalty=0.0)
+        found = beam_search(step, state, [5], max_length=5, start_id=0, end_id=1, length_penalty=0.0)
         return found.token_ids[0, 0].numpy().tolist(), float(tf.exp(found.scores[0, 0]))
 
     assert best(step, ()) == ([1, 0, 0, 0, 0], pytest.approx(0.6))
-    assert best(*constrained_search.end_after(step, (), token_id=2, end_id=1)) == ([2, 1, 0, 0, 0], pytest.approx(0.45))
+    said = best(*constrained_search.surely(step, (), [2], end_id=1, batch_size=1))
+    assert said == ([2, 1, 0, 0, 0], pytest.approx(0.75 * 0.6))
+    said = best(*constrained_search.surely(step, (), [2, 2], end_id=1, batch_size=1))
+    assert said == ([2, 2, 1, 0, 0], pytest.approx(0.75 * 0.75 * 0.6))
 
 
 def test_a_file_is_translated_in_blocks_and_goes_on_where_it_was_stopped(run, tiny_model_dir, tmp_path, monkeypatch):
@@ -144,6 +145,6 @@ def test_whole_runs_reach_their_figures(run, tmp_path):
     printed = run("fine_tuning", tmp_path / "model", tmp_path / "swiss")
     expected, _, after = re.findall(r"^    \w+: (.*)$", printed, re.MULTILINE)
     assert "ß" not in after and "ss" in expected
-    printed = run("constrained_search", tmp_path / "model")
+    printed = run("constrained_search", tmp_path / "model", "--surely", "ihn")
     free, constrained = re.findall(r"^    \w+: +(.*) \(-", printed, re.MULTILINE)
-    assert "großes" in free and "großes" not in constrained and constrained.endswith("?")
+    assert "ihn" not in free.split() and "ihn" in constrained.split()
