@@ -1,12 +1,12 @@
 # `make demo`, `make test`, `make test-all`, `make test-long`, `make test-jax`, `make test-torch`, `make test-beam`,
-# `make test-marian`, `make test-servers`, `make lint`, `make docs`, `make bench` and `make chaos` work from a fresh clone:
+# `make test-marian`, `make test-servers`, `make lint`, `make docs`, `make pictures`, `make bench` and `make chaos` work from a fresh clone:
 # each makes .venv, or one of its own, and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo test test-all test-long test-beam test-light test-jax test-torch test-marian test-servers \
-	lint docs format bench chaos clean
+	lint docs pictures format bench chaos clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -83,6 +83,10 @@ docs: $(VENV)/installed-docs
 	rm -rf build/site && mkdir -p build/site
 	cp -r keras_transformer build/site && cp -r training export build/site/keras_transformer
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+# The pictures in the documentation that show what the layers compute.
+pictures: $(VENV)/installed
+	$(BIN)/python docs/pictures.py
 
 format: $(VENV)/installed-lint
 	$(BIN)/ruff check --fix

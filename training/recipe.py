@@ -19,7 +19,7 @@ from keras_transformer.model_dir import ModelDir
 # What may be changed in a model whose weights are taken over.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")
 # They follow from the section `tokenizer`.
-_VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
+VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
 # As YAML gives them, not checked yet.
 Sections = dict[str, object]
 
@@ -83,7 +83,7 @@ def _field(override: str) -> str:
 def recipe_of(config: Config) -> str:
     """Returns the YAML of a recipe with every key, from which `load_recipe` makes the same configuration."""
     sections = dataclasses.asdict(config)
-    for name in _VOCAB_SIZES:
+    for name in VOCAB_SIZES:
         del sections["model"][name]
     return yaml.safe_dump(sections, sort_keys=False)
 
@@ -124,7 +124,7 @@ def _resolve(sections: Sections, overrides: Sequence[str], initial: Config | Non
     check_keys(sections, SECTIONS)
     model = section_of(sections, "model")
     check_keys(model, ["preset", *(field.name for field in dataclasses.fields(TransformerConfig))], "model")
-    for name in _VOCAB_SIZES:
+    for name in VOCAB_SIZES:
         if name in model:
             raise ConfigError(f"model.{name} follows from tokenizer.vocab_size; set that instead")
     if "preset" in model:

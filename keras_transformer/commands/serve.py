@@ -2,20 +2,25 @@
 
 import argparse
 import pathlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ..config.rules import Count, at_most
 from ..errors import ConfigError
 from ..runtime.standard_streams import write_lines
-from .options import Parser, add_decoding, add_model_dir, add_precision_or_auto
+from .backend import tensorflow_backend
+from .options import Directory, ExistingDirectory, Parser, add_decoding, add_precision_or_auto
 from .trained import load_translator, read_trained
+
+if TYPE_CHECKING:
+    from ..serving.rest import RestApi
 
 SUMMARY = "Try a model in a browser, and by TensorFlow Serving's REST API; not for production."
 
 
 def add_options(parser: Parser) -> None:
     """Adds the command's options."""
-    add_model_dir(parser)
+    parser.add_option("--model-dir", Directory, metavar="DIR", help="the model directory")
+    parser.add_option("--servable", ExistingDirectory, metavar="DIR", help="or a SavedModel, as export writes it")
     parser.add_option(
         "--port", Annotated[Count, at_most(65_535)], metavar="N", default=8501, help="0 takes a free one (8501)"
     )
@@ -25,24 +30,48 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Runs the command."""
+    if (options.model_dir is None) == (options.servable is None):
+        raise ConfigError("give either --model-dir or --servable")
+    api = _api_of_model_dir(options) if options.servable is None else _api_of_servable(options)
+    from ..serving.server import make_server
+
+    try:
+        server = make_server(api, options.port)
+    except OSError as error:
+        raise ConfigError(f"--port {options.port}: {error.strerror}") from None
+    address = f"http://127.0.0.1:{server.server_port}/"
+    write_lines([f"{address} translates; REST: {address}v1/models/{api.name}:predict"])
+    with server:
+        server.serve_forever()
+
+
+def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
     trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
     translator = load_translator(trained, options.precision)
     from keras_transformer.export.servable import graph_of
     from keras_transformer.export.signatures import SIGNATURES
 
     from ..serving.rest import RestApi, Signature
-    from ..serving.server import MAX_ROWS, Served, make_server
+    from ..serving.server import MAX_ROWS
 
-    name = pathlib.Path(options.model_dir).resolve().name
     # Traced when somebody asks for them.
     signatures: dict[str, Signature] = {
         key: Signature(each.inputs, graph_of(each, translator)) for key, each in SIGNATURES.items()
     }
-    try:
-        server = make_server(Served(translator, RestApi(name, signatures, MAX_ROWS)), options.port)
-    except OSError as error:
-        raise ConfigError(f"--port {options.port}: {error.strerror}") from None
-    address = f"http://127.0.0.1:{server.server_port}/"
-    write_lines([f"{address} translates; REST: {address}v1/models/{name}:predict"])
-    with server:
-        server.serve_forever()
+    return RestApi(_name(options.model_dir), signatures, MAX_ROWS)
+
+
+def _api_of_servable(options: argparse.Namespace) -> "RestApi":
+    if (options.beam_size, options.length_penalty, options.precision) != (None, None, "auto"):
+        raise ConfigError("--beam-size, --length-penalty and --precision are for --model-dir: a SavedModel has its own")
+    with tensorflow_backend():
+        from ..serving.rest import RestApi
+        from ..serving.servable import load_servable
+        from ..serving.server import MAX_ROWS
+
+        servable = load_servable(options.servable)
+    return RestApi(_name(options.servable), servable.signatures, MAX_ROWS, servable.version)
+
+
+def _name(directory: str) -> str:
+    return pathlib.Path(directory).resolve().name

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from .rules import Rule, Size, at_least, at_most, check_fields, require
+from .rules import Rule, Share, Size, at_least, at_most, check_fields, require
 
 
 def _is_script(value: str) -> bool:
@@ -30,7 +30,14 @@ def _is_weight(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0.001 <= value <= 1000
 
 
-Weights = Annotated[list[float], Rule("a list of numbers, each from 0.001 to 1,000", _are_weights)]
+Weights = Annotated[
+    list[float],
+    Rule(
+        "a list of numbers, each from 0.001 to 1,000",
+        _are_weights,
+        {"items": {"type": "number", "minimum": 0.001, "maximum": 1000}, "minItems": 1},
+    ),
+]
 Script = Annotated[str, Rule("the name of a Unicode script, such as Latin, or several with commas", _is_script)]
 
 
@@ -68,7 +75,7 @@ class DataConfig:
     max_length_ratio: Annotated[float, at_least(1), at_most(1000)] | None = None
     source_script: Script | None = None
     target_script: Script | None = None
-    min_script_share: Annotated[float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1)] = 0.5
+    min_script_share: Share = 0.5
     remove_copies: bool = False
     remove_duplicates: bool = False
 

@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from .rules import Count, NonNegative, Positive, Rule, Size, at_most, check_fields
+from .rules import Count, NonNegative, Positive, Share, Size, at_most, check_fields
 
 BeamSize = Annotated[Size, at_most(1000)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
-TopP = Annotated[float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1)]
+TopP = Share
 
 
 @dataclasses.dataclass(frozen=True)

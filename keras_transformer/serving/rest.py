@@ -14,8 +14,6 @@ import tensorflow as tf
 from ..errors import Error
 from ..tensors import Tensor
 
-# The version of a model in a model directory, which has none.
-VERSION = 1
 _TYPES = {dict: "Object", list: "Array", str: "String", int: "Number", float: "Number", type(None): "Null"}
 
 
@@ -50,10 +48,12 @@ class RestApi:
         name: str. The name of the model.
         signatures: the signatures by name.
         max_rows: int. The most rows of a request.
+        version: int. Defaults to 1, that of a model directory, which has none.
     """
 
-    def __init__(self, name: str, signatures: Mapping[str, Signature], max_rows: int) -> None:
+    def __init__(self, name: str, signatures: Mapping[str, Signature], max_rows: int, version: int = 1) -> None:
         self.name = name
+        self.version = version
         self.signatures = signatures
         self.max_rows = max_rows
 
@@ -69,7 +69,7 @@ class RestApi:
         if not self._is_served(*found.groups()):
             raise RequestError(f"Could not find any versions of model {found[1]}", HTTPStatus.NOT_FOUND)
         status = {"error_code": "OK", "error_message": ""}
-        return {"model_version_status": [{"version": str(VERSION), "state": "AVAILABLE", "status": status}]}
+        return {"model_version_status": [{"version": str(self.version), "state": "AVAILABLE", "status": status}]}
 
     def post(self, path: str, body: bytes) -> dict[str, object]:
         """Answers a POST request: predicts.
@@ -94,7 +94,7 @@ class RestApi:
         return self._predict(self.signatures[name], request)
 
     def _is_served(self, name: str, version: str | None) -> bool:
-        return name == self.name and (version is None or int(version) == VERSION)
+        return name == self.name and (version is None or int(version) == self.version)
 
     def _predict(self, signature: Signature, request: dict[str, object]) -> dict[str, object]:
         if "instances" in request and "inputs" in request:

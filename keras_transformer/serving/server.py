@@ -1,58 +1,43 @@
 """The server: one process on the loopback interface, for trying a model."""
 
+import html
 import http.server
 import json
 import pathlib
 import re
 import threading
+import urllib.parse
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import NamedTuple
 
-from ..translation import Translator
 from .rest import RequestError, RestApi
 
 MAX_BYTES = 2**20
 MAX_ROWS = 128
-# Sentences that the page translates at once, and how many translations it shows of each.
-MAX_LINES = 32
-MAX_N_BEST = 10
 _LOOPBACK = "127.0.0.1"
 _SECONDS = 30
 _PAGE = pathlib.Path(__file__).with_name("page.html")
 
 
-class Served(NamedTuple):
-    """What a server answers with.
-
-    Attributes:
-        translator: Translator, for the page.
-        api: RestApi.
-    """
-
-    translator: Translator
-    api: RestApi
-
-
-def make_server(served: Served, port: int) -> http.server.ThreadingHTTPServer:
+def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
     """Makes a server, which `serve_forever` runs, of this machine's own requests.
 
-    `GET /` is a page with a box for text. `POST /translate` is what it asks: {"texts": [...]}. The rest is TensorFlow
-    Serving's REST API. Requests are answered one after the other.
+    `GET /` is a page with a box for text, which asks for the signatures `translate_n_best` and `align`. The rest is
+    TensorFlow Serving's REST API. Requests are answered one after the other.
 
     Args:
-        served: Served.
+        api: RestApi.
         port: int. 0 takes one that is free.
 
     Raises:
         OSError: The port cannot be used.
     """
-    handler = type("Handler", (_Handler,), {"served": served, "lock": threading.Lock()})
+    handler = type("Handler", (_Handler,), {"api": api, "lock": threading.Lock()})
     return http.server.ThreadingHTTPServer((_LOOPBACK, port), handler)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    served: Served
+    api: RestApi
     lock: threading.Lock
     server_version = "keras-transformer"
     protocol_version = "HTTP/1.1"
@@ -62,12 +47,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self._is_foreign():
             return
-        path = self.path.partition("?")[0]
+        path = self._decoded_path()
         if path == "/":
-            page = _PAGE.read_text(encoding="utf-8")
-            self._send(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
+            page = _PAGE.read_text(encoding="utf-8").replace("{{model}}", html.escape(self.api.name))
+            self._send(HTTPStatus.OK, "text/html; charset=utf-8", page.encode(errors="replace"))
         elif path.startswith("/v1/"):
-            self._answer(lambda: self.served.api.get(path))
+            self._answer(lambda: self.api.get(path))
         else:
             self._send_error(HTTPStatus.NOT_FOUND, "Not Found")
 
@@ -77,11 +62,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         body = self._body()
         if body is None:
             return
-        path = self.path.partition("?")[0]
-        if path == "/translate":
-            self._answer(lambda: _translate(self.served.translator, body))
-        elif path.startswith("/v1/"):
-            self._answer(lambda: self.served.api.post(path, body))
+        path = self._decoded_path()
+        if path.startswith("/v1/"):
+            self._answer(lambda: self.api.post(path, body))
         else:
             self._send_error(HTTPStatus.NOT_FOUND, "Not Found")
 
@@ -92,6 +75,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         self._send_error(HTTPStatus.FORBIDDEN, "This server answers to localhost only")
         return True
+
+    def _decoded_path(self) -> str:
+        return urllib.parse.unquote(self.path.partition("?")[0])
 
     def _body(self) -> bytes | None:
         length = self.headers.get("Content-Length", "")
@@ -131,26 +117,3 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing of requests that are answered."""
-
-
-def _translate(translator: Translator, body: bytes) -> dict[str, object]:
-    """What the page shows: the best translations of each text."""
-    try:
-        texts = json.loads(body)["texts"]
-        encoded = [text.encode() for text in texts]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise RequestError('the request must be {"texts": [...]}') from None
-    if len(texts) > MAX_LINES:
-        raise RequestError(f"a request must have at most {MAX_LINES} texts; received {len(texts)}")
-    n_best = min(MAX_N_BEST, translator.decoding.beam_size)
-    found = translator.translate(encoded, n_best) if encoded else []
-    return {
-        "translations": [
-            {
-                "is_truncated": each.source_length > translator.model.config.max_length,
-                # A search that finds fewer fills up with -inf.
-                "n_best": [{"text": text, "score": score} for text, score in each.hypotheses if score > -1e30],
-            }
-            for each in found
-        ]
-    }

@@ -22,8 +22,13 @@ look();
 
 
 @pytest.fixture(scope="module")
-def port(tiny_model_dir):
-    with running(Translator.load(tiny_model_dir)) as port:
+def translator(tiny_model_dir):
+    return Translator.load(tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def port(translator):
+    with running(translator) as port:
         yield port
 
 
@@ -38,7 +43,27 @@ def wait(page, number, text=""):
 
 
 def best(page):
-    return page.run("return [...document.querySelectorAll('li:first-child span:first-child')].map(e => e.textContent)")
+    return page.run("return [...document.querySelectorAll('li:first-child .text p')].map(e => e.textContent.trim())")
+
+
+def percents(page):
+    """The words of the source below the best translation, with their percentages; those below 10 have none."""
+    found = (
+        "[...document.querySelectorAll('.source span')].map(e => [e.childNodes[0].data, e.children[0]?.textContent])"
+    )
+    return [(word, percent and int(percent.removesuffix("%"))) for word, percent in page.run(f"return {found}")]
+
+
+def expected_percents(translator, source, target, tokens):
+    """The same for tokens of the target, by `Translator.align`, for a source of which each word begins with a sign."""
+    (found,) = translator.align([source], [target])
+    weights = dict.fromkeys(range(len(source.split())), 0.0)
+    word = -1
+    for piece, weight in zip(found.source[:-1], found.attention[tokens].mean(axis=0)):
+        word += piece.startswith("▁")
+        weights[word] += weight
+    percents = [int(100 * weight + 0.5) for weight in weights.values()]
+    return [(word, percent if percent >= 10 else None) for word, percent in zip(source.split(), percents)]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -63,4 +88,66 @@ def test_translations_appear_while_one_types(page, port, width, dark):
     wait(page, 0)
     assert page.messages() == []
     fetched = page.run("return performance.getEntriesByType('resource').map(each => each.name)")
-    assert {*fetched} == {f"http://localhost:{port}/translate"}
+    assert {*fetched} == {f"http://localhost:{port}/v1/models/tiny:predict"}
+
+
+ALIGNED = """
+const [word, done] = arguments;
+const look = () => {
+  const pressed = document.querySelector("[aria-pressed=true]");
+  if (pressed?.textContent === word && document.querySelector(".source")) { observer.disconnect(); done(); }
+};
+const observer = new MutationObserver(look);
+observer.observe(document.body, {childList: true, subtree: true, attributes: true});
+look();
+"""
+
+
+def wait_for_alignment(page, word):
+    page.request("/execute/async", {"script": ALIGNED, "args": [word]})
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1600])
+def test_a_word_shows_where_it_comes_from(page, port, translator, width, dark):
+    source, target = "Zoë buys two apples.", "Zoë hat zwei Äpfel, kauft!"
+    page.look(width, 800, dark)
+    page.open(f"http://localhost:{port}/")
+    page.press(*source)
+    wait(page, 1, target)
+    pieces = translator.align([source], [target])[0].target
+    words = []
+    for i, piece in enumerate(pieces[:-1]):
+        if piece.startswith("▁"):
+            words.append([])
+        words[-1].append(i)
+    expected = [expected_percents(translator, source, target, tokens) for tokens in words]
+    assert len({*map(str, expected)}) > 1
+
+    page.point("li:first-child button:nth-of-type(4)", click=True)
+    wait_for_alignment(page, "Äpfel,")
+    assert percents(page) == expected[3]
+    page.press("Left", "Left", "Enter")
+    wait_for_alignment(page, "hat")
+    assert percents(page) == expected[1]
+    page.run("document.getElementById('text').focus()")
+    page.press("Tab", "Right", "Right", "Right", "Right", "Right", " ")
+    wait_for_alignment(page, "kauft!")
+    assert percents(page) == expected[4]
+    assert page.run("return document.querySelectorAll('.source').length") == 1
+    assert page.run("return document.documentElement.scrollWidth") == width
+    assert page.messages() == []
+
+
+# Tokens as they are, and the bytes of a character that a vocabulary lacks.
+PLACES = """return [
+  placesOf(["\u2581Ein", "\u2581H", "und", ".", "</s>"], ["Ein", "Hund."]),
+  placesOf(["\u2581", "<0xF0>", "<0x9F>", "<0x90>", "<0xB6>", "\u2581כלב", "</s>"], ["🐶", "כלב"]),
+  placesOf(["Ein", "Hun", "##d", ".", "</s>"], ["Ein", "Hund", "."]),
+  placesOf(["\u2581##", "\u2581a"], ["##", "a"]),
+]"""
+
+
+def test_words_are_told_from_tokens(page, port):
+    page.open(f"http://localhost:{port}/")
+    assert page.run(PLACES) == [[0, 1, 1, 1, -1], [0, 0, 0, 0, 0, 1, -1], [0, 1, 1, 2, -1], [0, 1]]

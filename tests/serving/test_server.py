@@ -19,7 +19,8 @@ from keras_transformer.export.signatures import SIGNATURES
 
 from keras_transformer.commands.main import main
 from keras_transformer.serving.rest import RestApi, Signature
-from keras_transformer.serving.server import MAX_BYTES, MAX_LINES, Served, make_server
+from keras_transformer.serving.servable import load_servable
+from keras_transformer.serving.server import MAX_BYTES, make_server
 from keras_transformer.translation import Translator
 
 TEXTS = ["Anna sees a tree.", "the dog buys two apples.", "", "🐶 כלב"]
@@ -31,10 +32,9 @@ def translator(tiny_model_dir):
 
 
 @contextlib.contextmanager
-def running(translator):
-    """Gives the port of a server of a translator."""
-    signatures = {key: Signature(each.inputs, graph_of(each, translator)) for key, each in SIGNATURES.items()}
-    with make_server(Served(translator, RestApi("tiny", signatures, max_rows=8)), 0) as server:
+def serving(api):
+    """Gives the port of a server."""
+    with make_server(api, 0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -42,6 +42,12 @@ def running(translator):
         finally:
             server.shutdown()
             thread.join()
+
+
+def running(translator):
+    """Gives the port of a server of a translator."""
+    signatures = {key: Signature(each.inputs, graph_of(each, translator)) for key, each in SIGNATURES.items()}
+    return serving(RestApi("tiny", signatures, max_rows=8))
 
 
 @pytest.fixture(scope="module")
@@ -68,27 +74,22 @@ def test_the_page_fetches_from_its_own_server_alone(port):
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'none'; connect-src 'self'; img-src data:;" in page
     assert re.findall(r"""(?:src|href|action)=["']?([^"' >]*)""", page) == ["data:,"]
-    assert re.findall(r"fetch\((.*?),", page) == ['"/translate"']
+    assert re.findall(r"fetch\((.*?),", page) == ["url"] and re.findall(r"url = (.*?)\$", page) == ["`/v1/models/"]
+    assert '<main data-model="tiny">' in page
     for word in ("http:", "https:", "url(", "@import", "import(", "innerHTML"):
         assert word not in page
 
 
-def test_the_page_gets_the_n_best_translations(port, translator):
-    status, _, answer = ask(port, "POST", "/translate", json.dumps({"texts": [*TEXTS, "x" * 100]}))
-    assert status == 200
-    *short, long = answer["translations"]
-    expected = translator.n_best(TEXTS, translator.decoding.beam_size)
-    for found, hypotheses in zip(short, expected, strict=True):
-        real = [(text, score) for text, score in hypotheses if np.isfinite(score) and score > -1e30]
-        assert [(each["text"], pytest.approx(each["score"], abs=1e-4)) for each in found["n_best"]] == real
-        assert not found["is_truncated"]
-    assert long["is_truncated"]
-    assert short[0]["n_best"][0]["text"] == "Anna hat einen Baum, sieht!"
-    assert ask(port, "POST", "/translate", '{"texts": []}')[2] == {"translations": []}
+def test_a_name_is_written_as_in_addresses():
+    with serving(RestApi('a "b" & é', {}, 1)) as port:
+        assert '<main data-model="a &quot;b&quot; &amp; é">' in ask(port, "GET", "/")[2]
+        status, _, answer = ask(port, "GET", "/v1/models/a%20%22b%22%20%26%20%C3%A9")
+        assert status == 200 and answer["model_version_status"][0]["state"] == "AVAILABLE"
 
 
 def test_rest_answers_as_the_servable_does(port, translator, tmp_path):
-    served = tf.saved_model.load(str(export_servable(translator, tmp_path / "tiny", signatures=["serving_default"])))
+    folder = export_servable(translator, tmp_path / "tiny", 7, ["serving_default", "align"], verified=False)
+    served = tf.saved_model.load(str(folder))
     expected = served.signatures["serving_default"](text=tf.constant(TEXTS))
     texts = [text.decode() for text in expected["text"].numpy()]
     path = "/v1/models/tiny/versions/1:predict"
@@ -99,6 +100,21 @@ def test_rest_answers_as_the_servable_does(port, translator, tmp_path):
     np.testing.assert_allclose(scores, expected["score"].numpy(), atol=1e-4)
     _, _, columns = ask(port, "POST", path, json.dumps({"inputs": {"text": TEXTS}}))
     assert columns["outputs"]["text"] == texts and columns["outputs"]["score"] == scores
+
+    # The SavedModel itself can be served.
+    (tmp_path / "tiny" / "6").mkdir()
+    servable = load_servable(tmp_path / "tiny")
+    assert servable.version == 7 and set(servable.signatures) == {"serving_default", "align"}
+    with serving(RestApi("tiny", servable.signatures, 8, servable.version)) as own_port:
+        assert ask(own_port, "POST", path, "{}")[0] == 404
+        _, _, own_rows = ask(own_port, "POST", path.replace("1:", "7:"), json.dumps({"instances": TEXTS}))
+        assert [row["text"] for row in own_rows["predictions"]] == texts
+        request = {"signature_name": "align", "instances": [{"source": TEXTS[0], "target": texts[0]}]}
+        found, expected = (
+            ask(each, "POST", "/v1/models/tiny:predict", json.dumps(request))[2]["predictions"][0]
+            for each in (own_port, port)
+        )
+        assert found["target_token"] == expected["target_token"] and found["position"] == expected["position"]
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
@@ -129,17 +145,13 @@ def test_every_signature_answers_in_both_formats_as_its_function(name, port, tra
     "method, path, body, headers, status, message",
     [
         ("GET", "/", None, {"Host": "example.com"}, 403, "This server answers to localhost only"),
-        ("POST", "/translate", "{}", {"Host": "localhost.example.com:8501"}, 403, "This server answers to localhost"),
+        ("POST", "/v1/", "{}", {"Host": "localhost.example.com:8501"}, 403, "This server answers to localhost"),
         ("GET", "/", None, {"Host": "["}, 403, "This server answers to localhost only"),
         ("GET", "/x", None, {}, 404, "Not Found"),
         ("POST", "/x", "{}", {}, 404, "Not Found"),
-        ("POST", "/translate", "{", {}, 400, 'the request must be {"texts": [...]}'),
-        ("POST", "/translate", '{"texts": "a", "texts": [1]}', {}, 400, "the request must be"),
-        ("POST", "/translate", '{"texts": ["\\ud800"]}', {}, 400, "the request must be"),
-        ("POST", "/translate", json.dumps({"texts": [""] * (MAX_LINES + 1)}), {}, 400, f"at most {MAX_LINES} texts"),
-        ("POST", "/translate", "", {"Content-Length": "x"}, 411, "a request must have a Content-Length"),
-        ("POST", "/translate", "", {"Content-Length": str(MAX_BYTES + 1)}, 413, "at most 1,048,576 bytes"),
-        ("POST", "/translate", "", {"Content-Length": "9" * 5000}, 413, "at most 1,048,576 bytes"),
+        ("POST", "/v1/", "", {"Content-Length": "x"}, 411, "a request must have a Content-Length"),
+        ("POST", "/v1/", "", {"Content-Length": str(MAX_BYTES + 1)}, 413, "at most 1,048,576 bytes"),
+        ("POST", "/v1/", "", {"Content-Length": "9" * 5000}, 413, "at most 1,048,576 bytes"),
         ("POST", "/v1/models/tiny:predict", '{"instances": [1]}', {}, 400, "is not of expected type: string"),
         ("POST", "/v1/models/x:predict", "{}", {}, 404, "Servable not found for request: Latest(x)"),
         ("GET", "/v1/models/x", None, {}, 404, "Could not find any versions of model x"),
@@ -151,8 +163,8 @@ def test_what_is_refused(port, method, path, body, headers, status, message):
     assert answered == status and message in content["error"]
 
 
-def test_it_listens_to_this_machine_alone(translator):
-    with make_server(Served(translator, RestApi("tiny", {}, 1)), 0) as server:
+def test_it_listens_to_this_machine_alone():
+    with make_server(RestApi("tiny", {}, 1), 0) as server:
         assert server.server_address[0] == "127.0.0.1"
 
 
@@ -179,6 +191,30 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ([], "give either --model-dir or --servable"),
+        (["--model-dir", "{}", "--servable", "{}"], "give either --model-dir or --servable"),
+        (["--servable", "{}", "--beam-size", "2"], "--beam-size, --length-penalty and --precision are for --model-dir"),
+        (["--servable", "{}"], "there is no folder of a version, such as 1, with a saved_model.pb"),
+    ],
+)
+def test_mistakes_are_named(options, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *(option.replace("{}", str(tmp_path)) for option in options)])
+    assert ended.value.code == 1 and message in capsys.readouterr().err
+
+
+def test_a_damaged_saved_model_is_named(tmp_path, capsys):
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "saved_model.pb").write_bytes(b"damaged")
+    with pytest.raises(SystemExit):
+        main(["serve", "--servable", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"error: {tmp_path / '3'}: the SavedModel cannot be loaded: " in said
 
 
 def test_a_port_that_is_taken_is_named(tiny_model_dir, capsys):

@@ -16,7 +16,7 @@ from .interruption import Interruption
 from .log import write_log
 from .progress_report import ProgressReport
 from .state import Row, RunState, finite_variables, save_training_state
-from .validation import measure_progress
+from .validation import Sample, TranslatedText, measure_progress
 from .workers import Workers
 
 
@@ -50,7 +50,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
     Args:
         run: TrainingRun.
         report: ProgressReport.
-        measure_bleu: function that returns the BLEU of the validation text, or None if nothing is ranked by it.
+        measure_bleu: function that translates the validation text, or None if nothing is ranked by BLEU.
         callbacks: the user's callbacks.
     """
 
@@ -58,7 +58,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self,
         run: TrainingRun,
         report: ProgressReport,
-        measure_bleu: Callable[[], float] | None,
+        measure_bleu: Callable[[], TranslatedText] | None,
         callbacks: Sequence[keras.callbacks.Callback],
     ) -> None:
         super().__init__(list(callbacks), add_history=True, model=run.model)
@@ -101,8 +101,9 @@ class TrainingLoop(keras.callbacks.CallbackList):
         run, state, training = self.run, self.run.state, self.run.config.training
         require_finite_validation(logs["val_loss"], run.model, run.model_dir, state.step)
         logs.update(measure_progress(run.model))
+        samples: Sequence[Sample] = ()
         if self.measure_bleu is not None:
-            logs["val_bleu"] = self.measure_bleu()
+            logs["val_bleu"], samples = self.measure_bleu()
         if run.workers.is_chief:
             variables = finite_variables(run.model, run.model_dir, state.step)
             score = score_of(logs, training)
@@ -113,7 +114,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
             # Save the state before deleting anything: a run that ends before repeats the steps since the last state.
             save_training_state(run.model_dir, variables, state)
             delete_outdated(run.model_dir, outdated)
-            write_log(run.model_dir, state.rows or [])
+            write_log(run.model_dir, state.rows or [], samples)
             self.report.after_validation(logs)
         state.step = run.interruption.saved_step = int(logs["step"])
         for callback in self.callbacks:

@@ -1,6 +1,8 @@
 """What is measured at a validation beside the loss."""
 
 import dataclasses
+import itertools
+from typing import NamedTuple
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.tokenizers import TokenizerPair
@@ -9,6 +11,28 @@ from keras_transformer.translation import Translator
 from ..evaluate import evaluate
 from ..step.model import TrainingModel
 from ..text.corpus import SentencePairs
+
+_NUM_SAMPLES = 5
+
+
+class Sample(NamedTuple):
+    """A sentence of the validation text, to look at."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+class TranslatedText(NamedTuple):
+    """What the translations of the validation text say.
+
+    Attributes:
+        bleu: float.
+        samples: list of Sample, of its first sentences.
+    """
+
+    bleu: float
+    samples: list[Sample]
 
 
 def measure_progress(model: TrainingModel) -> dict[str, float]:
@@ -27,6 +51,8 @@ def greedy_translator(model: TrainingModel, tokenizers: TokenizerPair, decoding:
     return Translator(model.validated, tokenizers, dataclasses.replace(decoding, beam_size=1))
 
 
-def measure_bleu(translator: Translator, pairs: SentencePairs) -> float:
-    """Translates the validation text, and returns its BLEU."""
-    return evaluate(translator, pairs).bleu.score
+def measure_bleu(translator: Translator, pairs: SentencePairs) -> TranslatedText:
+    """Translates the validation text."""
+    found = evaluate(translator, pairs)
+    samples = map(Sample, pairs.source, pairs.target, found.translations)
+    return TranslatedText(found.bleu.score, list(itertools.islice(samples, _NUM_SAMPLES)))

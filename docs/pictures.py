@@ -1,0 +1,95 @@
+"""Draws the pictures of the documentation that show what the project's own functions compute.
+
+python docs/pictures.py [DIRECTORY]
+"""
+
+import pathlib
+import sys
+
+import keras
+import matplotlib
+import numpy as np
+from keras import ops
+from keras_transformer.training.step.learning_rate import learning_rate
+from matplotlib.figure import Figure
+
+from keras_transformer import PositionalEncoding
+from keras_transformer.config import TrainingConfig
+from keras_transformer.masks import causal_mask, combine, neighborhood_mask, padding_mask
+
+TOKENS = ["Der", "Hund", "schläft", "im", "Garten", ".", "⟨/s⟩", "⟨pad⟩", "⟨pad⟩"]
+
+
+def positions() -> Figure:
+    """What is added to the embedding of each position, and how alike positions are."""
+    length, d_model = 100, 128
+    encoded = ops.convert_to_numpy(PositionalEncoding()(np.zeros((1, length, d_model), "float32")))[0]
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    shown = left.imshow(encoded, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+    figure.colorbar(shown, ax=left)
+    left.set(title="what is added to each position", xlabel="feature", ylabel="position")
+    for position in (20, 50, 80):
+        right.plot(encoded @ encoded[position] / (d_model / 2), label=f"{position}")
+    right.set(title="how alike positions are: cosine", xlabel="position", ylim=(0.4, 1.25))
+    right.legend(title="with position", loc="upper center", ncols=3)
+    for axes in (left, right):
+        axes.title.set_fontsize("medium")
+    return figure
+
+
+def masks() -> Figure:
+    """Which positions may attend to which."""
+    is_token = padding_mask(np.array([[0 if token == "⟨pad⟩" else 1 for token in TOKENS]]))[:, None, :]
+    places = np.arange(len(TOKENS))
+    panels = {
+        "padding: encoder": is_token,
+        "causal and padding: decoder": combine(causal_mask(len(TOKENS)), is_token),
+        "neighborhood=5: decoder": combine(neighborhood_mask(places, places, 5, use_causal_mask=True), is_token),
+    }
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, (title, mask) in zip(figure.subplots(1, len(panels)), panels.items()):
+        rows = np.broadcast_to(ops.convert_to_numpy(mask)[0], (len(TOKENS), len(TOKENS)))
+        axes.imshow(rows, cmap="Blues", vmin=0, vmax=1.3)
+        axes.set_title(title, fontsize="medium")
+        axes.set(xlabel="key", ylabel="query")
+        axes.set_xticks(places, TOKENS, rotation=90)
+        axes.set_yticks(places, TOKENS)
+        axes.set_xticks(places[1:] - 0.5, minor=True)
+        axes.set_yticks(places[1:] - 0.5, minor=True)
+        axes.grid(which="minor", color="white")
+        axes.tick_params(which="both", length=0)
+    return figure
+
+
+def schedule() -> Figure:
+    """The learning rate by each value of `training.decay`."""
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    axes = figure.subplots()
+    steps = np.arange(0, 20_001, 200)
+    for decay in ("inverse_sqrt", "cosine", "constant"):
+        rate = learning_rate(512, TrainingConfig(steps=20_000, warmup_steps=4000, decay=decay))
+        axes.plot(
+            steps, [float(ops.convert_to_numpy(rate(keras.ops.cast(step, "int64")))) for step in steps], label=decay
+        )
+    axes.set(xlabel="update", title="learning rate, with d_model=512, steps=20000, warmup_steps=4000", ylim=0)
+    axes.title.set_fontsize("medium")
+    axes.legend(title="training.decay", loc="upper right", bbox_to_anchor=(1, 0.9))
+    return figure
+
+
+PICTURES = {"positions": positions, "masks": masks, "schedule": schedule}
+
+
+def main() -> None:
+    directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "assets")
+    # The same file each time.
+    matplotlib.rcParams["svg.hashsalt"] = "keras-transformer"
+    for name, draw in PICTURES.items():
+        path = directory / f"{name}.svg"
+        draw().savefig(path, facecolor="white", metadata={"Date": None})
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The JSON schema of recipes, by another program's validator, beside what reading a recipe says."""
+
+import dataclasses
+import json
+import pathlib
+import typing
+
+import jsonschema
+import pytest
+import yaml
+from keras_transformer.training.recipe import RECIPES, load_recipe, recipe_names, recipe_of
+from keras_transformer.training.recipe_schema import recipe_schema
+
+from keras_transformer.config.rules import check
+from keras_transformer.config.sections import SECTIONS
+from keras_transformer.config.yaml_file import read_sections
+from keras_transformer.errors import ConfigError
+
+FILE = pathlib.Path(__file__).parents[2] / "docs" / "recipe.schema.json"
+VALIDATOR = jsonschema.Draft7Validator(recipe_schema())
+
+
+def test_the_file_is_that_of_today():
+    assert json.loads(FILE.read_text(encoding="utf-8")) == recipe_schema(), "run the module's command again"
+
+
+def test_it_is_a_schema():
+    jsonschema.Draft7Validator.check_schema(VALIDATOR.schema)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_validates(name):
+    VALIDATOR.validate(read_sections(RECIPES / f"{name}.yaml"))
+    VALIDATOR.validate(yaml.safe_load(recipe_of(load_recipe(name))))
+
+
+def test_every_key_is_explained_as_in_the_reference():
+    model = VALIDATOR.schema["properties"]["model"]["properties"]
+    assert model["d_ff"]["description"].startswith("Width inside the feed-forward networks; at most 1,000,000.")
+    annotated = read_sections(RECIPES / "annotated.yaml")
+    for name, section in VALIDATOR.schema["properties"].items():
+        keys = {key: schema["default"] for key, schema in section["properties"].items() if key != "preset"}
+        assert keys == annotated[name]
+        assert all(len(schema["description"]) > 10 for schema in section["properties"].values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "model:",
+        "model: {preset: big, dropout: 0}",
+        "training: {steps: 1e5, peak_learning_rate: 5e-4, clip_norm: null}",
+        "data: {weights: [1, 0.5]}",
+    ],
+)
+def test_what_is_right(text, tmp_path):
+    assert both(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "modle: {}",
+        "model: 3",
+        "model: {d_modle: 256}",
+        "model: {source_vocab_size: 100}",
+        "model: {preset: huge}",
+        "model: {d_model: 255}",
+        "model: {neighborhood: 4}",
+        "model: {activation: rellu}",
+        "model: {norm_first: 1}",
+        "tokenizer: {vocab_size: 4}",
+        "training: {steps: many}",
+        "training: {steps: 2.5}",
+        "training: {steps: true}",
+        "training: {steps: null}",
+        "training: {label_smoothing: 1}",
+        "data: {weights: []}",
+        "data: {weights: [0]}",
+        "- model",
+    ],
+)
+def test_what_is_wrong(text, tmp_path):
+    assert not both(text, tmp_path)
+
+
+def both(text, directory):
+    """Whether a recipe is right, of which the schema and its reader say the same."""
+    path = directory / "recipe.yaml"
+    path.write_text(text, encoding="utf-8")
+    try:
+        load_recipe(path)
+        is_right = True
+    except ConfigError:
+        is_right = False
+    values = read_sections(path) if is_right else yaml.safe_load(text)
+    assert VALIDATOR.is_valid(values) == is_right
+    return is_right
+
+
+VALUES = [
+    *(None, True, False, "relu", "bpe", "none", "both", "cosine", "auto", "rms", "all", "x", ""),
+    *(-1, 0, 1, 2, 3, 4, 5, 1000, 1001, 100_000, 100_001, 1_000_000, 1_000_001, 2**32 - 1, 2**32),
+    *(-0.5, 0.5, 0.999, 1.5, 999.5, 1000.5),
+    *([], [1], [0.001, 1000], [0.0009], [1001], [True], ["x"], [None], {}, {"x": 1}),
+]
+FIELDS = [(name, field) for name, section in SECTIONS.items() for field in dataclasses.fields(section)]
+
+
+@pytest.mark.parametrize("section, field", FIELDS, ids=[f"{section}.{field.name}" for section, field in FIELDS])
+def test_the_rules_of_single_values_are_those_of_the_configuration(section, field):
+    if field.name in ("source_vocab_size", "target_vocab_size"):
+        assert field.name not in VALIDATOR.schema["properties"][section]["properties"]
+        return
+    for value in VALUES:
+        # Names of scripts are not in the schema.
+        if not (field.name.endswith("_script") and isinstance(value, str)):
+            assert VALIDATOR.is_valid({section: {field.name: value}}) == obeys(section, field.name, value), value
+
+
+def obeys(section, name, value):
+    annotation = typing.get_type_hints(SECTIONS[section], include_extras=True)[name]
+    try:
+        check(name, value, annotation)
+    except ConfigError:
+        return False
+    return True

@@ -1,0 +1,19 @@
+"""The pictures that `make pictures` draws: those that the documentation shows, and small."""
+
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+ASSETS = ROOT / "docs" / "assets"
+
+
+def test_the_pictures_are_drawn_and_shown(tmp_path):
+    subprocess.run([sys.executable, ROOT / "docs" / "pictures.py", tmp_path], check=True, capture_output=True)
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert {*drawn} == {path.name for path in ASSETS.glob("*.svg")}
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
+    for name, picture in drawn.items():
+        assert picture.count("</svg>") == 1 and len(picture) < 100_000
+        assert len((ASSETS / name).read_bytes()) < 100_000
+        assert f"](assets/{name})" in pages
