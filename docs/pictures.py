@@ -83,11 +83,11 @@ PICTURES = {"positions": positions, "masks": masks, "schedule": schedule}
 
 def main() -> None:
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "assets")
-    # The same file each time.
-    matplotlib.rcParams["svg.hashsalt"] = "keras-transformer"
+    # The same file each time, with letters instead of their outlines.
+    matplotlib.rcParams.update({"svg.hashsalt": "keras-transformer", "svg.fonttype": "none"})
     for name, draw in PICTURES.items():
         path = directory / f"{name}.svg"
-        draw().savefig(path, facecolor="white", metadata={"Date": None})
+        draw().savefig(path, facecolor="white", metadata={"Creator": None, "Date": None})
         print(path)
 
 
