@@ -44,6 +44,7 @@ def test_a_script_is_short_and_listed(name):
     assert f"examples/{name}.py" in (FOLDER.parent / "docs" / "examples.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_whole_path_goes_from_text_to_what_is_served(run, tmp_path):
     printed = run("whole_path", tmp_path, "--steps", 2)
     assert re.search(r"^BLEU \d+\.\d, chrF \d+\.\d$", printed, re.MULTILINE)
@@ -52,6 +53,7 @@ def test_the_whole_path_goes_from_text_to_what_is_served(run, tmp_path):
     assert served[1] == str(tmp_path / "servable" / "1") and int(served[2]) > 190
 
 
+@pytest.mark.slow
 def test_fine_tuning_stops_when_the_callback_says(run, tiny_model_dir, tmp_path):
     printed = run("fine_tuning", tiny_model_dir, tmp_path / "swiss", "--steps", 40, "--bleu", 0)
     assert len(re.findall(r"^after 20 updates: BLEU \d+\.\d, perplexity", printed, re.MULTILINE)) == 1
