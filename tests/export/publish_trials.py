@@ -3,8 +3,8 @@
 python tests/export/publish_trials.py FOLDER kill|full
 
 An instant is when Python opens a file, makes a directory, renames something, ... (`INSTANTS`); it then does not happen
-any more. Each trial is a process of its own, and the next export into the same folder follows. Prints the trials as JSON:
-how the process ended, the versions and other names that it left behind, and those after the next export.
+any more. Each trial is a process of its own, and the next export into the same folder follows. Prints the trials as
+JSON: how the process ended, the versions and other names that it left behind, and those after the next export.
 """
 
 import errno
@@ -17,6 +17,7 @@ import signal
 import sys
 
 from keras_transformer.export.versions import publish
+
 from keras_transformer.model_dir.files import replacing
 
 # Events of Python's audit hooks.

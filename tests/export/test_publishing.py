@@ -1,4 +1,4 @@
-"""A version of a servable appears whole or not at all: damaged models, full disks, read-only folders, killed exports."""
+"""A version appears whole or not at all, whatever happens to the export: full disks, read-only folders, kills, ..."""
 
 import ctypes
 import json
