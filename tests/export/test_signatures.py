@@ -15,6 +15,8 @@ from model_server import serve
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
+from benchmarks.contenders.fuzzed_requests import fuzz
+from benchmarks.hostile_texts import hostile_texts
 from keras_transformer.translation import Translator
 
 SOURCES, TARGETS = (list(side) for side in zip(*sentence_pairs()[::7]))
@@ -58,6 +60,21 @@ def post(server, request):
     posted = urllib.request.Request(server[1], json.dumps(request).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(posted) as response:
         return json.load(response)
+
+
+def assert_alike_with_any_neighbours(predict, texts):
+    """Each text must be translated alike alone, in a batch of 32, and beside hostile neighbours."""
+    alone = [predict("translate", text=[text]) for text in texts]
+    for begin in range(0, len(texts), 32):
+        batch, expected = texts[begin : begin + 32], alone[begin : begin + 32]
+        hostile = hostile_texts(len(batch), seed=begin, long_share=0.01)
+        mixed = [text for pair in zip(batch, hostile) for text in pair]
+        for request, rows in ((batch, slice(None)), (mixed, slice(0, None, 2))):
+            answer = predict("translate", text=np.array([*request, None], object)[:-1])
+            for key in ("text", "source_length", "truncated"):
+                assert answer[key][rows].tolist() == [each[key][0] for each in expected], begin
+            scores = [each["score"][0] for each in expected]
+            np.testing.assert_allclose(answer["score"][rows], scores, rtol=1e-4, atol=1e-4)
 
 
 def strings(array):
@@ -164,6 +181,18 @@ def test_encode(predict, translator):
     for text, vector in zip(TEXTS[:4], answer["embedding"]):
         encoded, _ = translator.model.encode(translator.token_ids([text]))
         np.testing.assert_allclose(vector, np.asarray(encoded)[0].mean(axis=0), atol=1e-5)
+
+
+def test_neighbours_change_no_translation(predict):
+    assert_alike_with_any_neighbours(predict, [source for source, _ in sentence_pairs()[:40]])
+
+
+@pytest.mark.parametrize("name", [name for name in SIGNATURES if name != "translate"])
+def test_hostile_texts_are_answered_and_harm_nobody(predict, name):
+    # A document of a megabyte is 2,000 sentences.
+    long_share = 0 if name == "translate_document" else 0.02
+    report = fuzz(lambda name, inputs: predict(name, **inputs), name, 250, seed=1, long_share=long_share)
+    assert name == "detokenize" or 0 < report["truncated"] < 250
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
