@@ -1,6 +1,10 @@
 """Every signature of a servable, called as clients of TensorFlow Serving call it, against the Python API."""
 
 import json
+import pathlib
+import shutil
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -19,6 +23,7 @@ from benchmarks.contenders.fuzzed_requests import fuzz
 from benchmarks.hostile_texts import hostile_texts
 from keras_transformer.translation import Translator
 
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "serving"
 SOURCES, TARGETS = (list(side) for side in zip(*sentence_pairs()[::7]))
 AWKWARD = ["", "  ", "🙂 </s> <pad> ▁␛ <0x0A>", "Anna sees a tree. " * 40, "a\u0301" * 300, "\0 Zoë\n"]
 TEXTS = [text for pair in zip(SOURCES, AWKWARD) for text in pair] + SOURCES
@@ -241,3 +246,23 @@ def test_grpc_refuses_what_does_not_fit(server):
             with pytest.raises(grpc.RpcError) as failed:
                 stub.Predict(request)
             assert failed.value.code() == status
+
+
+def run_example(command, *arguments):
+    text = "".join(f"{source}\n" for source in [*SOURCES, 'Zoë "sees" \\ a tree', ""])
+    return subprocess.run([*command, *arguments], input=text, capture_output=True, text=True)
+
+
+def test_the_example_clients_translate(server, translator):
+    grpc_address, rest_address = server[0], server[1].removesuffix(":predict")
+    expected = translator([*SOURCES, 'Zoë "sees" \\ a tree', ""])
+    finished = run_example([sys.executable, str(EXAMPLES / "translate_grpc.py")], grpc_address, "en-de")
+    assert finished.stdout.splitlines() == expected, finished.stderr
+    finished = run_example([sys.executable, str(EXAMPLES / "translate_grpc.py")], grpc_address, "other")
+    assert finished.returncode == 1 and finished.stderr.splitlines()[-1].startswith("NOT_FOUND: ")
+    if shutil.which("curl"):
+        finished = run_example(["sh", str(EXAMPLES / "translate_rest.sh")], rest_address)
+        assert [row["text"] for row in json.loads(finished.stdout)["predictions"]] == expected, finished.stderr
+    if shutil.which("node"):
+        finished = run_example(["node", str(EXAMPLES / "translate_rest.mjs")], rest_address)
+        assert finished.stdout.splitlines() == expected, finished.stderr
