@@ -27,7 +27,7 @@ test-all: $(VENV)/installed-test
 # Whole trainings of the examples, whole benchmarks, a thousand sentences through every signature of a servable, and all
 # that Keras users do with any layer.
 test-long: $(VENV)/installed-test
-	$(BIN)/python -m pytest $(IN_PARALLEL) -m long tests/benchmarks tests/examples tests/export tests/layers
+	$(BIN)/python -m pytest $(IN_PARALLEL) -m long
 
 # The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
 test-beam: $(VENV)-beam/installed

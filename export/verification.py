@@ -22,7 +22,7 @@ from .versions import PROBES
 # Texts that nobody means well with.
 _HOSTILE = [b"\xff\xc3 \0 a", "</s> <pad> <0x0A> ▁␛ >>de<<".encode(), ("a" + "\u0301" * 2000).encode()]
 TEXTS = [*(text.encode() for text in PROBES), *_HOSTILE]
-# Of floats that were added up in another order.
+# Of floats that were added up in another order. A bfloat16 has 8 bits; scores of texts of random bytes differ by up to 0.7%.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 2**-6}
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")

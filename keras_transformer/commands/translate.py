@@ -72,7 +72,8 @@ def add_options(parser: Parser) -> None:
         "--language",
         choices=typing.get_args(Language),
         metavar="CODE",
-        help="of documents: whose abbreviations end no sentence; one of %(choices)s (those of all languages)",
+        help="of documents: whose abbreviations end no sentence; one of %(choices)s (those that are "
+        "hardly words of other languages)",
     )
 
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from ..config.rules import NonNegative, Positive, Size, check, require
+from ..config.rules import Count, NonNegative, Positive, Size, check, require
 from ..decoding import Decodable, Hypotheses, beam_search, greedy_search, sample
 from ..decoding.protocol import Step
 from ..errors import ConfigError
@@ -45,6 +45,8 @@ class _Options(NamedTuple):
     forbidden_ids: tuple[int, ...]
     beam_size: int
     length_penalty: float
+    no_repeat_ngram_size: int
+    min_new_tokens: int
     top_k: int | None
     inputs: frozenset[str]  # those that are given
 
@@ -64,6 +66,8 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     repetition_penalty: float = 1.0,
+    no_repeat_ngram_size: int = 0,
+    min_new_tokens: int = 0,
     seed: int | None = None,
 ) -> Generated:
     """Continues prompts: by greedy search, by beam search or, if temperature, top_k or top_p is given, by sampling.
@@ -101,6 +105,9 @@ def generate(
         top_p: of sampling: how much probability the tokens that are drawn from have together, at least.
         repetition_penalty: above 1 to make tokens that are there already, in the prompt too, less probable. Defaults to
             1.
+        no_repeat_ngram_size: no n-gram of as many tokens is there twice, the prompt's included. Defaults to 0: n-grams
+            may be repeated.
+        min_new_tokens: no text ends before it has as many new tokens, with the stop token. Defaults to 0.
         seed: of sampling. The same seed gives the same text, on every backend and in any batch. Defaults to None: from
             Keras' global seed.
 
@@ -125,6 +132,8 @@ def generate(
     check("beam_size", beam_size, Size)
     check("length_penalty", float(length_penalty), NonNegative)
     check("repetition_penalty", float(repetition_penalty), Positive)
+    check("no_repeat_ngram_size", no_repeat_ngram_size, Count)
+    check("min_new_tokens", min_new_tokens, Count)
     if temperature is not None:
         check("temperature", float(temperature), Positive)
     if top_k is not None:
@@ -149,7 +158,15 @@ def generate(
             inputs["top_p"] = np.float32(top_p)
     forbidden_ids = tuple(forbidden_ids) if padding_id is None else (padding_id, *forbidden_ids)
     options = _Options(
-        max_new_tokens, stop_ids, forbidden_ids, beam_size, float(length_penalty), top_k, frozenset(inputs)
+        max_new_tokens,
+        stop_ids,
+        forbidden_ids,
+        beam_size,
+        float(length_penalty),
+        no_repeat_ngram_size,
+        min_new_tokens,
+        top_k,
+        frozenset(inputs),
     )
     found = Hypotheses(*map(ops.convert_to_numpy, _generator_of(model)(options, inputs)))
     lengths = found.lengths[:, 0]
@@ -231,6 +248,8 @@ class _Generator:
             start_id=prompts,
             end_id=options.stop_ids,
             repetition_penalty=inputs.get("repetition_penalty", 1.0),
+            no_repeat_ngram_size=options.no_repeat_ngram_size,
+            min_length=options.min_new_tokens,
             forbidden_ids=options.forbidden_ids,
         )
         limits = ops.full_like(prompts[:, 0], max_length)

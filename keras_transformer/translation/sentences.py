@@ -3,8 +3,10 @@
 The parts of a text joined are the text: white space belongs to the part that it follows.
 """
 
+import itertools
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from typing import Annotated
 
 import tensorflow as tf
@@ -57,7 +59,7 @@ def split_sentences(
     Args:
         texts: valid UTF-8.
         language: Language or None. Whose abbreviations are known, and whether "3." is an ordinal. Defaults to None: the
-            abbreviations of all languages, and no ordinals.
+            abbreviations of all languages that are hardly words of others, and no ordinals.
 
     Returns:
         The sentences with the white space that follows them; at least one per text. Joined they are the text.
@@ -97,8 +99,7 @@ def divide_long_sentences(
 
 def _exceptions(language: Language | None) -> list[str]:
     """Patterns of full stops that end no sentence, as second group; some have a third."""
-    known = ABBREVIATIONS.values() if language is None else [ABBREVIATIONS[language]]
-    abbreviations = {one for each in known for one in each}
+    abbreviations = _of_unknown_languages() if language is None else ABBREVIATIONS[language]
     before_number = _any_of(BEFORE_NUMBERS) + rf"([{SPACES}]*\p{{N}})"
     # The first marks only the ends of abbreviations that consist of single letters and others.
     patterns = [_any_of(abbreviations) + "()"] if abbreviations else []
@@ -108,8 +109,16 @@ def _exceptions(language: Language | None) -> list[str]:
     return patterns
 
 
-def _any_of(abbreviations: set[str] | tuple[str, ...]) -> str:
-    return _NOT_IN_A_WORD + rf"((?i:{'|'.join(map(re.escape, sorted(abbreviations)))})\.)"
+def _of_unknown_languages() -> Collection[str]:
+    """The abbreviations that are hardly words of other languages, as German "med" is one of Swedish."""
+    languages_of = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
+    return [one for one, languages in languages_of.items() if languages > 1 or not one.islower() or "." in one]
+
+
+def _any_of(abbreviations: Collection[str]) -> str:
+    # As they are, or with a capital at the beginning of a sentence: "On." is an Italian title, "on." is none.
+    forms = {form for one in abbreviations for form in (one, one[0].upper() + one[1:])}
+    return _NOT_IN_A_WORD + rf"((?:{'|'.join(map(re.escape, sorted(forms)))})\.)"
 
 
 def _divide_after(pattern: str, marked: Tensor) -> tf.Tensor:

@@ -235,7 +235,7 @@ class Translator:
         Args:
             texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
             language: str, the language of the texts, such as "de", whose abbreviations are known. Defaults to None:
-                those of all languages.
+                those of all languages that are hardly words of others.
 
         Returns:
             The translations, and whether anything was left out.

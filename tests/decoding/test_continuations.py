@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from test_decoding import log_softmax
+from searches_in_python import log_softmax
 
 from keras_transformer.decoding.continuations import continuations
 from keras_transformer.decoding.top_k import _group_size, top_k

@@ -78,10 +78,9 @@ def test_a_script_is_short(path):
 def test_a_short_run_learns_something(name, tmp_path):
     example = EXAMPLES[name]
     lowest, highest = example.short_range
-    # Where all are installed, PyTorch has its turn in the whole runs, and in `make test-torch`.
-    backends = [backend for backend in example.backends_here if backend != "torch"] or example.backends_here
-    for backend, result in results(name, example.short, tmp_path, backends).items():
-        assert lowest <= result <= highest, backend
+    # Where all are installed, the other backends have their turn in `make test-jax` and `make test-torch`.
+    backend = example.backends_here[0]
+    assert lowest <= results(name, example.short, tmp_path, [backend])[backend] <= highest
 
 
 AS_IN_TENSORFLOW_SERVING = """

@@ -701,7 +701,7 @@ def distributed(make_distribution):
 def model_parallel(devices):
     mesh = keras.distribution.DeviceMesh((1, 2), ["batch", "model"], devices)
     layout = keras.distribution.LayoutMap(mesh)
-    layout[r".*(query|key|value|hidden|intermediate|dense).*kernel"] = (None, "model")
+    layout[r"^(?!.*output).*(query|key|value|hidden|intermediate|dense).*kernel"] = (None, "model")
     layout[r".*output.*kernel"] = ("model", None)
     layout[r".*(embeddings|tokens)"] = (None, "model")
     return keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")

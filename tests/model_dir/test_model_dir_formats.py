@@ -101,7 +101,7 @@ def test_training_goes_on(written, tmp_path):
 
 
 def test_the_export_translates_the_same(written, expected, tmp_path):
-    path = export_servable(Translator.load(written.path), tmp_path / "servable")
+    path = export_servable(Translator.load(written.path), tmp_path / "servable", signatures=["serving_default"])
     answer = tf.saved_model.load(str(path)).signatures["serving_default"](text=tf.constant(expected["sources"]))
     assert [text.decode() for text in answer["text"].numpy()] == expected["translations"]
 

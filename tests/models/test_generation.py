@@ -196,17 +196,34 @@ def test_seeds_forbidden_tokens_and_prompts_that_are_alike():
     assert not np.isin(first.token_ids, [0, 5, 6]).any()
 
 
-def test_a_repetition_penalty_counts_the_prompt():
-    # The logits of this model are the same after every token: greedily, the best of all again and again.
+@pytest.fixture
+def monotonous_model():
+    """Its logits are the same after every token: greedily, 10 again and again."""
     token_ids = ids()
     hidden = DecoderLayer(1, 4)(PositionalEmbedding(VOCAB_SIZE, 4)(token_ids))
     projection = keras.layers.Dense(VOCAB_SIZE, kernel_initializer="zeros")
     model = keras.Model(token_ids, projection(hidden))
     projection.bias.assign([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    return model
+
+
+def test_a_repetition_penalty_counts_the_prompt(monotonous_model):
+    model = monotonous_model
     assert generate(model, [[10]], max_new_tokens=3).token_ids.tolist() == [[10, 10, 10]]
     # 10 / 2 = 5 is no longer the best, nor then 9 / 2 = 4.5, nor 8 / 2.
     generated = generate(model, [[10]], max_new_tokens=4, repetition_penalty=2.0)
     assert generated.token_ids.tolist() == [[9, 8, 7, 6]]
+
+
+def test_no_ngram_is_there_twice_with_those_of_the_prompt(monotonous_model):
+    # 10, 10 is in the first prompt, so 9 follows; 9, 10 is new; after it neither 10, 10 nor 10, 9 may come again.
+    generated = generate(monotonous_model, [[10, 10], [3]], max_new_tokens=3, no_repeat_ngram_size=2)
+    assert generated.token_ids.tolist() == [[9, 10, 8], [10, 10, 9]]
+
+
+def test_no_text_ends_before_its_minimum(monotonous_model):
+    generated = generate(monotonous_model, [[3]], max_new_tokens=5, stop_ids=10, min_new_tokens=3)
+    assert (generated.token_ids.tolist(), generated.lengths.tolist()) == ([[9, 9, 10, 0, 0]], [3])
 
 
 def test_a_model_is_left_as_it_was_and_not_kept(tmp_path):
@@ -303,6 +320,8 @@ def test_other_models_that_are_refused():
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1"),
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"max_new_tokens": 0}, "max_new_tokens must be"),
+        ({"min_new_tokens": -1}, "min_new_tokens must be at least 0"),
+        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be at least 0"),
         ({"source": SOURCE}, r"source must be given for the inputs \[\]; received \['source'\]"),
         ({"max_new_tokens": 21}, "need 21 positions; the model has max_length=20"),
     ],

@@ -246,7 +246,7 @@ def test_a_state_may_grow_with_each_step(variant):
     assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3, max_length=None)
 
 
-@all_variants
+@each(VARIANTS[4:], slow=VARIANTS[:4])
 def test_each_step_of_a_quantized_model_equals_its_full_pass(variant):
     model = model_of(**variant)
     exact = logits_of(model, SOURCE, TARGET)
@@ -257,7 +257,7 @@ def test_each_step_of_a_quantized_model_equals_its_full_pass(variant):
     assert_quantized_steps_equal_the_full_pass(model)
 
 
-@each(MODERN)
+@each(MODERN[2:], slow=MODERN[:2])
 def test_each_step_of_a_quantized_modern_model_equals_its_full_pass(variant):
     model = model_of(**variant)
     exact = logits_of(model, SOURCE, TARGET)

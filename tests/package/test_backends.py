@@ -23,8 +23,8 @@ MOST_TESTS = (
         "layers/test_encoder_decoder_layers.py",
         "layers/test_layer_normalization.py",
         "package/test_loss_metrics_schedule.py",
-        "decoding/test_decoding.py::test_a_compiled_search_equals_a_plain_one",
-        "decoding/test_decoding.py::test_greedy_search_needs_nothing_of_a_model_but_the_protocol",
+        "decoding/test_search_in_graphs.py::test_a_compiled_search_equals_a_plain_one",
+        "decoding/test_protocol.py::test_greedy_search_needs_nothing_of_a_model_but_the_protocol",
     ),
 )
 # JAX compiles every operation anew for every shape, of which these have many.

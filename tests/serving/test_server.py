@@ -165,6 +165,8 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
         # As the command does by itself; JAX, which other tests import, sets another.
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         text=True,
+        # A shell lets the programs that it starts in the background ignore SIGINT, and so would those that they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         line = process.stdout.readline()

@@ -5,6 +5,7 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from examples.corpus import generate
 from keras_transformer.errors import ConfigError
 from keras_transformer.translation.abbreviations import ABBREVIATIONS
 from keras_transformer.translation.sentences import divide_long_sentences, split_sentences
@@ -55,10 +56,22 @@ def divide(texts):
         ("hi", ["यह एक है। ", "यह दो है।"]),
         ("ar", ["كيف حالك؟ ", "أنا بخير."]),
         (None, ["Mr. Smith und Hr. Müller. ", "Fin."]),
+        # Words that look like abbreviations: On. (Italian), Me. (French), mm. (Finnish), doc. (Czech).
+        (None, ["She tried it on. ", "He called me. ", "It has 5 mm. ", "Ask the doc. ", "Fine."]),
+        ("it", ["Clicca on. ", "L'On. Rossi parla."]),
+        ("en", ["Dr. No was on. ", "He saw the gen. ", "Gen. Lee did not."]),
     ],
 )
 def test_the_rules_by_hand(language, sentences):
     assert sentences_of("".join(sentences), language) == sentences
+
+
+@pytest.mark.parametrize("side, language", [(0, None), (0, "en"), (1, None), (1, "de")])
+def test_sentences_of_a_grammar_are_told_apart(side, language):
+    sentences = [pair[side] for pair in generate(3000, seed=5)]
+    paragraphs = [" ".join(sentences[i : i + 5]) for i in range(0, 3000, 5)]
+    found = split_sentences(tf.constant(paragraphs), language)
+    assert [sentence.decode().rstrip() for sentence in found.flat_values.numpy()] == sentences
 
 
 @settings(max_examples=150, deadline=None)

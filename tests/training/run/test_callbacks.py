@@ -98,12 +98,12 @@ class Stop(keras.callbacks.Callback):
 @pytest.mark.parametrize(
     "method, calls, step",
     [
-        ("on_train_begin", 1, 3),
-        ("on_train_batch_begin", 1, 3),
+        pytest.param("on_train_begin", 1, 3, marks=pytest.mark.slow),
+        pytest.param("on_train_batch_begin", 1, 3, marks=pytest.mark.slow),
         ("on_train_batch_end", 4, 6),
-        ("on_train_batch_end", 6, 6),
+        pytest.param("on_train_batch_end", 6, 6, marks=pytest.mark.slow),
         ("on_test_end", 2, 6),
-        ("on_epoch_end", 1, 3),
+        pytest.param("on_epoch_end", 1, 3, marks=pytest.mark.slow),
     ],
 )
 def test_a_callback_stops_the_run_which_resumes_bit_for_bit(straight, tmp_path, capsys, method, calls, step):

@@ -132,6 +132,7 @@ for two, one in zip(*weights):
 """
 
 
+@pytest.mark.slow
 def test_two_replicas_have_the_average_of_one(tmp_path):
     run = subprocess.run([sys.executable, "-c", REPLICAS, tmp_path], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -1,0 +1,169 @@
+"""What the searches ask of a model: the calls of its step function, and nothing but the protocol."""
+
+import inspect
+
+import numpy as np
+import pytest
+from keras import ops
+from searches_in_python import (
+    END,
+    SOURCES,
+    START,
+    RecurrentModel,
+    as_lists,
+    assert_same_sentences,
+    exhaustive_search,
+    initial_state,
+    log_softmax,
+    next_log_probs,
+    plain_beam_search,
+    plain_greedy_search,
+    random_tables,
+    run_step_by_step,
+    step,
+)
+
+from keras_transformer import Transformer
+from keras_transformer.decoding import Decodable, beam_search, greedy_search
+
+
+def test_parents_lead_a_step_function_to_the_prefix_of_each_hypothesis():
+    # The state holds the tokens themselves, reordered by parents alone; every one of them counts.
+    batch, beam_size, vocab_size, max_length = 12, 3, 5, 6
+    generator = np.random.default_rng(11)
+    weights = generator.normal(size=(max_length + 1, vocab_size, vocab_size)).astype("float32")
+    phases = generator.normal(size=(batch, 1, vocab_size)).astype("float32")
+
+    def prefix_step(token_ids, parents, position, prefixes):
+        prefixes = ops.take_along_axis(prefixes, parents[..., None], axis=1)
+        here = ops.arange(max_length + 1) == position
+        prefixes = ops.where(here, token_ids[..., None], prefixes)
+        seen = ops.one_hot(prefixes, vocab_size)  # -1, not yet there, becomes zeros
+        return 4 * ops.sin(ops.einsum("bkpv,pvw->bkw", seen, weights) + phases), prefixes
+
+    found = beam_search(
+        prefix_step,
+        ops.full((batch, beam_size, max_length + 1), -1, "int32"),
+        [max_length] * batch,
+        max_length=max_length,
+        start_id=START,
+        end_id=END,
+        beam_size=beam_size,
+        n_best=2,
+    )
+    for phase, sentences in zip(phases, as_lists(found)):
+
+        def log_probs(prefix):
+            total = phase[0] + sum(weights[i, t] for i, t in enumerate([START] + prefix))
+            return log_softmax(4 * np.sin(total))
+
+        expected, _ = plain_beam_search(log_probs, max_length, beam_size, 0.6, 2)
+        assert_same_sentences(sentences, expected)
+
+
+def counting(calls):
+    def counting_step(token_ids, parents, position, state):
+        calls.append((int(position), np.array(parents), np.array(token_ids)))
+        return step(token_ids, parents, position, state)
+
+    return counting_step
+
+
+def test_the_first_step_gets_start_ids_and_each_hypothesis_as_its_own_parent():
+    calls = []
+    with run_step_by_step():
+        beam_search(
+            counting(calls), initial_state(random_tables(0, 2, 5), 3), [4, 4],
+            max_length=4, start_id=3, end_id=END, beam_size=3,
+        )  # fmt: skip
+    assert [position for position, _, _ in calls] == list(range(len(calls)))
+    np.testing.assert_array_equal(calls[0][1], [[0, 1, 2], [0, 1, 2]])
+    np.testing.assert_array_equal(calls[0][2], [[3, 3, 3], [3, 3, 3]])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_beam_search_stops_as_soon_as_nothing_can_change(alpha):
+    tables = random_tables(23, 12, 5)
+    expected = [plain_beam_search(lambda prefix: next_log_probs(table, prefix), 40, 3, alpha, 2)[1] for table in tables]
+    assert 1 < max(expected) < 40 and len(set(expected)) > 2
+    for chosen in ([0], [1], range(12)):
+        calls = []
+        with run_step_by_step():
+            beam_search(
+                counting(calls), initial_state(tables[list(chosen)], 3), [40] * len(chosen),
+                max_length=40, start_id=START, end_id=END, beam_size=3, length_penalty=alpha,
+                n_best=2,
+            )  # fmt: skip
+        assert len(calls) == max(expected[i] for i in chosen)
+
+
+def test_greedy_search_stops_with_its_last_sentence():
+    tables = random_tables(29, 6, 5)
+    calls = []
+    with run_step_by_step():
+        found = greedy_search(
+            counting(calls), initial_state(tables, 1), [40] * 6,
+            max_length=40, start_id=START, end_id=END,
+        )  # fmt: skip
+    assert 1 < len(calls) == ops.convert_to_numpy(found.lengths).max() < 40
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize(("beam_size", "n_best"), [(27, 3), (2, 2)])
+def test_beam_search_needs_nothing_of_a_model_but_the_protocol(beam_size, n_best, alpha):
+    model, max_length = RecurrentModel(), 4
+    with run_step_by_step():
+        step, state = model.start_decoding(SOURCES, beam_size)
+        found = beam_search(
+            *(step, state, [max_length] * 5),
+            **dict(max_length=max_length, start_id=START, end_id=END),
+            **dict(beam_size=beam_size, length_penalty=alpha, n_best=n_best),
+        )
+    model.assert_calls_keep_the_protocol(5, beam_size)
+    assert 1 < len(model.calls) <= max_length and model.beam_sizes == [beam_size]
+    differences = 0
+    for source, sentences in zip(SOURCES, as_lists(found)):
+
+        def log_probs(prefix):
+            return model.next_log_probs(source, prefix)
+
+        best = exhaustive_search(log_probs, model.vocab_size, max_length, alpha, n_best)
+        if beam_size == 27:
+            # At most 3 ** 3 hypotheses do not end before the last step: none is lost.
+            assert_same_sentences(sentences, best)
+        else:
+            expected, _ = plain_beam_search(log_probs, max_length, beam_size, alpha, n_best)
+            assert_same_sentences(sentences, expected)
+            differences += [tokens for _, tokens in expected] != [tokens for _, tokens in best]
+    # A narrow beam misses something, so that the comparison above says something of its own.
+    assert (differences > 0) == (beam_size == 2)
+
+
+def test_greedy_search_needs_nothing_of_a_model_but_the_protocol():
+    model, max_length = RecurrentModel(), 6
+    with run_step_by_step():
+        step, state = model.start_decoding(SOURCES)
+        found = greedy_search(step, state, [max_length] * 5, max_length=max_length, start_id=START, end_id=END)
+    model.assert_calls_keep_the_protocol(5, beam_size=1)
+    for source, sentences in zip(SOURCES, as_lists(found)):
+        expected = plain_greedy_search(lambda prefix: model.next_log_probs(source, prefix), max_length)
+        assert_same_sentences(sentences, [expected])
+
+
+def test_greedy_search_with_one_token_of_freedom_equals_exhaustive_search():
+    # One step: the most probable token is the most probable sequence.
+    model = RecurrentModel()
+    with run_step_by_step():
+        step, state = model.start_decoding(SOURCES)
+        found = greedy_search(step, state, [1] * 5, max_length=1, start_id=START, end_id=END)
+    model.assert_calls_keep_the_protocol(5, beam_size=1)
+    for source, sentences in zip(SOURCES, as_lists(found)):
+        expected = exhaustive_search(lambda prefix: model.next_log_probs(source, prefix), 4, 1, 0.0, 1)
+        assert_same_sentences(sentences, expected)
+
+
+def test_the_transformer_starts_decoding_as_the_protocol_says():
+    ours, protocol = (inspect.signature(cls.start_decoding).parameters for cls in (Transformer, Decodable))
+    assert [(p.name, p.kind, p.default) for p in ours.values()] == [
+        (p.name, p.kind, p.default) for p in protocol.values()
+    ]

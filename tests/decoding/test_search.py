@@ -1,0 +1,415 @@
+"""Greedy and beam search against hand-worked numbers, exhaustive and plain Python searches."""
+
+import numpy as np
+import pytest
+from keras import ops
+from searches_in_python import (
+    END,
+    NEVER,
+    START,
+    as_arrays,
+    as_lists,
+    assert_same_sentences,
+    exhaustive_search,
+    initial_state,
+    markov_step,
+    next_log_probs,
+    penalty,
+    plain_beam_search,
+    plain_greedy_search,
+    random_tables,
+    search,
+    step,
+)
+
+from keras_transformer.decoding import beam_search, greedy_search
+
+# Worked by hand.
+
+# After start: a 0.6, b 0.4. After a: end 0.3, a 0.4, b 0.3. After b: end 0.9, a 0.1.
+A, B = 2, 3
+TRAP = [
+    [0.0, 0.0, 0.6, 0.4],
+    [0.0, 1.0, 0.0, 0.0],
+    [0.0, 0.3, 0.4, 0.3],
+    [0.0, 0.9, 0.1, 0.0],
+]
+
+
+def test_greedy_follows_the_best_token_and_is_cut():
+    # a (0.6), then a (0.4), then cut: P = 0.24.
+    found = greedy_search(markov_step(TRAP), (), [2], max_length=4, start_id=START, end_id=END)
+    token_ids, lengths, scores = as_arrays(found)
+    np.testing.assert_array_equal(token_ids, [[[A, A, 0, 0]]])
+    np.testing.assert_array_equal(lengths, [[2]])
+    np.testing.assert_allclose(scores, [[np.log(0.24)]], rtol=1e-6)
+
+
+def test_beam_search_finds_what_greedy_misses():
+    # Step 1: both a (0.6) and b (0.4) live. Step 2, the best 4 of 2 * 3 possible candidates:
+    # b end 0.36, a a 0.24, a end 0.18, a b 0.18 (the lower token id first); all finish, 2 are kept.
+    # lp = ((5 + 2) / 6) ** 1 = 7/6.
+    found = beam_search(
+        markov_step(TRAP), (), [2], max_length=4, start_id=START, end_id=END,
+        beam_size=2, length_penalty=1.0, n_best=2,
+    )  # fmt: skip
+    token_ids, lengths, scores = as_arrays(found)
+    np.testing.assert_array_equal(token_ids, [[[B, END, 0, 0], [A, A, 0, 0]]])
+    np.testing.assert_array_equal(lengths, [[2, 2]])
+    np.testing.assert_allclose(scores, [[np.log(0.36) * 6 / 7, np.log(0.24) * 6 / 7]], rtol=1e-6)
+
+
+def test_forbidden_tokens_are_never_chosen_and_the_others_keep_their_probabilities():
+    # Without a: b (0.4), then end (0.9), or cut after b and nothing else.
+    arguments = dict(max_length=3, start_id=START, end_id=END, forbidden_ids=[A])
+    token_ids, _, scores = as_arrays(greedy_search(markov_step(TRAP), (), [3], **arguments))
+    np.testing.assert_array_equal(token_ids, [[[B, END, 0]]])
+    np.testing.assert_allclose(scores, [[np.log(0.36)]], rtol=1e-6)
+    found = beam_search(markov_step(TRAP), (), [3], **arguments, beam_size=3, length_penalty=0.0, n_best=3)
+    token_ids, lengths, scores = as_arrays(found)
+    np.testing.assert_array_equal(token_ids, [[[B, END, 0], [0] * 3, [0] * 3]])
+    np.testing.assert_array_equal(lengths, [[2, 0, 0]])
+    np.testing.assert_allclose(scores, [[np.log(0.36), -np.inf, -np.inf]], rtol=1e-6)
+
+
+def test_where_everything_is_forbidden_nothing_is_found():
+    arguments = dict(max_length=3, start_id=START, end_id=END, forbidden_ids=range(4))
+    for found in (
+        greedy_search(markov_step(TRAP), (), [3], **arguments),
+        beam_search(markov_step(TRAP), (), [3], **arguments, beam_size=2),
+    ):
+        token_ids, lengths, scores = as_arrays(found)
+        assert not token_ids.any() and lengths.tolist() == [[0]] and scores.tolist() == [[-np.inf]]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_to_forbid_a_token_is_to_search_a_model_that_lacks_it(beam_size):
+    # The same probabilities otherwise, so that those of a step no longer add up to 1.
+    generator = np.random.default_rng(beam_size)
+    probabilities = generator.dirichlet(np.ones(40), size=40)
+    arguments = dict(max_length=8, start_id=0, end_id=1)
+    if beam_size > 1:
+        arguments |= dict(beam_size=beam_size, n_best=beam_size)
+    forbidden = [0, 5, 39]
+    search = greedy_search if beam_size == 1 else beam_search
+    step = markov_step(probabilities)
+    found = as_arrays(search(step, (), [8, 3], **arguments, forbidden_ids=forbidden))
+    kept = [token_id for token_id in range(40) if token_id not in forbidden[1:]]
+    # Token 0 of the smaller model stands for what is left out, and is forbidden still.
+    smaller = probabilities[np.ix_(kept, kept)]
+    smaller[:, 0] = 1 - smaller[:, 1:].sum(axis=1)
+    expected = as_arrays(search(markov_step(smaller), (), [8, 3], **arguments, forbidden_ids=[0]))
+    np.testing.assert_array_equal(found[0], np.array(kept)[expected[0]])
+    np.testing.assert_array_equal(found[1], expected[1])
+    np.testing.assert_allclose(found[2], expected[2], rtol=1e-5)
+
+
+@pytest.mark.parametrize("token_id", [-1, 4])
+def test_a_forbidden_id_must_be_in_the_vocabulary(token_id):
+    with pytest.raises(ValueError) as error:
+        greedy_search(markov_step(TRAP), (), [3], max_length=3, start_id=0, end_id=1, forbidden_ids=(token_id,))
+    assert str(error.value) == f"forbidden_ids must be from 0 to 3; received forbidden_ids=({token_id},)"
+
+
+@pytest.mark.parametrize(
+    ("length_penalty", "sentence", "score"),
+    [
+        # P(end) = 0.35 in 1 token, P(a end) = 0.65 * 0.5 = 0.325 in 2 tokens.
+        (0.0, [END], -1.049822),  # log 0.35 = -1.049822 > log 0.325 = -1.123930
+        (1.0, [A, END], -0.963369),  # -1.049822 / (6/6) < -1.123930 / (7/6) = -0.963369
+    ],
+)
+def test_length_penalty_turns_the_order(length_penalty, sentence, score):
+    probabilities = [[0.0, 0.35, 0.65], [0.0, 1.0, 0.0], [0.2, 0.5, 0.3]]
+    found = beam_search(
+        markov_step(probabilities), (), [2], max_length=2, start_id=START, end_id=END,
+        beam_size=2, length_penalty=length_penalty,
+    )  # fmt: skip
+    assert_same_sentences(as_lists(found)[0], [(score, sentence)])
+
+
+def test_equals_come_in_the_order_of_time_beam_and_token():
+    # Four equal tokens. Step 1: [1] ends with 1/4, [0] and [2] live. Step 2: the first 4 of the 8
+    # continuations with 1/16 each are those of [0].
+    found = beam_search(
+        markov_step(np.full((4, 4), 0.25)), (), [2], max_length=2, start_id=START, end_id=END,
+        beam_size=2, length_penalty=0.0, n_best=2,
+    )  # fmt: skip
+    expected = [(np.log(1 / 4), [1]), (np.log(1 / 16), [0, 0])]
+    assert_same_sentences(as_lists(found)[0], expected)
+
+
+# Against exhaustive search.
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize(
+    ("vocab_size", "max_lengths", "n_best", "forbidden"),
+    [
+        (3, [4, 1, 3, 2, 4, 0], 1, 0.0),
+        (3, [4, 1, 3, 2, 4, 4], 5, 0.0),  # Of length 1 there are 3: two places stay empty.
+        (4, [3, 3, 2], 7, 0.0),
+        (2, [5, 4], 6, 0.0),  # [end], [0, end], ... , and one cut.
+        (4, [3, 3, 3, 3, 3, 2], 4, 0.4),
+    ],
+)
+def test_a_wide_beam_equals_exhaustive_search(vocab_size, max_lengths, n_best, forbidden, alpha):
+    tables = random_tables(17, len(max_lengths), vocab_size, forbidden)
+    beam_size = 27  # No fewer than the continuations in any step but the last, in which all end.
+    found = search(tables, max_lengths, beam_size, length_penalty=alpha, n_best=n_best)
+    for table, max_length, sentences in zip(tables, max_lengths, as_lists(found)):
+        if max_length == 0:
+            expected = [(0.0, [])]
+        else:
+            expected = exhaustive_search(
+                lambda prefix: next_log_probs(table, prefix), vocab_size, max_length, alpha, n_best
+            )
+        assert_same_sentences(sentences, expected)
+
+
+# Against plain searches.
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize(
+    ("vocab_size", "beam_size", "n_best", "forbidden"),
+    [
+        (7, 1, 1, 0.0),
+        (7, 2, 1, 0.0),
+        (5, 3, 3, 0.0),
+        (11, 4, 2, 0.0),
+        (240, 2, 2, 0.0),
+        (3, 4, 4, 0.0),
+        (6, 3, 2, 0.5),
+    ],
+)
+def test_narrow_beams_equal_a_plain_beam_search(vocab_size, beam_size, n_best, forbidden, alpha):
+    tables = random_tables(vocab_size * beam_size, 24, vocab_size, forbidden)
+    max_lengths = [1 + i % 8 for i in range(24)]
+    found = search(tables, max_lengths, beam_size, length_penalty=alpha, n_best=n_best)
+    for table, max_length, sentences in zip(tables, max_lengths, as_lists(found)):
+        expected, _ = plain_beam_search(
+            lambda prefix: next_log_probs(table, prefix), max_length, beam_size, alpha, n_best
+        )
+        assert_same_sentences(sentences, expected)
+
+
+def test_greedy_equals_a_plain_greedy_search():
+    tables = random_tables(3, 40, 6)
+    max_lengths = [1 + i % 9 for i in range(40)]
+    found = greedy_search(step, initial_state(tables, 1), max_lengths, max_length=12, start_id=START, end_id=END)
+    for table, max_length, sentences in zip(tables, max_lengths, as_lists(found)):
+        expected = plain_greedy_search(lambda prefix: next_log_probs(table, prefix), max_length)
+        assert_same_sentences(sentences, [expected])
+
+
+def test_a_beam_of_one_without_length_penalty_equals_greedy():
+    tables = random_tables(5, 60, 6)
+    max_lengths = [8] * 60
+    greedy = greedy_search(step, initial_state(tables, 1), max_lengths, max_length=8, start_id=START, end_id=END)
+    beam = search(tables, max_lengths, beam_size=1, length_penalty=0.0)
+    for found, expected in zip(as_lists(beam), as_lists(greedy), strict=True):
+        assert_same_sentences(found, expected)
+
+
+# Sentences in a batch.
+
+
+def test_a_batch_equals_its_sentences_one_by_one():
+    tables = random_tables(31, 6, 9)
+    max_lengths = [5, 0, 8, 1, 7, 8]
+    together = as_lists(search(tables, max_lengths, beam_size=4, n_best=3))
+    greedy_together = as_lists(
+        greedy_search(step, initial_state(tables, 1), max_lengths, max_length=8, start_id=START, end_id=END)
+    )
+    for i, max_length in enumerate(max_lengths):
+        [alone] = as_lists(search(tables[i : i + 1], [max_length], beam_size=4, n_best=3))
+        assert_same_sentences(together[i], alone)
+        [alone] = as_lists(
+            greedy_search(
+                step,
+                initial_state(tables[i : i + 1], 1),
+                [max_length],
+                max_length=max_length,
+                start_id=START,
+                end_id=END,
+            )
+        )
+        assert_same_sentences(greedy_together[i], alone)
+
+
+def test_a_neighbor_that_goes_on_for_long_changes_nothing():
+    # All sentences but the last are done before position 20. What their models answer from there
+    # on, here that they are sure of an end, must not be seen.
+    tables = random_tables(37, 6, 5)
+    tables[:5, :, END] += 2.0
+    tables[5, :, END] = -np.inf
+
+    def tempting_step(token_ids, parents, position, state):
+        logits, state = step(token_ids, parents, position, state)
+        sure = ops.where(ops.arange(5) == END, 1000.0, 0.0)
+        tempted = (position >= 20) & ops.reshape(ops.arange(6) < 5, (6, 1, 1))
+        return ops.where(tempted, sure, logits), state
+
+    options = dict(max_length=40, start_id=START, end_id=END)
+    for searched_step in (step, tempting_step):
+        beam = beam_search(searched_step, initial_state(tables, 3), [40] * 6, beam_size=3, n_best=2, **options)
+        greedy = greedy_search(searched_step, initial_state(tables, 1), [40] * 6, **options)
+        assert int(beam.lengths[5, 0]) == int(greedy.lengths[5, 0]) == 40
+        for table, sentences, followed in zip(tables[:5], as_lists(beam), as_lists(greedy)):
+
+            def log_probs(prefix):
+                return next_log_probs(table, prefix)
+
+            expected, num_steps = plain_beam_search(log_probs, 40, 3, 0.6, 2)
+            assert num_steps < 20
+            assert_same_sentences(sentences, expected)
+            assert_same_sentences(followed, [plain_greedy_search(log_probs, 20)])
+
+
+def test_each_sentence_is_cut_at_its_own_maximum_length():
+    tables = random_tables(41, 5, 4)
+    max_lengths = [3, 0, 1, 6, 9]  # The capacity is 7: the last one is lowered to it.
+    options = dict(max_length=7, start_id=START, end_id=NEVER)
+    beam = beam_search(step, initial_state(tables, 2), max_lengths, beam_size=2, n_best=2, **options)
+    greedy = greedy_search(step, initial_state(tables, 1), max_lengths, **options)
+    np.testing.assert_array_equal(beam.lengths, [[3, 3], [0, 0], [1, 1], [6, 6], [7, 7]])
+    np.testing.assert_array_equal(greedy.lengths, [[3], [0], [1], [6], [7]])
+    np.testing.assert_array_equal(ops.convert_to_numpy(beam.scores)[1], [0.0, -np.inf])
+    for alpha, found in [(0.6, beam), (0.0, greedy)]:
+        assert ops.shape(found.token_ids)[-1] == 7
+        for i, sentences in enumerate(as_lists(found)):
+            for score, tokens in sentences:
+                log_prob = sum(next_log_probs(tables[i], tokens[:n])[token] for n, token in enumerate(tokens))
+                np.testing.assert_allclose(score, log_prob / penalty(len(tokens), alpha), rtol=1e-5)
+
+
+def test_a_batch_of_no_sentences_gives_no_hypotheses():
+    tables = random_tables(0, 0, 5)
+    max_lengths = np.zeros(0, "int32")
+    options = dict(max_length=6, start_id=START, end_id=END)
+    found = beam_search(step, initial_state(tables, 4), max_lengths, n_best=2, **options)
+    assert [tuple(x.shape) for x in found] == [(0, 2, 6), (0, 2), (0, 2)]
+    found = greedy_search(step, initial_state(tables, 1), max_lengths, **options)
+    assert [tuple(x.shape) for x in found] == [(0, 1, 6), (0, 1), (0, 1)]
+
+
+def test_a_capacity_of_nothing_gives_empty_sentences():
+    tables = random_tables(0, 2, 5)
+    options = dict(max_length=0, start_id=START, end_id=END)
+    for found in (
+        beam_search(step, initial_state(tables, 4), [0, 0], **options),
+        greedy_search(step, initial_state(tables, 1), [0, 0], **options),
+    ):
+        assert tuple(found.token_ids.shape) == (2, 1, 0)
+        np.testing.assert_array_equal(found.scores, [[0.0], [0.0]])
+
+
+# Unusual logits.
+
+
+def test_a_dead_end_is_left_for_a_less_probable_way():
+    # a is the best first token, but nothing can follow it: all logits are -inf.
+    with np.errstate(divide="ignore"):
+        logits = np.log(np.array([[0, 0, 0.9, 0.1], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0.5, 0, 0.5]]))
+
+    def dead_end_step(token_ids, parents, position, state):
+        return ops.take(ops.cast(logits, "float32"), token_ids, axis=0), state
+
+    options = dict(max_length=3, start_id=START, end_id=END)
+    found = beam_search(dead_end_step, (), [3], beam_size=2, n_best=2, length_penalty=0.0, **options)
+    expected = [(np.log(0.05), [B, END]), (np.log(0.025), [B, B, END])]
+    assert_same_sentences(as_lists(found)[0], expected)
+    # A beam of 1 and greedy search have lost the way by then: nothing found, and said so.
+    for found in (
+        beam_search(dead_end_step, (), [3], beam_size=1, **options),
+        greedy_search(dead_end_step, (), [3], **options),
+    ):
+        token_ids, lengths, scores = as_arrays(found)
+        np.testing.assert_array_equal(token_ids, [[[0, 0, 0]]])
+        np.testing.assert_array_equal(lengths, [[0]])
+        np.testing.assert_array_equal(scores, [[-np.inf]])
+
+
+def test_a_model_that_answers_not_a_number_spoils_its_own_sentence_alone():
+    tables = random_tables(43, 3, 5)
+    expected = as_lists(search(tables, [6, 6, 6], beam_size=3))
+    tables[1] = np.nan
+    found = as_lists(search(tables, [6, 6, 6], beam_size=3))
+    assert found[1] == []
+    assert_same_sentences(found[0], expected[0])
+    assert_same_sentences(found[2], expected[2])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_scores_are_float32_whatever_the_logits_are(dtype):
+    tables = ops.cast(random_tables(47, 3, 5), dtype)
+    rounded = ops.convert_to_numpy(ops.cast(tables, "float32"))
+    expected = as_lists(search(rounded, [8, 8, 8], beam_size=3, n_best=2))
+    found = as_lists(search(tables, [8, 8, 8], beam_size=3, n_best=2))
+    for sentences, expected_sentences in zip(found, expected):
+        assert_same_sentences(sentences, expected_sentences)
+
+
+def test_log_probabilities_stay_exact_beside_huge_logits():
+    # Shifting all logits by 1e4 changes no probability: 3/4 and 1/4 of e^0 and e^-log 3.
+    logits = np.array([1e4, 1e4 - np.float32(np.log(3.0))], "float32")
+    gap = np.float64(logits[0]) - np.float64(logits[1])
+    found = greedy_search(
+        lambda token_ids, parents, position, state: (
+            ops.broadcast_to(logits, (*ops.shape(token_ids), 2)),
+            state,
+        ),
+        (), [100], max_length=100, start_id=0, end_id=1,
+    )  # fmt: skip
+    np.testing.assert_allclose(found.scores, [[-100 * np.log1p(np.exp(-gap))]], rtol=1e-5)
+
+
+def test_a_vocabulary_of_one_token():
+    def only(token_ids, parents, position, state):
+        return ops.zeros((*ops.shape(token_ids), 1)), state
+
+    found = beam_search(only, (), [3], max_length=3, start_id=0, end_id=0, beam_size=3, n_best=2)
+    assert as_lists(found) == [[(0.0, [0])]]
+    found = beam_search(only, (), [3], max_length=3, start_id=0, end_id=NEVER, beam_size=3)
+    assert as_lists(found) == [[(0.0, [0, 0, 0])]]
+
+
+# Bad arguments.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (dict(beam_size=0), "positive; received beam_size=0"),
+        (dict(beam_size=2.0), "of type int; received beam_size=2.0"),
+        (dict(beam_size=True), "of type int; received beam_size=True"),
+        (dict(n_best=0), "from 1 to beam_size=4; received n_best=0"),
+        (dict(n_best=5), "from 1 to beam_size=4; received n_best=5"),
+        (dict(length_penalty=-0.1), "at least 0 and finite; received length_penalty=-0.1"),
+        (dict(length_penalty=float("nan")), "at least 0 and finite; received length_penalty=nan"),
+        (dict(length_penalty=float("inf")), "at least 0 and finite; received length_penalty=inf"),
+        (dict(length_penalty="1"), "of type float; received length_penalty='1'"),
+        (dict(max_length=-1), "at least 0; received max_length=-1"),
+        (dict(start_id=-2), "at least 0; received start_id=-2"),
+        (dict(end_id=-3), "at least 0; received end_id=-3"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, rule):
+    given = dict(max_lengths=[4], max_length=4, start_id=START, end_id=END) | arguments
+    (name,) = arguments
+    searches = [beam_search]
+    if name not in ("beam_size", "n_best", "length_penalty"):
+        searches.append(greedy_search)
+    for function in searches:
+        with pytest.raises(ValueError) as error:
+            function(markov_step(TRAP), (), **given)
+        assert str(error.value) == f"{name} must be {rule}"
+
+
+@pytest.mark.parametrize(("max_lengths", "shape"), [(4, "()"), ([[4]], "(1, 1)")])
+def test_there_is_one_maximum_length_for_each_sentence(max_lengths, shape):
+    for function in (beam_search, greedy_search):
+        with pytest.raises(ValueError) as error:
+            function(markov_step(TRAP), (), max_lengths, max_length=4, start_id=START, end_id=END)
+        assert str(error.value) == f"max_lengths must have shape (batch,); received max_lengths of shape {shape}"
