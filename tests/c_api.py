@@ -5,10 +5,12 @@ python tests/c_api.py SAVED_MODEL_DIR < lines > translations
 
 import ctypes
 import importlib.util
+import math
 import pathlib
 import sys
+import typing
 
-TF_FLOAT, TF_STRING = 1, 7
+TF_FLOAT, TF_INT32, TF_STRING, TF_BOOL = 1, 3, 7, 10
 
 
 class TF_Output(ctypes.Structure):
@@ -52,7 +54,7 @@ def load_tensorflow():
         getattr(library, name).restype = ctypes.c_void_p
     library.TF_Message.restype = ctypes.c_char_p
     library.TF_StringGetSize.restype = ctypes.c_size_t
-    library.TF_Dim.restype = ctypes.c_int64
+    library.TF_Dim.restype = library.TF_TensorElementCount.restype = ctypes.c_int64
     status = ctypes.c_void_p(library.TF_NewStatus())
     for path in sorted(package_dir("tensorflow_text").glob("python/ops/_*.so")):
         library.TF_LoadLibrary(str(path).encode(), status)
@@ -65,13 +67,19 @@ def check(library, status):
         raise RuntimeError(library.TF_Message(status).decode())
 
 
+ELEMENTS = {TF_FLOAT: ctypes.c_float, TF_INT32: ctypes.c_int32, TF_STRING: TF_TString, TF_BOOL: ctypes.c_bool}
+
+
 class SavedModel:
-    """The signature `serving_default` of a SavedModel: a list of bytes to texts and scores."""
+    """A SavedModel, whose signatures take and give lists, of lists, of bytes and numbers.
+
+    Called with a list of bytes, it gives the texts and scores of `serving_default`.
+    """
 
     def __init__(self, path):
         self.library = load_tensorflow()
         self.status = ctypes.c_void_p(self.library.TF_NewStatus())
-        graph = ctypes.c_void_p(self.library.TF_NewGraph())
+        self.graph = ctypes.c_void_p(self.library.TF_NewGraph())
         meta_graph = ctypes.c_void_p(self.library.TF_NewBuffer())
         self.session = ctypes.c_void_p(
             self.library.TF_LoadSessionFromSavedModel(
@@ -80,84 +88,124 @@ class SavedModel:
                 str(path).encode(),
                 (ctypes.c_char_p * 1)(b"serve"),
                 1,
-                graph,
+                self.graph,
                 meta_graph,
                 self.status,
             )
         )
         check(self.library, self.status)
         buffer = ctypes.cast(meta_graph, ctypes.POINTER(TF_Buffer)).contents
-        inputs, outputs = signature(ctypes.string_at(buffer.data, buffer.length))
-        self.input = self._tensor_of_graph(graph, inputs["text"])
-        self.outputs = [self._tensor_of_graph(graph, outputs[name]) for name in ("text", "score")]
-
-    def _tensor_of_graph(self, graph, name):
-        operation, index = name.split(":")
-        found = self.library.TF_GraphOperationByName(graph, operation.encode())
-        return TF_Output(found, int(index))
+        self.signatures = signatures(ctypes.string_at(buffer.data, buffer.length))
 
     def __call__(self, texts):
+        answer = self.run("serving_default", {"text": texts})
+        return answer["text"], answer["score"]
+
+    def run(self, name, inputs):
+        """The outputs of a signature by name."""
         library = self.library
-        strings_size = ctypes.c_size_t(len(texts) * ctypes.sizeof(TF_TString))
-        shape = (ctypes.c_int64 * 1)(len(texts))
-        fed = ctypes.c_void_p(library.TF_AllocateTensor(TF_STRING, shape, 1, strings_size))
-        strings = self._elements(fed, TF_TString, len(texts))
-        for string, text in zip(strings, texts):
-            library.TF_StringInit(ctypes.byref(string))
-            library.TF_StringCopy(ctypes.byref(string), text, ctypes.c_size_t(len(text)))
-        fetched = (ctypes.c_void_p * 2)()
+        takes, gives = self.signatures[name]
+        fed = [self._tensor(takes[key], values) for key, values in inputs.items()]
+        fetched = (ctypes.c_void_p * len(gives))()
         library.TF_SessionRun(
             self.session,
             None,
-            ctypes.byref(self.input),
-            (ctypes.c_void_p * 1)(fed),
-            1,
-            (TF_Output * 2)(*self.outputs),
+            (TF_Output * len(fed))(*(self._tensor_of_graph(takes[key]) for key in inputs)),
+            (ctypes.c_void_p * len(fed))(*fed),
+            len(fed),
+            (TF_Output * len(gives))(*map(self._tensor_of_graph, gives.values())),
             fetched,
-            2,
+            len(gives),
             None,
             0,
             None,
             self.status,
         )
-        for string in strings:
-            library.TF_StringDealloc(ctypes.byref(string))
-        library.TF_DeleteTensor(fed)
+        for key, tensor in zip(inputs, fed):
+            self._delete(takes[key], tensor)
         check(library, self.status)
-        translations, scores = map(ctypes.c_void_p, fetched)
-        for tensor, dtype in ((translations, TF_STRING), (scores, TF_FLOAT)):
-            rank = library.TF_NumDims(tensor)
-            found = library.TF_TensorType(tensor), rank, rank and library.TF_Dim(tensor, 0)
-            if found != (dtype, 1, len(texts)):
-                raise RuntimeError(f"type, rank and size are {found}, not {dtype, 1, len(texts)}")
-        strings = self._elements(translations, TF_TString, len(texts))
-        answer = (
-            [self._content(string) for string in strings],
-            list(self._elements(scores, ctypes.c_float, len(texts))),
-        )
-        for tensor in (translations, scores):
-            library.TF_DeleteTensor(tensor)
+        answer = {key: self._values(gives[key], ctypes.c_void_p(tensor)) for key, tensor in zip(gives, fetched)}
+        for tensor in fetched:
+            library.TF_DeleteTensor(ctypes.c_void_p(tensor))
         return answer
 
-    def _elements(self, tensor, kind, size):
+    def _tensor_of_graph(self, info):
+        operation, index = info.name.split(":")
+        found = self.library.TF_GraphOperationByName(self.graph, operation.encode())
+        return TF_Output(found, int(index))
+
+    def _tensor(self, info, values):
+        library, shape = self.library, [len(values)]
+        if info.rank == 2:
+            shape.append(len(values[0]) if values else 0)
+            values = [value for row in values for value in row]
+        size = ctypes.c_size_t(len(values) * ctypes.sizeof(ELEMENTS[info.dtype]))
+        dims = (ctypes.c_int64 * len(shape))(*shape)
+        tensor = ctypes.c_void_p(library.TF_AllocateTensor(info.dtype, dims, len(shape), size))
+        elements = self._elements(tensor, info.dtype, len(values))
+        for i, value in enumerate(values):
+            if info.dtype == TF_STRING:
+                library.TF_StringInit(ctypes.byref(elements[i]))
+                library.TF_StringCopy(ctypes.byref(elements[i]), value, ctypes.c_size_t(len(value)))
+            else:
+                elements[i] = value
+        return tensor
+
+    def _values(self, info, tensor):
+        rank = self.library.TF_NumDims(tensor)
+        if (self.library.TF_TensorType(tensor), rank) != (info.dtype, info.rank):
+            raise RuntimeError(f"a tensor of type {self.library.TF_TensorType(tensor)} and rank {rank}, not {info}")
+        shape = [self.library.TF_Dim(tensor, axis) for axis in range(rank)]
+        elements = self._elements(tensor, info.dtype, math.prod(shape))
+        values = [self._content(each) for each in elements] if info.dtype == TF_STRING else list(elements)
+        for axis in range(rank - 1, 0, -1):
+            size = shape[axis]
+            values = [values[i * size : (i + 1) * size] for i in range(math.prod(shape[:axis]))]
+        return values
+
+    def _elements(self, tensor, dtype, size):
         # A tensor without elements may have no address.
-        return (kind * size).from_address(self.library.TF_TensorData(tensor)) if size else []
+        return (ELEMENTS[dtype] * size).from_address(self.library.TF_TensorData(tensor)) if size else []
 
     def _content(self, string):
         pointer = self.library.TF_StringGetDataPointer(ctypes.byref(string))
         return ctypes.string_at(pointer, self.library.TF_StringGetSize(ctypes.byref(string)))
 
+    def _delete(self, info, tensor):
+        """Frees a tensor that `_tensor` made."""
+        if info.dtype == TF_STRING:
+            for string in self._elements(tensor, info.dtype, self.library.TF_TensorElementCount(tensor)):
+                self.library.TF_StringDealloc(ctypes.byref(string))
+        self.library.TF_DeleteTensor(tensor)
 
-def signature(meta_graph):
-    """Names of the input and output tensors, from a serialized MetaGraphDef."""
+
+class TensorInfo(typing.NamedTuple):
+    """What a signature says of a tensor."""
+
+    name: str
+    dtype: int
+    rank: int
+
+
+def signatures(meta_graph):
+    """The tensors that each signature takes and gives, by name, from a serialized MetaGraphDef."""
     entries = (dict(fields(entry)) for number, entry in fields(meta_graph) if number == 5)
-    signatures = {entry[1]: entry[2] for entry in entries}
-    names = {1: {}, 2: {}}
-    for number, entry in fields(signatures[b"serving_default"]):
-        if number in names:
-            entry = dict(fields(entry))
-            names[number][entry[1].decode()] = dict(fields(entry[2]))[1].decode()
-    return names[1], names[2]
+    found = {}
+    for entry in entries:
+        takes, gives = {}, {}
+        for number, tensor in fields(entry[2]):
+            if number in (1, 2):
+                tensor = dict(fields(tensor))
+                (takes, gives)[number - 1][tensor[1].decode()] = tensor_info(tensor[2])
+        found[entry[1].decode()] = takes, gives
+    return found
+
+
+def tensor_info(message):
+    info = dict(fields(message))
+    sizes = [each for number, each in fields(info.get(3, b"")) if number == 2]
+    # That of an operation without a result is of no type.
+    return TensorInfo(info[1].decode(), info.get(2), len(sizes))
 
 
 def fields(message):

@@ -150,7 +150,9 @@ def write_json(array):
 def serve(name, path):
     """Serves a version of a model; gives the addresses of gRPC and of REST."""
     model = Model(name, path)
-    grpc_server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+    # Requests may be of any size, as in TensorFlow Serving.
+    options = [("grpc.max_receive_message_length", -1)]
+    grpc_server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), options=options)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(PredictionService(model), grpc_server)
     port = grpc_server.add_insecure_port("127.0.0.1:0")
     grpc_server.start()

@@ -12,7 +12,7 @@ from conftest import sentence_pairs as invented_pairs
 from keras_transformer.export.ctranslate2 import export_ctranslate2
 from keras_transformer.training.text.corpus import SentencePairs
 
-from benchmarks import decoding, hostile_requests, trained_models
+from benchmarks import decoding, fuzzing, hostile_requests, server_load, trained_models
 from benchmarks.comparison import Comparison
 from benchmarks.contenders.ctranslate2 import load_tokenizers
 from benchmarks.decoding import agreement
@@ -282,6 +282,35 @@ def test_hostile_requests_are_sent(task, tmp_path, monkeypatch, capsys):
     (table,) = json.loads(path.read_text())["comparisons"]
     (report,) = table["reports"]["a line of 1 MB"]
     assert report["value"] > 0 and f"a line of 1 MB: {report['megabytes']:,.0f} MB more" in capsys.readouterr().out
+
+
+@pytest.mark.long
+def test_hostile_texts_are_sent_and_answers_checked(task, tmp_path, monkeypatch, capsys):
+    path, servable = tmp_path / "fuzzing.json", task.saved_model("float32", 1)
+    arguments = ["--servable", str(servable), "--texts", "62", "--signatures", "serving_default", "score"]
+    monkeypatch.setattr(sys, "argv", ["fuzzing", *arguments, "--json", str(path)])
+    with pytest.raises(SystemExit):
+        fuzzing.main()
+    (table,) = json.loads(path.read_text())["comparisons"]
+    (report,) = table["reports"]["serving_default"]
+    assert report["value"] >= report["median"] > 0 and 0 < report["truncated"] < 62
+    assert "serving_default: 62 texts" in capsys.readouterr().out
+    # A signature that the servable does not have.
+    assert list(table["failures"]) == ["score"]
+
+
+@pytest.mark.long
+def test_a_server_is_loaded(task, tmp_path, monkeypatch, capsys):
+    path, servable = tmp_path / "load.json", task.saved_model("float32", 1)
+    arguments = ["--servable", str(servable), "--clients", "3", "--minutes", "0.02", "--json", str(path)]
+    monkeypatch.setattr(sys, "argv", ["server_load", *arguments])
+    server_load.main()
+    (table,) = json.loads(path.read_text())["comparisons"]
+    (report,) = table["reports"]["3 clients"]
+    assert report["num_errors"] == 0 and report["requests"] >= 3 and len(report["megabytes"]) == 20
+    assert report["optimized_in_warm_up"] > 0 and report["optimized_later"] == 0
+    assert report["latencies"]["p50"] <= report["latencies"]["p95"] <= report["latencies"]["p99"]
+    assert f"{report['requests']:,} requests, 0 errors" in capsys.readouterr().out
 
 
 def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):

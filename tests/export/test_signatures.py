@@ -1,6 +1,10 @@
 """Every signature of a servable, called as clients of TensorFlow Serving call it, against the Python API."""
 
 import json
+import pathlib
+import shutil
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -15,8 +19,11 @@ from model_server import serve
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
+from benchmarks.contenders.fuzzed_requests import fuzz
+from benchmarks.hostile_texts import hostile_texts
 from keras_transformer.translation import Translator
 
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "serving"
 SOURCES, TARGETS = (list(side) for side in zip(*sentence_pairs()[::7]))
 AWKWARD = ["", "  ", "🙂 </s> <pad> ▁␛ <0x0A>", "Anna sees a tree. " * 40, "a\u0301" * 300, "\0 Zoë\n"]
 TEXTS = [text for pair in zip(SOURCES, AWKWARD) for text in pair] + SOURCES
@@ -58,6 +65,21 @@ def post(server, request):
     posted = urllib.request.Request(server[1], json.dumps(request).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(posted) as response:
         return json.load(response)
+
+
+def assert_alike_with_any_neighbours(predict, texts):
+    """Each text must be translated alike alone, in a batch of 32, and beside hostile neighbours."""
+    alone = [predict("translate", text=[text]) for text in texts]
+    for begin in range(0, len(texts), 32):
+        batch, expected = texts[begin : begin + 32], alone[begin : begin + 32]
+        hostile = hostile_texts(len(batch), seed=begin, long_share=0.01)
+        mixed = [text for pair in zip(batch, hostile) for text in pair]
+        for request, rows in ((batch, slice(None)), (mixed, slice(0, None, 2))):
+            answer = predict("translate", text=np.array([*request, None], object)[:-1])
+            for key in ("text", "source_length", "truncated"):
+                assert answer[key][rows].tolist() == [each[key][0] for each in expected], begin
+            scores = [each["score"][0] for each in expected]
+            np.testing.assert_allclose(answer["score"][rows], scores, rtol=1e-4, atol=1e-4)
 
 
 def strings(array):
@@ -166,6 +188,18 @@ def test_encode(predict, translator):
         np.testing.assert_allclose(vector, np.asarray(encoded)[0].mean(axis=0), atol=1e-5)
 
 
+def test_neighbours_change_no_translation(predict):
+    assert_alike_with_any_neighbours(predict, [source for source, _ in sentence_pairs()[:40]])
+
+
+@pytest.mark.parametrize("name", [name for name in SIGNATURES if name != "translate"])
+def test_hostile_texts_are_answered_and_harm_nobody(predict, name):
+    # A document of a megabyte is 2,000 sentences.
+    long_share = 0 if name == "translate_document" else 0.02
+    report = fuzz(lambda name, inputs: predict(name, **inputs), name, 250, seed=1, long_share=long_share)
+    assert name == "detokenize" or 0 < report["truncated"] < 250
+
+
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_no_texts_have_no_answers(predict, name):
     specs = SIGNATURES[name].inputs.items()
@@ -212,3 +246,23 @@ def test_grpc_refuses_what_does_not_fit(server):
             with pytest.raises(grpc.RpcError) as failed:
                 stub.Predict(request)
             assert failed.value.code() == status
+
+
+def run_example(command, *arguments):
+    text = "".join(f"{source}\n" for source in [*SOURCES, 'Zoë "sees" \\ a tree', ""])
+    return subprocess.run([*command, *arguments], input=text, capture_output=True, text=True)
+
+
+def test_the_example_clients_translate(server, translator):
+    grpc_address, rest_address = server[0], server[1].removesuffix(":predict")
+    expected = translator([*SOURCES, 'Zoë "sees" \\ a tree', ""])
+    finished = run_example([sys.executable, str(EXAMPLES / "translate_grpc.py")], grpc_address, "en-de")
+    assert finished.stdout.splitlines() == expected, finished.stderr
+    finished = run_example([sys.executable, str(EXAMPLES / "translate_grpc.py")], grpc_address, "other")
+    assert finished.returncode == 1 and finished.stderr.splitlines()[-1].startswith("NOT_FOUND: ")
+    if shutil.which("curl"):
+        finished = run_example(["sh", str(EXAMPLES / "translate_rest.sh")], rest_address)
+        assert [row["text"] for row in json.loads(finished.stdout)["predictions"]] == expected, finished.stderr
+    if shutil.which("node"):
+        finished = run_example(["node", str(EXAMPLES / "translate_rest.mjs")], rest_address)
+        assert finished.stdout.splitlines() == expected, finished.stderr

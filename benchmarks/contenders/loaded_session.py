@@ -1,0 +1,140 @@
+"""Clients that ask a SavedModel all at once, in a session as in TensorFlow Serving: threads of this process."""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import tempfile
+import threading
+import time
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401, the tokenizer's operations
+from keras_transformer.export.warmup import REQUESTS
+
+from benchmarks.processes import versions
+
+# What TensorFlow logs for each graph that it optimizes, if TF_CPP_VMODULE says so.
+_OPTIMIZATION = b"Starting optimization"
+_MEMORY_SAMPLES = 20
+
+
+class Server:
+    """The signature `serving_default` in a session.
+
+    Args:
+        servable: path of a SavedModel.
+    """
+
+    def __init__(self, servable: str) -> None:
+        # As with --tensorflow_intra_op_parallelism=1.
+        cores = len(os.sched_getaffinity(0))
+        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=cores)
+        with tf.Graph().as_default():
+            self._session = tf.compat.v1.Session(config=config)
+            loaded = tf.compat.v1.saved_model.load(self._session, ["serve"], servable)
+        signature = loaded.signature_def["serving_default"]
+        self._input = signature.inputs["text"].name
+        self._outputs = [info.name for info in signature.outputs.values()]
+
+    def predict(self, texts: list[str]) -> None:
+        """Translates texts."""
+        answers = self._session.run(self._outputs, {self._input: np.array(texts, object)})
+        if {len(answer) for answer in answers} != {len(texts)}:
+            raise ValueError(f"an answer of other sizes than {len(texts)}")
+
+
+class Client(threading.Thread):
+    """Sends a request when it has the answer to the one before: one to eight texts, of one to four sentences.
+
+    Args:
+        server: Server.
+        sentences: list of strings, of which the texts are made.
+        until: float. When it ends, by `time.monotonic`.
+        seed: int. Of its texts.
+
+    Attributes:
+        latencies: list of float, the seconds of its requests.
+        num_texts: int. How many texts were answered.
+        errors: list of str, the messages of requests that failed.
+    """
+
+    def __init__(self, server: Server, sentences: list[str], until: float, seed: int) -> None:
+        super().__init__()
+        self.latencies: list[float] = []
+        self.num_texts = 0
+        self.errors: list[str] = []
+        self._server, self._sentences, self._until, self._rng = server, sentences, until, random.Random(seed)
+
+    def run(self) -> None:
+        rng = self._rng
+        while time.monotonic() < self._until:
+            texts = [" ".join(rng.choices(self._sentences, k=rng.randint(1, 4))) for _ in range(rng.randint(1, 8))]
+            begin = time.perf_counter()
+            try:
+                self._server.predict(texts)
+            except (tf.errors.OpError, ValueError) as error:
+                self.errors.append(str(error))
+                continue
+            self.latencies.append(time.perf_counter() - begin)
+            self.num_texts += len(texts)
+
+
+def main() -> None:
+    """Runs the clients and prints their report."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("servable")
+    parser.add_argument("sentences", type=pathlib.Path)
+    parser.add_argument("--clients", type=int)
+    parser.add_argument("--seconds", type=float)
+    options = parser.parse_args()
+    sentences = options.sentences.read_text("utf-8").splitlines()
+    with tempfile.TemporaryFile() as log:
+        # TensorFlow writes to the descriptor.
+        os.dup2(log.fileno(), 2)
+        server = Server(options.servable)
+        for texts in REQUESTS:
+            server.predict(texts)
+        optimized = _count(log)
+        begin = time.monotonic()
+        clients = [Client(server, sentences, begin + options.seconds, seed) for seed in range(options.clients)]
+        for client in clients:
+            client.start()
+        megabytes = []
+        for i in range(1, _MEMORY_SAMPLES + 1):
+            time.sleep(max(begin + options.seconds * i / _MEMORY_SAMPLES - time.monotonic(), 0))
+            megabytes.append(_memory())
+        for client in clients:
+            client.join()
+        seconds = time.monotonic() - begin
+        optimized_later = _count(log) - optimized
+    latencies = [latency for client in clients for latency in client.latencies]
+    errors = [error for client in clients for error in client.errors]
+    num_texts = sum(client.num_texts for client in clients)
+    report = {
+        "value": num_texts / seconds,
+        "requests": len(latencies),
+        "latencies": dict(zip(("p50", "p95", "p99"), np.quantile(latencies, [0.5, 0.95, 0.99]).tolist())),
+        "errors": errors[:10],
+        "num_errors": len(errors),
+        "megabytes": megabytes,
+        "optimized_in_warm_up": optimized,
+        "optimized_later": optimized_later,
+        "versions": versions("tensorflow", "tensorflow-text"),
+    }
+    print(json.dumps(report))
+
+
+def _count(log: "tempfile._TemporaryFileWrapper[bytes]") -> int:
+    return os.pread(log.fileno(), os.fstat(log.fileno()).st_size, 0).count(_OPTIMIZATION)
+
+
+def _memory() -> float:
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""A thousand sentences through every signature: by gRPC, REST and the C API, against the Python API."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from keras_transformer.export.servable import export_servable
+from keras_transformer.export.signatures import SIGNATURES
+from model_server import serve
+from test_signatures import assert_alike_with_any_neighbours, post, predict, strings  # noqa: F401, a fixture
+
+from examples.corpus import generate
+from keras_transformer.translation import Translator
+
+pytestmark = pytest.mark.long
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+PAIRS = generate(1000, seed=24)
+TEXTS_PER_REQUEST = 50
+
+# Reads requests and writes answers, both as JSON; in a process without TensorFlow's Python.
+C_PROCESS = """
+import json, sys
+sys.path.insert(0, sys.argv[2] + "/tests")
+from c_api import SavedModel
+model = SavedModel(sys.argv[1])
+def in_utf8(values):
+    return [value.encode() if isinstance(value, str) else value for value in values]
+for name, inputs in json.load(sys.stdin):
+    answer = model.run(name, {key: in_utf8(values) for key, values in inputs.items()})
+    print(json.dumps(answer, default=bytes.decode))
+assert "tensorflow" not in sys.modules and "numpy" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_model_dir):
+    return Translator.load(tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def saved_model(translator, tmp_path_factory):
+    return export_servable(translator, tmp_path_factory.mktemp("servable"), verified=False)
+
+
+@pytest.fixture(scope="module")
+def server(saved_model):
+    with serve("en-de", saved_model) as (grpc_address, rest_address):
+        yield grpc_address, f"{rest_address}/v1/models/en-de:predict"
+
+
+def requests_of(name, translator):
+    """The inputs of each request by name, as lists."""
+    for begin in range(0, len(PAIRS), TEXTS_PER_REQUEST):
+        sources, targets = map(list, zip(*PAIRS[begin : begin + TEXTS_PER_REQUEST]))
+        if name in ("score", "align"):
+            yield {"source": sources, "target": targets}
+        elif name == "translate_document":
+            # Of up to three sentences.
+            yield {"text": [" ".join(sources[i : i + 1 + i % 3]) for i in range(len(sources))]}
+        elif name == "detokenize":
+            yield {"token_id": translator.token_ids(targets).tolist()}
+        elif name == "translate_with_prefix":
+            prefixes = [" ".join(target.split()[: i % 4]) for i, target in enumerate(targets)]
+            yield {"text": sources, "prefix": prefixes, "max_length": [0] * len(sources)}
+        else:
+            yield {"text": sources}
+
+
+def python_answer(translator, name, text=(), prefix=None, source=(), target=(), token_id=(), max_length=()):
+    """What the Python API answers, as a row for each text."""
+    if name == "score":
+        found = translator.score_tokens(source, target)
+        return {"log_prob": found.log_probs, "token_log_prob": found.token_log_probs}
+    if name == "align":
+        found = translator.align(source, target)
+        return {
+            "source_token": [each.source for each in found],
+            "target_token": [each.target for each in found],
+            "position": [each.positions for each in found],
+            "attention": [each.attention for each in found],
+        }
+    if name == "translate_document":
+        texts, was_cut = zip(*translator.translate_document(text))
+        return {"text": texts, "truncated": was_cut}
+    if name == "tokenize":
+        return {"token": translator.tokenize(text), "token_id": translator.token_ids(text)}
+    if name == "detokenize":
+        return {"text": strings(translator.detokenize(token_id).numpy())}
+    if name == "encode":
+        return {"embedding": translator.encode(text)}
+    found = translator.translate(text, 4 if name == "translate_n_best" else 1, prefixes=prefix)
+    hypotheses = [each.hypotheses if name == "translate_n_best" else each.hypotheses[0] for each in found]
+    columns = [list(zip(*each)) if name == "translate_n_best" else each for each in hypotheses]
+    answer = {key: [each[i] for each in columns] for i, key in enumerate(("text", "score"))}
+    return {**answer, "source_length": [each.source_length for each in found]}
+
+
+def assert_same(answer, expected):
+    """What is expected of a text may be without padding."""
+    for key, rows in expected.items():
+        assert len(answer[key]) == len(rows), key
+        for found, row in zip(answer[key], rows):
+            found, row = np.asarray(found), np.asarray(row)
+            found = found[tuple(map(slice, row.shape))] if row.ndim else found
+            if row.dtype.kind == "f":
+                np.testing.assert_allclose(found, row, rtol=1e-4, atol=1e-4, err_msg=key)
+            else:
+                assert found.tolist() == row.tolist(), key
+
+
+def decoded(outputs):
+    return {key: strings(array) if array.dtype == object else array for key, array in outputs.items()}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_every_client_gets_the_answers_of_the_python_api(predict, server, saved_model, translator, name):  # noqa: F811
+    requests = list(requests_of(name, translator))
+    answers = [decoded(predict(name, **inputs)) for inputs in requests]
+    for inputs, answer in zip(requests, answers, strict=True):
+        assert_same(answer, python_answer(translator, name, **inputs))
+    assert sum(len(next(iter(answer.values()))) for answer in answers) == 1000
+    finished = subprocess.run(
+        [sys.executable, "-c", C_PROCESS, str(saved_model), str(CHECKOUT)],
+        input=json.dumps([(name, inputs) for inputs in requests]),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    for line, answer in zip(finished.stdout.splitlines(), answers, strict=True):
+        assert_same(json.loads(line), answer)
+    for inputs, answer in zip(requests, answers):
+        rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
+        predictions = post(server, {"signature_name": name, "instances": rows})["predictions"]
+        # The only output has no name.
+        keys = list(answer) if len(answer) > 1 else [None]
+        columns = {key: [row[key] if key else row for row in predictions] for key in keys}
+        assert_same(dict(zip(answer, columns.values())), answer)
+
+
+def test_every_sentence_is_translated_alike_alone_and_with_any_neighbours(predict):  # noqa: F811
+    assert_alike_with_any_neighbours(predict, [source for source, _ in PAIRS])

@@ -1,0 +1,170 @@
+"""A version appears whole or not at all, whatever happens to the export: full disks, read-only folders, kills, ..."""
+
+import ctypes
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from keras_transformer.export.servable import export_servable
+from keras_transformer.export.versions import publish
+from keras_transformer.export.warmup import write_warmup_requests
+from session_mode import SavedModelSession
+
+from keras_transformer.commands.main import main
+from keras_transformer.errors import ConfigError
+from keras_transformer.translation import Translator
+
+TRIALS = pathlib.Path(__file__).with_name("publish_trials.py")
+# From linux/prctl.h and linux/capability.h. Without the capability, root may not write to read-only folders either.
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
+
+# The command, whose SavedModel is verified by a program that kills it.
+KILLED_WHILE_VERIFYING = """
+import pathlib, sys
+from keras_transformer.commands.main import main
+from keras_transformer.export import verification
+verification._PROGRAM = pathlib.Path(sys.argv.pop(1))
+main(sys.argv[1:])
+"""
+
+
+def content(path):
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def run_trials(folder, fault):
+    finished = subprocess.run([sys.executable, str(TRIALS), str(folder), fault], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    *disturbed, undisturbed = json.loads(finished.stdout)
+    assert undisturbed["status"] == 0 and undisturbed["left"] == ["1", "README.md"]
+    return disturbed
+
+
+@pytest.mark.parametrize("fault, status", [("kill", -signal.SIGKILL), ("full", 28)])
+def test_at_whatever_instant_an_export_breaks_off_no_half_version_appears(tmp_path, fault, status):
+    disturbed = run_trials(tmp_path, fault)
+    assert len(disturbed) > 30 and {each["status"] for each in disturbed} == {status}
+    published = [[name for name in each["left"] if name.isdigit()] for each in disturbed]
+    assert published[0] == [] and published[-1] == ["1"] and published == sorted(published)
+    for each, versions in zip(disturbed, published):
+        others = [name for name in each["left"] if name not in (*versions, "README.md")]
+        if fault == "full":
+            assert others == []
+        else:
+            assert all(name.startswith(".writing-") for name in others)
+        # The next export removes what was left.
+        assert each["then"] == [*versions, str(len(versions) + 1), "README.md"]
+
+
+def test_an_export_that_is_killed_while_it_verifies_publishes_nothing(tiny_model_dir, tmp_path):
+    killer, output = tmp_path / "killer.py", tmp_path / "servable"
+    killer.write_text(f"import os; os.kill(os.getppid(), {int(signal.SIGKILL)})")
+    finished = subprocess.run(
+        [
+            *(sys.executable, "-c", KILLED_WHILE_VERIFYING, str(killer), "export", "--signatures", "detokenize"),
+            *("--model-dir", str(tiny_model_dir), "--output", str(output)),
+        ],
+        capture_output=True,
+    )
+    assert finished.returncode == -signal.SIGKILL, finished.stderr.decode()
+    (left,) = output.iterdir()
+    # TensorFlow Serving ignores what is not a number.
+    assert left.name.startswith(".writing-") and (left / "saved_model.pb").exists()
+    translator = Translator.load(tiny_model_dir)
+    path = export_servable(translator, output, signatures=["detokenize"], verified=False)
+    assert sorted(output.iterdir()) == [path, output / "README.md"] and path.name == "1"
+    model = SavedModelSession(path)
+    assert model("detokenize", {"token_id": [[0]]})["text"].tolist() == [b""]
+    model.close()
+
+
+@pytest.fixture
+def limit_file_sizes():
+    """Makes writing fail as on a full disk: files cannot grow above a size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_warm_up_requests_that_do_not_fit_on_the_disk_are_an_error(tiny_model_dir, tmp_path, limit_file_sizes):
+    translator = Translator.load(tiny_model_dir)
+
+    def write_to_full_disk(*arguments):
+        limit_file_sizes(100)
+        write_warmup_requests(*arguments)
+
+    with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(OSError, match="the SavedModel cannot be written"):
+        monkeypatch.setattr("keras_transformer.export.servable.write_warmup_requests", write_to_full_disk)
+        export_servable(translator, tmp_path / "servable", signatures=["detokenize"], verified=False)
+    limit_file_sizes(resource.RLIM_INFINITY)
+    assert list((tmp_path / "servable").iterdir()) == []
+
+
+def drop_privilege():
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
+
+
+def test_a_read_only_folder_is_named(tiny_model_dir, tmp_path):
+    output = tmp_path / "servable"
+    (output / "1").mkdir(parents=True)
+    output.chmod(0o555)
+    finished = subprocess.run(
+        [
+            *(sys.executable, "-m", "keras_transformer", "export", "--signatures", "detokenize"),
+            *("--model-dir", str(tiny_model_dir), "--output", str(output)),
+        ],
+        capture_output=True,
+        text=True,
+        preexec_fn=drop_privilege if os.getuid() == 0 else None,
+    )
+    output.chmod(0o755)
+    assert finished.returncode == 1
+    assert finished.stderr == f"keras-transformer export: error: {output}/2: Permission denied\n"
+    assert [path.name for path in output.iterdir()] == ["1"]
+
+
+def test_a_version_that_exists_stays_as_it_is(tmp_path):
+    def write(directory):
+        (directory / "saved_model.pb").write_text("second")
+
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "saved_model.pb").write_text("first")
+    before = content(tmp_path)
+    with pytest.raises(ConfigError, match="3: this version already exists"):
+        publish(tmp_path, 3, write)
+    assert content(tmp_path) == before
+
+    def write_while_another_does(directory):
+        write(directory)
+        shutil.copytree(tmp_path / "3", tmp_path / "4")
+
+    with pytest.raises(ConfigError, match="4: this version already exists"):
+        publish(tmp_path, 4, write_while_another_does)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "4"]
+    assert (tmp_path / "4" / "saved_model.pb").read_text() == "first"
+
+
+@pytest.mark.parametrize(
+    "name, damage",
+    [
+        ("config.yaml", lambda content: content[: len(content) // 2] + b"\0"),
+        ("tokenizer.model", lambda content: content[:-100]),
+        ("best.weights.h5", lambda content: content[: len(content) // 2]),
+        ("best.weights.h5", lambda content: b""),
+    ],
+)
+def test_of_a_damaged_model_directory_nothing_is_exported(tiny_model_dir, tmp_path, capsys, name, damage):
+    path = shutil.copytree(tiny_model_dir, tmp_path / "model") / name
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", "--model-dir", str(path.parent), "--output", str(tmp_path / "servable")])
+    assert stopped.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"keras-transformer export: error: {path}: ")
+    assert not (tmp_path / "servable").exists()
