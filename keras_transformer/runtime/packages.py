@@ -16,6 +16,7 @@ EXTRAS = {
     "sacrebleu": "translation",
     "safetensors": "translation",
     "sentencepiece": "translation",
+    "tensorboard": "translation",
     "tensorflow": "translation",
     "tensorflow_datasets": "translation",
     "tensorflow_text": "translation",
