@@ -246,7 +246,7 @@ def test_a_state_may_grow_with_each_step(variant):
     assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3, max_length=None)
 
 
-@each(VARIANTS[4:], slow=VARIANTS[:4])
+@each(VARIANTS[5:], slow=VARIANTS[:5])
 def test_each_step_of_a_quantized_model_equals_its_full_pass(variant):
     model = model_of(**variant)
     exact = logits_of(model, SOURCE, TARGET)

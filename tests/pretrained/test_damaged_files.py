@@ -80,11 +80,11 @@ def check(folder, name, first, number):
 
 
 @pytest.mark.parametrize("name", [*MARIAN_FILES, *HUGGING_FACE_FILES])
-def test_each_of_30_damages_has_one_line(folders, name):
-    check(folders[name in HUGGING_FACE_FILES], name, 0, 30)
+def test_each_of_10_damages_has_one_line(folders, name):
+    check(folders[name in HUGGING_FACE_FILES], name, 0, 10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*MARIAN_FILES, *HUGGING_FACE_FILES])
 def test_each_of_500_damages_has_one_line(folders, name):
-    check(folders[name in HUGGING_FACE_FILES], name, 30, 500)
+    check(folders[name in HUGGING_FACE_FILES], name, 10, 500)
