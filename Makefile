@@ -1,6 +1,6 @@
 # `make demo`, `make test`, `make test-all`, `make test-long`, `make test-jax`, `make test-torch`, `make test-beam`,
-# `make test-marian`, `make test-servers`, `make lint`, `make docs`, `make pictures`, `make bench` and `make chaos` work from a fresh clone:
-# each makes .venv, or one of its own, and installs what it needs.
+# `make test-marian`, `make test-servers`, `make lint`, `make docs`, `make pictures`, `make bench` and `make chaos` work from a
+# fresh clone: each makes .venv, or one of its own, and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
