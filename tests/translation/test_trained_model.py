@@ -1,4 +1,4 @@
-"""A trained model aligns: most attention to the source is at the word that a noun translates."""
+"""What a model that has learned its language does: it aligns nouns, and loses no sentence of a paragraph."""
 
 import re
 
@@ -9,6 +9,7 @@ from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs
+from sacrebleu import corpus_bleu
 
 from examples.corpus import NOUN, english_s, generate
 from keras_transformer import Translator
@@ -51,20 +52,49 @@ def noun_accuracy(alignments):
     return len(results), np.mean(results)
 
 
-@pytest.mark.long
-def test_most_nouns_are_aligned_right_and_no_layer_is_better_than_the_default(tmp_path):
-    pairs = generate(31_000, seed=0)
-    train_pairs, valid_pairs, test_pairs = pairs[:30_000], pairs[30_000:30_500], pairs[30_500:]
+@pytest.fixture(scope="module")
+def pairs():
+    return generate(31_000)
+
+
+@pytest.fixture(scope="module")
+def translator(pairs, tmp_path_factory):
+    path = tmp_path_factory.mktemp("trained") / "model"
+    train_pairs, valid_pairs = pairs[:30_000], pairs[30_000:30_500]
     config = load_recipe("demo")
     keras.utils.set_random_seed(config.training.seed)
     text = (SentencePairs(*map(list, zip(*some)), name=name) for name, some in (("t", train_pairs), ("v", valid_pairs)))
-    train(config, *text, ModelDir(tmp_path / "model"), make_strategy())
+    train(config, *text, ModelDir(path), make_strategy())
+    return Translator.load(path)
 
-    translator = Translator.load(tmp_path / "model")
-    sources, targets = map(list, zip(*test_pairs))
+
+@pytest.fixture(scope="module")
+def sources_and_targets(pairs):
+    """Sentences that are not those of the training, and their translations."""
+    return tuple(map(list, zip(*pairs[30_500:])))
+
+
+@pytest.mark.long
+def test_most_nouns_are_aligned_right_and_no_layer_is_better_than_the_default(translator, sources_and_targets):
     accuracies = {}
     for layer in range(-translator.model.config.depths[1], 0):
-        number, accuracies[layer] = noun_accuracy(translator.align(sources, targets, layer=layer))
+        number, accuracies[layer] = noun_accuracy(translator.align(*sources_and_targets, layer=layer))
         assert number > 500
     assert accuracies[ALIGNMENT_LAYER] > 0.9
     assert max(accuracies.values()) - accuracies[ALIGNMENT_LAYER] < 0.02
+
+
+@pytest.mark.long
+def test_a_paragraph_is_translated_as_its_sentences_are(translator, sources_and_targets):
+    sources, targets = sources_and_targets
+    translations = translator(sources)
+
+    def paragraphs(sentences):
+        return [" ".join(sentences[i : i + 5]) for i in range(0, len(sentences), 5)]
+
+    documents = translator.translate_document(paragraphs(sources))
+    assert [document.text for document in documents] == paragraphs(translations)
+    # As one sentence each, paragraphs are longer than anything that the model has learned.
+    references = [paragraphs(targets)]
+    assert corpus_bleu([document.text for document in documents], references).score > 95
+    assert corpus_bleu(translator(paragraphs(sources)), references).score < 20
