@@ -1,11 +1,11 @@
 # `make demo`, `make test`, `make test-all`, `make test-long`, `make test-jax`, `make test-torch`, `make test-beam`,
-# `make test-marian`, `make test-servers`, `make lint`, `make docs`, `make pictures`, `make bench` and `make chaos` work from a
+# `make test-marian`, `make test-servers`, `make test-pages`, `make lint`, `make docs`, `make pictures`, `make bench` and `make chaos` work from a
 # fresh clone: each makes .venv, or one of its own, and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-long test-beam test-light test-jax test-torch test-marian test-servers \
+.PHONY: demo test test-all test-long test-beam test-light test-jax test-torch test-marian test-servers test-pages \
 	lint docs pictures format bench chaos clean
 
 demo: $(VENV)/installed
@@ -67,6 +67,16 @@ test-servers: $(VENV)/installed-test $(SERVERS:%=%/installed)
 $(VENV)-servers-%/installed: Makefile
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check $(PACKAGES_$*)
+	touch $@
+
+# All pages in headless Chromium, with axe-core; needs the programs chromium, chromedriver and npm.
+PAGES := tests/pages tests/serving/test_page_in_chromium.py tests/translation/test_attention_page_in_chromium.py
+
+test-pages: $(VENV)/installed-test build/axe/installed docs
+	$(BIN)/python -m pytest -m "" $(PAGES)
+
+build/axe/installed:
+	npm install --silent --no-save --prefix $(@D) axe-core@4.14.1
 	touch $@
 
 # Types and the directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.

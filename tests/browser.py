@@ -1,8 +1,12 @@
-"""Headless Chromium for tests of pages, by the WebDriver protocol; needs the programs chromium and chromedriver."""
+"""Headless Chromium for tests of pages, by the WebDriver protocol; needs the programs chromium and chromedriver.
+
+`make test-pages` installs axe-core, which looks for what keeps people with disabilities from using a page.
+"""
 
 import base64
 import contextlib
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -10,6 +14,7 @@ import tempfile
 import urllib.request
 
 IS_INSTALLED = all(map(shutil.which, ("chromium", "chromedriver")))
+AXE = pathlib.Path(__file__).parents[1] / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 _FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -75,6 +80,18 @@ class Browser:
     def messages(self):
         """Returns what the page has written to the console, errors of its script and its policy among them."""
         return [entry["message"] for entry in self.request("/se/log", {"type": "browser"})]
+
+    def faults(self):
+        """Returns what axe-core finds serious or critical, each as its rule and the elements."""
+        self.run(AXE.read_text(encoding="utf-8"))
+        script = (
+            "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(found => done(found.violations))"
+        )
+        return [
+            (each["id"], [node["html"] for node in each["nodes"]])
+            for each in self.request("/execute/async", {"script": script, "args": []})
+            if each["impact"] in ("serious", "critical")
+        ]
 
     def screenshot(self, path):
         path.write_bytes(base64.b64decode(self.request("/screenshot", method="GET")))

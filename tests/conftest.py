@@ -19,13 +19,15 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.runtime.log import show_log
 
-# `make test-beam`, `make test-marian` and `make test-servers` run these files, with programs that others do without.
+# `make test-beam`, `make test-marian`, `make test-pages` and `make test-servers` run these files, with programs that
+# others do without.
 collect_ignore = [
     *([] if importlib.util.find_spec("apache_beam") else ["examples/test_translate_corpus.py"]),
     *([] if glob.glob(".venv-servers-*/installed") else ["export/test_server_versions.py"]),
     *([] if importlib.util.find_spec("keras_hub") else ["interchange/test_keras_hub.py"]),
     *([] if importlib.util.find_spec("torch") else ["interchange/test_pytorch.py"]),
     *([] if importlib.util.find_spec("transformers") else ["pretrained/test_hugging_face.py"]),
+    *([] if browser.IS_INSTALLED and browser.AXE.exists() else ["pages"]),
     *([] if browser.IS_INSTALLED else ["serving/test_page_in_chromium.py"]),
     *([] if browser.IS_INSTALLED else ["translation/test_attention_page_in_chromium.py"]),
     *([] if shutil.which("pymarian") else ["pretrained/test_marian.py"]),

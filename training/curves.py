@@ -1,8 +1,10 @@
-"""A picture of training runs: the curves of their logs."""
+"""A picture or a page of training runs: the curves of their logs."""
 
 import csv
+import json
 import math
 import os
+import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ _PANELS = {
     "BLEU": {"val_bleu": "-"},
     "learning rate": {"learning_rate": "-"},
 }
+_TEMPLATE = pathlib.Path(__file__).with_name("curves_page.html")
 
 
 def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
@@ -97,18 +100,50 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
     return figure
 
 
-def plot_training(model_dirs: Sequence[str | os.PathLike[str] | ModelDir], path: str | os.PathLike[str]) -> None:
-    """Writes the picture that `training_figure` draws.
+def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> str:
+    """Returns a page with the curves of `training_figure` as HTML, which needs no other file and no network.
 
     Args:
         model_dirs: the model directories of the runs.
-        path: str or path of the picture, a .png, .svg or .pdf file.
+
+    Raises:
+        ConfigError: as `training_figure`.
+        InvalidFileError: as `training_figure`.
+    """
+    logs = [read_log(ModelDir(model_dir)) for model_dir in model_dirs]
+    panels = []
+    for title, styles in _PANELS.items():
+        curves = [
+            {"run": run, "dashed": style == "--", "points": points}
+            for run, rows in enumerate(logs)
+            for column, style in styles.items()
+            if (points := [(row["step"], row[column]) for row in rows if math.isfinite(row.get(column, math.nan))])
+        ]
+        if curves:
+            panels.append({"title": title, "logarithmic": title == "perplexity", "curves": curves})
+    data = {"runs": [str(ModelDir(model_dir)) for model_dir in model_dirs], "panels": panels}
+    # JSON that cannot end the script element that it stands in.
+    text = json.dumps(data, allow_nan=False).replace("<", r"\u003c")
+    return _TEMPLATE.read_text(encoding="utf-8").replace("{{data}}", text)
+
+
+def plot_training(model_dirs: Sequence[str | os.PathLike[str] | ModelDir], path: str | os.PathLike[str]) -> None:
+    """Writes the picture that `training_figure` draws, or the page of `training_page`.
+
+    Args:
+        model_dirs: the model directories of the runs.
+        path: str or path of the picture, a .png, .svg or .pdf file, or of the page, a .html file.
 
     Raises:
         ConfigError: The path has another suffix; or as `training_figure`.
         InvalidFileError: as `training_figure`.
     """
     check("output", os.fspath(path), PicturePath)
+    if os.fspath(path).lower().endswith(".html"):
+        page = training_page(model_dirs)
+        with replacing(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+        return
     figure = training_figure(model_dirs)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150)

@@ -4,7 +4,7 @@ import argparse
 import typing
 
 from ..config.attention_view import AttentionKind, AttentionView, HeadChoice, LayerChoice
-from ..config.rules import AttentionPath
+from ..config.rules import PicturePath
 from ..runtime.standard_streams import write_lines
 from .options import Parser, SentenceToTranslate, add_model_dir
 from .trained import load_translator, read_trained
@@ -18,7 +18,7 @@ def add_options(parser: Parser) -> None:
     parser.add_option("--text", SentenceToTranslate, required=True, help="the sentence to translate")
     parser.add_option(
         "--output",
-        AttentionPath,
+        PicturePath,
         metavar="FILE",
         required=True,
         help="a .png, .svg or .pdf file; or a .html file, a page that shows every kind of attention, layer and head",

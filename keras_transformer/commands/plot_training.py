@@ -11,7 +11,13 @@ SUMMARY = "Draw the loss, perplexity, BLEU and learning rate of training runs."
 def add_options(parser: Parser) -> None:
     """Adds the command's options."""
     parser.add_option("model_dirs", Directory, metavar="DIR", nargs="+", help="the model directory of a run")
-    parser.add_option("--output", PicturePath, metavar="FILE", required=True, help="a .png, .svg or .pdf file")
+    parser.add_option(
+        "--output",
+        PicturePath,
+        metavar="FILE",
+        required=True,
+        help="a .png, .svg or .pdf file; or a .html file, a page whose numbers can be read",
+    )
 
 
 def run(options: argparse.Namespace) -> None:

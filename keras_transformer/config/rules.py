@@ -61,9 +61,6 @@ Positive = Annotated[
 ]
 Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(text.strip()))]
 PicturePath = Annotated[
-    str, Rule("a file ending in .png, .svg or .pdf", lambda path: path.lower().endswith((".png", ".svg", ".pdf")))
-]
-AttentionPath = Annotated[
     str,
     Rule(
         "a file ending in .png, .svg, .pdf or .html",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..config.attention_view import AttentionView
-from ..config.rules import AttentionPath, Sentence, check
+from ..config.rules import PicturePath, Sentence, check
 from ..model_dir.files import replacing
 from .attention import Attention, translate_with_attention
 from .attention_page import attention_page
@@ -60,7 +60,7 @@ def plot_attention(
         ConfigError: The text is blank, the path has another suffix, or the model has no such layer or head.
     """
     path, view = os.fspath(path), view or AttentionView()
-    check("output", path, AttentionPath)
+    check("output", path, PicturePath)
     config = translator.model.config
     layers, heads = view.layers(config), view.heads(config)
     found = translate_with_attention(translator, text)

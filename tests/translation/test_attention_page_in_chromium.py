@@ -29,14 +29,18 @@ def page():
 
 @pytest.fixture(params=[*SENTENCES])
 def found(request):
+    return attention_of(SENTENCES[request.param])
+
+
+def attention_of(sentence):
     """Attention from an English sentence of 13 tokens to a translation."""
-    source, target = [*ENGLISH, "</s>"], [*SENTENCES[request.param], "</s>"]
+    source, target = [*ENGLISH, "</s>"], [*sentence, "</s>"]
     before = ["<s>", *target[:-1]]
     by_kind = {
         kind: Attention(weights(len(queries), len(keys)), queries, keys)
         for kind, queries, keys in (("cross", target, source), ("encoder", source, source), ("decoder", target, before))
     }
-    text, translation = ("".join(pieces).replace("▁", " ").strip() for pieces in (ENGLISH, SENTENCES[request.param]))
+    text, translation = ("".join(pieces).replace("▁", " ").strip() for pieces in (ENGLISH, sentence))
     return TranslationAttention(text, translation, by_kind)
 
 

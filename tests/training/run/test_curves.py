@@ -1,7 +1,10 @@
 """The picture of training runs: its curves are the numbers of the logs."""
 
+import json
+import re
+
 import pytest
-from keras_transformer.training.curves import plot_training, training_figure
+from keras_transformer.training.curves import plot_training, training_figure, training_page
 
 from keras_transformer.commands.main import main
 from keras_transformer.config import Config, TransformerConfig
@@ -55,7 +58,28 @@ def test_what_no_run_has_measured_gets_no_panel(tmp_path):
     assert [*curves(figure)] == ["loss (dashed: of training)", "perplexity", "learning rate"]
 
 
-@pytest.mark.parametrize("name, start", [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF")])
+def test_the_page_has_the_numbers_of_the_logs(tmp_path):
+    hostile = run_dir(tmp_path / "<script>", LOG + "2,0.001,inf,150,0.5,,4.0,90.0\n")
+    page = training_page([hostile, run_dir(tmp_path / "c", LOG_WITHOUT_BLEU)])
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*)</script>', page)[1])
+    assert data["runs"] == [str(hostile), str(tmp_path / "c")]
+    assert {panel["title"]: [curve["points"] for curve in panel["curves"]] for panel in data["panels"]} == {
+        "loss (dashed: of training)": [
+            [[50, 6.5], [100, 5.5]],
+            [[50, 6.25], [100, 5.25], [150, 4]],
+            [[30, 7.5]],
+            [[30, 7.25]],
+        ],
+        "perplexity": [[[50, 400], [100, 150], [150, 90]], [[30, 900]]],
+        "BLEU": [[[100, 1.75]]],
+        "learning rate": [[[50, 0.002], [100, 0.001], [150, 0.001]], [[30, 0.004]]],
+    }
+    assert page.count("http") == page.count("http://www.w3.org/2000/svg") + page.count("http-equiv")
+
+
+@pytest.mark.parametrize(
+    "name, start", [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF"), ("a.html", b"<!doctype")]
+)
 def test_the_command_writes_a_picture(name, start, tmp_path, capsys):
     first, second = run_dir(tmp_path / "_$x$", LOG), run_dir(tmp_path / "b", LOG_WITHOUT_BLEU)
     main(["plot-training", str(first), str(second), "--output", str(tmp_path / name)])
@@ -68,8 +92,8 @@ def test_a_directory_without_a_log_is_named(tmp_path):
         training_figure([tmp_path / "absent"])
     with pytest.raises(ConfigError, match=r"a: no training log \(it has no log.csv\)"):
         training_figure([run_dir(tmp_path / "a", None)])
-    with pytest.raises(ConfigError, match="output must be a file ending in .png, .svg or .pdf; received"):
-        plot_training([run_dir(tmp_path / "b", LOG)], tmp_path / "a.html")
+    with pytest.raises(ConfigError, match="output must be a file ending in .png, .svg, .pdf or .html; received"):
+        plot_training([run_dir(tmp_path / "b", LOG)], tmp_path / "a.gif")
 
 
 @pytest.mark.parametrize(
@@ -96,8 +120,8 @@ def test_a_damaged_log_is_named(log, message, tmp_path):
         (["absent", "--output", "a.png"], "absent: not a model directory (it has no config.yaml)"),
         (["a", "imported", "--output", "a.png"], "imported: no training log (it has no log.csv)"),
         (
-            ["a", "--output", "a.html"],
-            "--output must be a file ending in .png, .svg or .pdf; received --output='a.html'",
+            ["a", "--output", "a.gif"],
+            "--output must be a file ending in .png, .svg, .pdf or .html; received --output='a.gif'",
         ),
         (["a/log.csv", "--output", "a.png"], "model_dirs must be a directory; received model_dirs='a/log.csv'"),
     ],
