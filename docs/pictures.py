@@ -1,8 +1,9 @@
-"""Draws the pictures of the documentation that show what the project's own functions compute.
+"""Draws the pictures of the documentation: what the project's own functions compute, and what was measured.
 
 python docs/pictures.py [DIRECTORY]
 """
 
+import csv
 import pathlib
 import sys
 
@@ -78,7 +79,53 @@ def schedule() -> Figure:
     return figure
 
 
-PICTURES = {"positions": positions, "masks": masks, "schedule": schedule}
+def results() -> Figure:
+    """Quality, size and speed of the models of docs/results/models.csv."""
+    with open(pathlib.Path(__file__).parent / "results" / "models.csv", newline="", encoding="utf-8") as file:
+        rows = [*csv.DictReader(file)][::-1]
+    panels = {
+        "BLEU on test_2016_flickr": ([float(row["bleu"]) for row in rows], "{:.2f}"),
+        "million parameters": ([int(row["parameters"]) / 1e6 for row in rows], "{:.1f}"),
+        "SavedModel, sentences/s": ([float(row["sentences_per_second"] or "nan") for row in rows], "{:.0f}"),
+    }
+    figure = Figure(figsize=(9, 2.2), layout="constrained")
+    for axes, (title, (values, form)) in zip(figure.subplots(1, len(panels), sharey=True), panels.items()):
+        bars = axes.barh([row["recipe"] for row in rows], values, color="C0")
+        axes.bar_label(bars, ["" if value != value else form.format(value) for value in values], padding=3)
+        axes.set_title(title, fontsize="medium")
+        axes.margins(x=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+# What each part is, and where.
+FLOW = {
+    "text": ("two files, line by line", "training/text"),
+    "subwords": ("pieces of words\nand their ids", "tokenizers"),
+    "batches": ("rows of a length,\npadded with 0", "training/batches"),
+    "model": ("encoder, decoder,\nloss of each token", "models, training/step"),
+    "search": ("the best of four\nbeginnings, step by step", "decoding"),
+    "SavedModel": ("text in, text out", "export"),
+}
+
+
+def flow() -> Figure:
+    """The way of the data."""
+    figure = Figure(figsize=(11, 1.7), layout="constrained")
+    axes = figure.subplots()
+    for place, (title, (example, folder)) in enumerate(FLOW.items()):
+        box = dict(boxstyle="round,pad=0.5", facecolor="#e8f0fc", edgecolor="#2b6cb0")
+        axes.text(place, 0, title, ha="center", va="center", fontweight="bold", bbox=box)
+        axes.text(place, -0.55, example, ha="center", va="top", fontsize="small")
+        axes.text(place, 0.5, folder, ha="center", va="bottom", fontsize="small", color="#555555")
+        if place:
+            axes.annotate("", (place - 0.34, 0), (place - 0.66, 0), arrowprops=dict(arrowstyle="->", color="#2b6cb0"))
+    axes.set(xlim=(-0.5, len(FLOW) - 0.5), ylim=(-1.3, 0.9))
+    axes.axis("off")
+    return figure
+
+
+PICTURES = {"flow": flow, "positions": positions, "masks": masks, "results": results, "schedule": schedule}
 
 
 def main() -> None:
