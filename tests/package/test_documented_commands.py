@@ -1,7 +1,4 @@
-"""Every command on the pages is one that exists: its program, files and options, with values that its rules allow.
-
-`tests/examples/test_pages.py` runs those that need no hour, and no other machine.
-"""
+"""Every command on the pages is one that exists: its program, files and options, with values that its rules allow."""
 
 import argparse
 import configparser
