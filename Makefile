@@ -72,7 +72,7 @@ $(VENV)-servers-%/installed: Makefile
 # All pages in headless Chromium, with axe-core; needs the programs chromium, chromedriver and npm.
 PAGES := tests/pages tests/serving/test_page_in_chromium.py tests/translation/test_attention_page_in_chromium.py
 
-test-pages: $(VENV)/installed-test build/axe/installed docs
+test-pages: $(VENV)/installed-test docs build/axe/installed
 	$(BIN)/python -m pytest -m "" $(PAGES)
 
 build/axe/installed:
