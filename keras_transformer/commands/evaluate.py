@@ -4,10 +4,9 @@ import argparse
 import json
 import os
 
-from ..runtime.progress import ProgressBar
 from ..runtime.standard_streams import write_lines
-from .lines import log_truncated, numbered_blocks
-from .options import InputFile, Parser, add_decoding, add_json, add_model_dir, add_precision_or_auto
+from .lines import translate_lines
+from .options import InputFile, Parser, add_decoding, add_json, add_model_dir, add_precision_or_auto, add_tokenize
 from .trained import load_translator, read_trained
 
 SUMMARY = "Print BLEU and chrF of the translations of a file."
@@ -20,12 +19,7 @@ def add_options(parser: Parser) -> None:
     parser.add_option("--reference", InputFile, metavar="FILE", required=True, help="their translations")
     add_decoding(parser)
     add_precision_or_auto(parser)
-    parser.add_argument(
-        "--tokenize",
-        choices=("13a", "none", "intl", "char"),
-        default="13a",
-        help="sacreBLEU's tokenization for BLEU (13a); none for files that are already tokenized",
-    )
+    add_tokenize(parser)
     add_json(parser)
 
 
@@ -37,29 +31,29 @@ def run(options: argparse.Namespace) -> None:
     trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
     pairs = read_pairs(options.source, options.reference)
     translator = load_translator(trained, options.precision)
+    from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
     from keras_transformer.training.evaluate import evaluate
 
     from ..model_dir.evaluation_file import write_evaluation
 
-    def translate(texts: list[str]) -> list[str]:
-        translations: list[str] = []
-        with ProgressBar("translating", "lines", len(texts)) as bar:
-            for first, block in numbered_blocks(texts):
-                found = translator.translate(block)
-                lengths = (each.source_length for each in found)
-                log_truncated(lengths, trained.config.model.max_length, first, name_of(options.source))
-                translations += [each.hypotheses[0][0] for each in bar.count(found)]
-        return translations
-
-    result = evaluate(translate, pairs, options.tokenize)
+    name = name_of(options.source)
+    max_length = trained.config.model.max_length
+    result = evaluate(lambda texts: translate_lines(translator, texts, max_length, name), pairs, options.tokenize)
     write_evaluation(
         trained.model_dir,
-        f"{len(pairs):,} sentences of {os.path.basename(name_of(options.source))}, "
+        f"{len(pairs):,} sentences of {os.path.basename(name)}, "
         f"beam size {trained.decoding.beam_size}, length penalty {trained.decoding.length_penalty:g}",
         {score.text: score.signature for score in (result.bleu, result.chrf)},
     )
     scores = {"bleu": result.bleu, "chrf": result.chrf}
+    intervals: dict[str, float] = {}
+    if len(pairs) <= MAX_SENTENCES:
+        compared = compare([System("", result.translations)], pairs, options.tokenize).results[0].scores
+        intervals = {name: score.interval for name, score in zip(scores, compared.values(), strict=True)}
     if options.json:
-        write_lines([json.dumps({name: score._asdict() for name, score in scores.items()})])
+        records = {name: {**score._asdict(), "interval": intervals.get(name)} for name, score in scores.items()}
+        write_lines([json.dumps(records)])
         return
-    write_lines(f"{score.text}\n  {score.signature}" for score in scores.values())
+    for name, score in scores.items():
+        interval = f" (95% confidence: ± {intervals[name]:.2f})" if name in intervals else ""
+        write_lines([f"{score.text}{interval}", f"  {score.signature}"])

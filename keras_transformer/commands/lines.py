@@ -3,7 +3,12 @@
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from ..runtime.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from ..translation import Translator
 
 Item = TypeVar("Item")
 
@@ -35,3 +40,14 @@ def log_truncated(lengths: Iterable[int], max_length: int, first: int, file: str
         if length > max_length:
             place = f"{file}, line {number}" if file else f"line {number}"
             _log.info(f"{place}: too many tokens, truncated to model.max_length={max_length}")
+
+
+def translate_lines(translator: "Translator", texts: list[str], max_length: int, file: str) -> list[str]:
+    """Translates the lines of a file, shows progress, and logs which lines are longer than the model's limit."""
+    translations: list[str] = []
+    with ProgressBar("translating", "lines", len(texts)) as bar:
+        for first, block in numbered_blocks(texts):
+            found = translator.translate(block)
+            log_truncated((each.source_length for each in found), max_length, first, file)
+            translations += [each.hypotheses[0][0] for each in bar.count(found)]
+    return translations

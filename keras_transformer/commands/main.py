@@ -18,6 +18,7 @@ from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
 from . import (
     average,
     check_data,
+    compare,
     evaluate,
     export,
     import_model,
@@ -46,6 +47,7 @@ _COMMANDS: dict[str, Command] = {
     "check-data": check_data,
     "translate": translate,
     "evaluate": evaluate,
+    "compare": compare,
     "score": score,
     "average": average,
     "export": export,

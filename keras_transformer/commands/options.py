@@ -82,6 +82,16 @@ def add_decoding(parser: Parser) -> None:
     )
 
 
+def add_tokenize(parser: Parser) -> None:
+    """Adds --tokenize."""
+    parser.add_argument(
+        "--tokenize",
+        choices=("13a", "none", "intl", "char"),
+        default="13a",
+        help="sacreBLEU's tokenization for BLEU (13a); none for files that are already tokenized",
+    )
+
+
 def add_precision_or_auto(parser: Parser) -> None:
     """Adds --precision with "auto" as its default."""
     parser.add_argument(

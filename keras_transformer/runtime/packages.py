@@ -16,6 +16,7 @@ EXTRAS = {
     "sacrebleu": "translation",
     "safetensors": "translation",
     "sentencepiece": "translation",
+    "tabulate": "translation",
     "tensorboard": "translation",
     "tensorflow": "translation",
     "tensorflow_datasets": "translation",

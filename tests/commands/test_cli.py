@@ -341,10 +341,11 @@ def test_evaluate_prints_scores_with_signatures_or_json(tiny_model_dir, known_pa
     main(arguments)
     printed = capsys.readouterr().out
     assert "BLEU = 100.00" in printed and "chrF2 = 100.00" in printed
+    assert "(95% confidence: ± 0.00)" in printed
     assert "case:mixed" in printed and "tok:13a" in printed
     main([*arguments, "--json"])
     result = json.loads(capsys.readouterr().out)
-    assert result["bleu"]["score"] == pytest.approx(100)
+    assert result["bleu"]["score"] == pytest.approx(100) and result["bleu"]["interval"] == pytest.approx(0)
     assert "tok:13a" in result["bleu"]["signature"] and set(result) == {"bleu", "chrf"}
 
 

@@ -47,13 +47,26 @@ def project_to_heads(
     quantized = any(projection.quantization_mode for projection in projections)
     if quantized or len({projection.units for projection in projections}) > 1:
         return [split_heads(projection(rows), batch, length, num_heads)[0] for projection in projections]
-    # One product for all of them. Keras casts for a layer's call only, and a decoding step is none.
-    kernels = ops.concatenate([dense.kernel for dense in projections], axis=-1)
+    if keras.backend.backend() == "torch":
+        # PyTorch would copy the kernels to join them, and the gradients of the heads.
+        return [split_heads(_product(rows, [projection]), batch, length, num_heads)[0] for projection in projections]
+    return split_heads(_product(rows, projections), batch, length, num_heads, len(projections))
+
+
+def _product(
+    rows: Annotated[Tensor, "(batch * length, width)"], projections: list[keras.layers.Dense]
+) -> Annotated[Tensor, "(batch * length, count * units)"]:
+    """Applies several projections as one. Keras casts for a layer's call only, and a decoding step is none."""
+    kernels = _joined([dense.kernel for dense in projections])
     projected = ops.matmul(rows, ops.cast(kernels, rows.dtype))
-    if first.use_bias:
-        biases = ops.concatenate([dense.bias for dense in projections])
+    if projections[0].use_bias:
+        biases = _joined([dense.bias for dense in projections])
         projected = ops.add(projected, ops.cast(biases, rows.dtype))
-    return split_heads(projected, batch, length, num_heads, len(projections))
+    return projected
+
+
+def _joined(weights: list[Tensor]) -> Tensor:
+    return weights[0] if len(weights) == 1 else ops.concatenate(weights, axis=-1)
 
 
 def split_heads(

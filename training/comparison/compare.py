@@ -1,0 +1,199 @@
+"""Scores of several systems, by sacreBLEU, and whether they differ by more than chance."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import sacrebleu
+from sacrebleu.significance import PairedTest
+
+from keras_transformer.errors import ConfigError
+
+from ..text.corpus import SentencePairs
+from .faults import Faults, count_faults
+
+Test = Literal["bootstrap", "randomization"]
+_TESTS = {"bootstrap": "bs", "randomization": "ar"}
+# sacreBLEU holds all resampled sentences in memory: about 100 kB for each sentence.
+MAX_SENTENCES = 10_000
+_SIGNIFICANT = 0.05
+
+
+class System(NamedTuple):
+    """A system and its translations of a test set.
+
+    Attributes:
+        name: str.
+        translations: list of str, as many as the test set has sentences.
+        seconds: float or None. How long it took to translate them.
+    """
+
+    name: str
+    translations: list[str]
+    seconds: float | None = None
+
+
+class Score(NamedTuple):
+    """A corpus score of a system.
+
+    Attributes:
+        score: float.
+        interval: float. Half the width of the 95% confidence interval, by bootstrap resampling.
+        gain: float. By how much it is higher than that of the first system.
+        p_value: float or None. How probable so large a difference from the first system is if the two do not differ;
+            None for the first system, and for one whose translations are the same.
+    """
+
+    score: float
+    interval: float
+    gain: float
+    p_value: float | None
+
+    @property
+    def is_significant(self) -> bool:
+        return self.p_value is not None and self.p_value < _SIGNIFICANT
+
+
+class Result(NamedTuple):
+    """What is known of a system.
+
+    Attributes:
+        name: str.
+        equals_first: bool or None. Whether its translations are those of the first system; None for that one.
+        scores: a Score by the name of its metric, "BLEU" or "chrF2".
+        brevity_penalty: float. BLEU's factor for translations that are too short.
+        length_ratio: float. Words of the translations for each word of the references.
+        faults: Faults.
+        sentences_per_second: float or None.
+    """
+
+    name: str
+    equals_first: bool | None
+    scores: dict[str, Score]
+    brevity_penalty: float
+    length_ratio: float
+    faults: Faults
+    sentences_per_second: float | None
+
+
+class Difference(NamedTuple):
+    """A sentence that two systems translate differently.
+
+    Attributes:
+        number: int. The line, from 1.
+        source: str.
+        reference: str.
+        first: str. The translation of the first system.
+        other: str.
+        gain: float. By how much the chrF of `other` is higher.
+    """
+
+    number: int
+    source: str
+    reference: str
+    first: str
+    other: str
+    gain: float
+
+
+class Comparison(NamedTuple):
+    """Systems side by side.
+
+    Attributes:
+        results: list of Result, one for each system.
+        signatures: how each metric was computed, by its name.
+        differences: for each system but the first, the sentences on which it differs most from the first, those that
+            it translates better before those that it translates worse.
+    """
+
+    results: list[Result]
+    signatures: dict[str, str]
+    differences: dict[str, list[Difference]]
+
+
+def compare(
+    systems: Sequence[System],
+    pairs: SentencePairs,
+    tokenize: str = "13a",
+    test: Test = "bootstrap",
+    num_differences: int = 5,
+) -> Comparison:
+    """Compares systems with the first of them, in mixed case.
+
+    Args:
+        systems: at least one System, each with another name.
+        pairs: SentencePairs. The test set, with references.
+        tokenize: str. sacreBLEU's tokenization for BLEU; "none" for text that is tokenized already. Defaults to
+            "13a".
+        test: "bootstrap", paired bootstrap resampling of 1,000 samples (Koehn 2004), or "randomization", approximate
+            randomization of 10,000 trials (Riezler and Maxwell 2005). Both are sacreBLEU's. Defaults to "bootstrap".
+        num_differences: int. The sentences shown in each direction. Defaults to 5.
+
+    Raises:
+        ConfigError: The test set has more than 10,000 sentences.
+
+    Example:
+        >>> pairs = SentencePairs(["hello"], ["hallo"], "greetings")
+        >>> compare([System("a", ["hallo"]), System("b", ["hallo"])], pairs).results[1].equals_first
+        True
+    """
+    sources, references = list(pairs.source), list(pairs.target)
+    if len(references) > MAX_SENTENCES:
+        raise ConfigError(f"a test set must have at most {MAX_SENTENCES:,} sentences; received {len(references):,}")
+    bleu = sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")
+    metrics: dict[str, Any] = {"BLEU": bleu, "chrF2": sacrebleu.metrics.CHRF()}
+    # Confidence intervals are of 1,000 samples in both tests.
+    signatures, table = PairedTest(
+        [(system.name, system.translations) for system in systems],
+        metrics,
+        [references],
+        test_type=_TESTS[test],
+        n_ar_confidence=-1 if test == "bootstrap" else 1000,
+    )()
+    first = systems[0]
+    results = []
+    for place, system in enumerate(systems):
+        is_equal = system.translations == first.translations
+        scores = {
+            # sacreBLEU's p-value of equal translations is the lowest that there is.
+            name: Score(
+                found[place].score,
+                float(found[place].ci),
+                found[place].score - found[0].score,
+                None if is_equal else found[place].p_value,
+            )
+            for name, found in table.items()
+            if name != "System"
+        }
+        corpus = bleu.corpus_score(system.translations, [references])
+        seconds = system.seconds
+        results.append(
+            Result(
+                system.name,
+                is_equal if place else None,
+                scores,
+                corpus.bp,
+                corpus.sys_len / corpus.ref_len,
+                count_faults(sources, references, system.translations),
+                len(references) / seconds if seconds else None,
+            )
+        )
+    differences = {
+        system.name: _differences(sources, references, first, system, num_differences) for system in systems[1:]
+    }
+    return Comparison(results, {name: str(signature) for name, signature in signatures.items()}, differences)
+
+
+def _differences(
+    sources: list[str], references: list[str], first: System, other: System, number: int
+) -> list[Difference]:
+    metric = sacrebleu.metrics.CHRF()
+    found = []
+    lines = zip(sources, references, first.translations, other.translations, strict=True)
+    for line, (source, reference, before, after) in enumerate(lines, start=1):
+        if before != after:
+            gain = metric.sentence_score(after, [reference]).score - metric.sentence_score(before, [reference]).score
+            found.append(Difference(line, source, reference, before, after, gain))
+    found.sort(key=lambda difference: -difference.gain)
+    better = [difference for difference in found if difference.gain > 0][:number]
+    worse = [difference for difference in found[::-1] if difference.gain < 0][:number]
+    return better + worse

@@ -1,0 +1,131 @@
+"""A comparison as text for a terminal, as Markdown, as a page of HTML and as JSON."""
+
+import html
+import json
+import textwrap
+from typing import Any, Literal
+
+import tabulate
+
+from .compare import Comparison, Difference, Result, Score
+
+Format = Literal["text", "markdown", "html", "json"]
+_TABLES = {"text": "simple", "markdown": "pipe", "html": "html"}
+_SCORES_HEADER = ["system", "BLEU", "chrF2", "compared with the first"]
+_LENGTHS_HEADER = ["system", "brevity penalty", "length", "repetitions", "copies", "unknown", "lost numbers", "speed"]
+_SCORES_NOTE = (
+    "±: half of the 95% confidence interval. p: how probable so large a difference from the first system is if the two "
+    "do not differ."
+)
+_LENGTHS_NOTE = (
+    "Length: words for each word of the references. Repetitions, copies of the source, unknown tokens: of the "
+    "translations. Lost numbers: of those that source and reference have. Speed: sentences per second, compilation "
+    "included."
+)
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+div { overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { border-bottom: 1px solid #8888; padding: .3rem .7rem; text-align: left; vertical-align: top; }
+"""
+
+
+def write_report(comparison: Comparison, format: Format) -> str:
+    """Writes a comparison as text.
+
+    Args:
+        comparison: Comparison.
+        format: "text" for a terminal, "markdown", "html": a page that needs no other file, or "json": one line.
+    """
+    if format == "json":
+        return json.dumps(_record(comparison), ensure_ascii=False)
+    parts = [
+        _table(_SCORES_HEADER, [_score_row(result) for result in comparison.results], format),
+        _paragraph(_SCORES_NOTE, format),
+        _table(_LENGTHS_HEADER, [_length_row(result) for result in comparison.results], format),
+        _paragraph(_LENGTHS_NOTE, format),
+        *(_paragraph(f"{name}: {signature}", format) for name, signature in comparison.signatures.items()),
+    ]
+    for name, differences in comparison.differences.items():
+        parts.append(_heading(f"Where {name} differs most from {comparison.results[0].name}", format))
+        if not differences:
+            parts.append(_paragraph("All translations are the same.", format))
+        parts += [_table([f"line {each.number}", ""], _lines(each), format) for each in differences]
+    text = "\n\n".join(parts) + "\n"
+    if format != "html":
+        return text
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
+    title = "Comparison of translations"
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head>{head}<title>{title}</title></head>\n'
+        f"<body><main><h1>{title}</h1>\n{text}</main></body></html>\n"
+    )
+
+
+def _record(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _record(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_record(each) for each in value]
+    return _record(value._asdict()) if hasattr(value, "_asdict") else value
+
+
+def _score_row(result: Result) -> list[str]:
+    return [result.name, *(_score(score) for score in result.scores.values()), _verdict(result)]
+
+
+def _score(score: Score) -> str:
+    text = f"{score.score:.2f} ± {score.interval:.2f}"
+    return text if score.p_value is None else f"{text} (p = {score.p_value:.4f})"
+
+
+def _verdict(result: Result) -> str:
+    """What the scores say about the difference from the first system."""
+    if result.equals_first is None:
+        return ""
+    if result.equals_first:
+        return "the same translations"
+    words = [
+        f"{name} {'higher' if score.gain > 0 else 'lower'}"
+        for name, score in result.scores.items()
+        if score.is_significant
+    ]
+    return ", ".join(words) or "not significant"
+
+
+def _length_row(result: Result) -> list[str]:
+    speed = result.sentences_per_second
+    return [
+        result.name,
+        f"{result.brevity_penalty:.3f}",
+        f"{result.length_ratio:.3f}",
+        *(f"{share:.2%}" for share in result.faults),
+        "" if speed is None else f"{speed:.1f}",
+    ]
+
+
+def _lines(difference: Difference) -> list[list[str]]:
+    return [
+        ["source", difference.source],
+        ["reference", difference.reference],
+        ["first", difference.first],
+        [f"other ({difference.gain:+.1f} chrF)", difference.other],
+    ]
+
+
+def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
+    if format == "markdown":
+        rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    table = tabulate.tabulate(rows, header, tablefmt=_TABLES[format], disable_numparse=True)
+    return f"<div>{table}</div>" if format == "html" else table
+
+
+def _paragraph(text: str, format: Format) -> str:
+    if format == "html":
+        return f"<p>{html.escape(text)}</p>"
+    return textwrap.fill(text, 100) if format == "text" else text
+
+
+def _heading(text: str, format: Format) -> str:
+    return {"text": text, "markdown": f"## {text}", "html": f"<h2>{html.escape(text)}</h2>"}[format]
