@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
 
     trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
     pairs = read_pairs(options.source, options.reference)
-    translator = load_translator(trained, options.precision)
+    translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
     from keras_transformer.training.evaluate import evaluate
 
     from ..model_dir.evaluation_file import write_evaluation
@@ -55,7 +55,8 @@ def run(options: argparse.Namespace) -> None:
     write_evaluation(
         trained.model_dir,
         f"{len(pairs):,} sentences of {os.path.basename(name_of(options.source))}, "
-        f"beam size {trained.decoding.beam_size}, length penalty {trained.decoding.length_penalty:g}",
+        f"beam size {trained.decoding.beam_size}, length penalty {trained.decoding.length_penalty:g}"
+        f"{'' if translator.candidates is None else ', shortlist'}",
         {score.text: score.signature for score in (result.bleu, result.chrf)},
     )
     scores = {"bleu": result.bleu, "chrf": result.chrf}
