@@ -26,8 +26,8 @@ from .model_1 import Counts, CountTable, Sentences, expected_counts, in_blocks, 
 
 PASSES = 5
 # For each source piece; and pieces that may be anywhere, the most frequent ones.
-CANDIDATES_PER_PIECE = 64
-FREQUENT_PIECES = 200
+CANDIDATES_PER_PIECE = 50
+FREQUENT_PIECES = 500
 # What bounds memory: pairs of pieces whose probabilities are kept, 16 bytes each; links that are looked at together;
 # sentences that are tokenized together.
 _CAPACITY = 2**24
@@ -71,7 +71,7 @@ def build_shortlist(
 
 
 def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
-    """Chooses target pieces by how often they are expected to be linked, in both directions together.
+    """Chooses for each source piece the target pieces that come from it with the highest probabilities.
 
     A source piece that is a target piece too may stay as it is.
     """
@@ -82,7 +82,7 @@ def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
     always = np.union1d(special, frequent[frequencies[frequent] > 0]).astype("int32")
     by_source = np.zeros((source_size, 1 + CANDIDATES_PER_PIECE), "int32")
     by_source[:, 0] = _same_pieces(tokenizers)
-    order = np.lexsort((-(counts.forward + counts.backward), counts.source_ids))
+    order = np.lexsort((-counts.forward, counts.source_ids))
     source_ids = counts.source_ids[order]
     ranks = np.arange(len(order)) - np.searchsorted(source_ids, source_ids)
     best = ranks < CANDIDATES_PER_PIECE
