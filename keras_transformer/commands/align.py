@@ -3,7 +3,7 @@
 import argparse
 
 from .backend import tensorflow_backend
-from .options import InputText, Parser, add_model_dir
+from .options import InputText, NotEmpty, Parser, add_model_dir
 
 SUMMARY = "Learn from a parallel text which subwords translate which, and search only among these from then on."
 
@@ -20,6 +20,12 @@ def add_options(parser: Parser) -> None:
         ("--target", "their translations, by people or by the model"),
     ):
         parser.add_option(name, InputText, nargs="+", action="extend", metavar="FILE", required=True, help=help)
+    parser.add_option(
+        "--links",
+        NotEmpty,
+        metavar="FILE",
+        help="also write a line for each pair: which of its subwords are translations of each other, such as 0-0 1-2",
+    )
     parser.epilog = (
         "Writes shortlist.npz into the model directory, with which translate, evaluate, export and serve are faster. "
         "If the command was stopped, give it again: it goes on after the last pass over the text that was completed."
@@ -40,4 +46,5 @@ def run(options: argparse.Namespace) -> None:
         from keras_transformer.training.alignment.shortlist import build_shortlist
 
         from ..tokenizers import load_tokenizers
-    build_shortlist(model_dir, pairs, load_tokenizers(model_dir.path, config.tokenizer), config.model.max_length)
+    tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
+    build_shortlist(model_dir, pairs, tokenizers, config.model.max_length, options.links)

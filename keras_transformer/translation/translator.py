@@ -179,8 +179,8 @@ class Translator:
         found = None
         if shortlist and model_dir.shortlist_path.is_file():
             files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
-            vocab_sizes = (tokenizer.vocab_size for tokenizer in tokenizers)
-            found = read_shortlist(model_dir.shortlist_path, *vocab_sizes, files)
+            source, target = tokenizers
+            found = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
         return cls(model, tokenizers, decoding or config.decoding, found)
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:

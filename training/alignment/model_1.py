@@ -116,13 +116,46 @@ def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
     keys, places = np.unique(links.keys, return_inverse=True)
     forward = backward = np.ones(len(keys), "float32")
     if probabilities is not None:
-        found, is_known = _find(probabilities.keys, keys)
-        forward, backward = (np.where(is_known, column[found], 0) for column in probabilities[1:])
+        forward, backward = _look_up(probabilities, keys)
     return Counts(
         keys,
         np.bincount(places, _share(forward[places], links.target_places), len(keys)).astype("float32"),
         np.bincount(places, _share(backward[places], links.source_places), len(keys)).astype("float32"),
     )
+
+
+def best_links(source: Sentences, target: Sentences, probabilities: Counts) -> Iterator[list[tuple[int, int]]]:
+    """Finds the most probable links of sentence pairs: those on which both directions agree, without end tokens.
+
+    Args:
+        source: Sentences.
+        target: Sentences, as many.
+        probabilities: of the pairs of tokens.
+
+    Yields:
+        For each pair the places of tokens in source and target, in the order of the source.
+    """
+    links = links_of(source, target)
+    forward, backward = _look_up(probabilities, links.keys)
+    is_best = _is_best(forward, links.target_places) & _is_best(backward, links.source_places)
+    first_source, first_target = (np.cumsum(side.lengths) - side.lengths for side in (source, target))
+    sentences = np.repeat(np.arange(len(source.lengths)), source.lengths)[links.source_places]
+    places = links.source_places - first_source[sentences], links.target_places - first_target[sentences]
+    for side, place in zip((source, target), places, strict=True):
+        is_best &= place < side.lengths[sentences] - 1
+    chosen = np.stack(places, axis=1)[is_best]
+    numbers = np.bincount(sentences[is_best], minlength=len(source.lengths))
+    for part in np.split(chosen, np.cumsum(numbers)[:-1]):
+        yield [(int(one), int(other)) for one, other in part]
+
+
+def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Whether a value is the highest of its group, of equals the first; none is if all are 0."""
+    order = np.lexsort((-values, groups))
+    firsts = order[np.flatnonzero(np.concatenate([[True], groups[order][1:] != groups[order][:-1]])[: len(order)])]
+    is_best = np.zeros(len(values), "bool")
+    is_best[firsts] = values[firsts] > 0
+    return is_best
 
 
 class CountTable:
@@ -165,6 +198,11 @@ def _most_frequent(counts: Counts, number: int) -> Counts:
         return counts
     kept = np.sort(np.argpartition(-np.maximum(counts.forward, counts.backward), number)[:number])
     return Counts(*(column[kept] for column in counts))
+
+
+def _look_up(counts: Counts, keys: np.ndarray) -> list[np.ndarray]:
+    places, is_known = _find(counts.keys, keys)
+    return [np.where(is_known, column[places], 0) for column in (counts.forward, counts.backward)]
 
 
 def _find(keys: Keys, wanted: Keys) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import os
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import numpy as np
@@ -15,14 +15,15 @@ import tensorflow as tf
 from keras_transformer.errors import ConfigError, DamagedFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import remove_with_checksum, replacing_with_checksum, require_undamaged
-from keras_transformer.model_dir.files import locked
+from keras_transformer.model_dir.files import locked, replacing
 from keras_transformer.model_dir.shortlist_file import Shortlist, write_shortlist
 from keras_transformer.runtime.progress import ProgressBar, counted
+from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.fingerprint import TextHash
-from .model_1 import Counts, CountTable, Sentences, expected_counts, in_blocks, links_of
+from .model_1 import Counts, CountTable, Sentences, best_links, expected_counts, in_blocks, links_of
 
 PASSES = 5
 # For each source piece; and pieces that may be anywhere, the most frequent ones.
@@ -39,7 +40,11 @@ _log = logging.getLogger(__name__)
 
 
 def build_shortlist(
-    model_dir: str | os.PathLike[str] | ModelDir, pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int
+    model_dir: str | os.PathLike[str] | ModelDir,
+    pairs: SentencePairs,
+    tokenizers: TokenizerPair,
+    max_length: int,
+    links_path: str | os.PathLike[str] | None = None,
 ) -> None:
     """Learns a shortlist from a parallel text and writes it into a model directory.
 
@@ -50,6 +55,7 @@ def build_shortlist(
         pairs: SentencePairs.
         tokenizers: those of the model.
         max_length: int. Tokens of a sentence that the model reads, with its end token; the others are not looked at.
+        links_path: str or path of a file for the links of each pair, see `write_links`. Defaults to None: none.
 
     Raises:
         ConfigError: No pair has text on both sides.
@@ -59,6 +65,8 @@ def build_shortlist(
     model_dir = ModelDir(model_dir)
     with locked(model_dir.path / ".align.lock", "another process makes the shortlist here"):
         counts = _learn_counts(model_dir.alignment_path, pairs, tokenizers, max_length)
+        if links_path is not None:
+            write_links(pathlib.Path(links_path), counts, pairs, _tokenized(pairs, tokenizers, max_length))
         shortlist = shortlist_of(counts, tokenizers)
         files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
         write_shortlist(model_dir.shortlist_path, shortlist, files)
@@ -88,6 +96,30 @@ def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
     best = ranks < CANDIDATES_PER_PIECE
     by_source[source_ids[best], 1 + ranks[best]] = counts.target_ids[order][best]
     return Shortlist(by_source, always)
+
+
+def write_links(
+    path: pathlib.Path, counts: Counts, pairs: SentencePairs, tokenized: Iterable[tuple[Sentences, Sentences]]
+) -> None:
+    """Writes for each pair which of its tokens are translations of each other, those on which both directions agree.
+
+    Args:
+        path: path of the file. A line has the places of tokens, from 0, in source and target: "0-0 1-2".
+        counts: Counts of the last pass.
+        pairs: SentencePairs.
+        tokenized: the pairs as tokens.
+    """
+    probabilities = counts.probabilities()
+    with (
+        replacing(path) as temporary,
+        open(temporary, "w") as file,
+        ProgressBar("linking", "sentence pairs", len(pairs)) as bar,
+    ):
+        for source, target in tokenized:
+            for block in in_blocks(source, target, _LINKS_PER_BLOCK):
+                for links in best_links(*block, probabilities):
+                    file.write(" ".join(f"{one}-{other}" for one, other in links) + "\n")
+                bar.advance(len(block[0].lengths))
 
 
 def _same_pieces(tokenizers: TokenizerPair) -> Annotated[np.ndarray, "int32 (source_vocab_size,)"]:
@@ -129,12 +161,19 @@ def _tokenized(
             tokenizer.tokenize(tf.constant(texts))[:, : max_length - 1]
             for tokenizer, texts in zip(tokenizers, zip(*chunk), strict=True)
         ]
-        # A pair of which a side is empty has no links: a length of 0 here.
-        is_whole = np.all([side.row_lengths().numpy() > 0 for side in sides], axis=0)
-        rows = [tf.ragged.boolean_mask(side, is_whole) for side in sides]
-        ends = tf.fill([int(is_whole.sum()), 1], Tokenizer.end_id)
-        source, target = (tf.concat([side, ends], axis=1) for side in rows)
-        yield tuple(Sentences(side.flat_values.numpy(), side.row_lengths().numpy()) for side in (source, target))
+        # A pair of which a side is empty has no links: not even end tokens.
+        is_whole = tf.reduce_all([side.row_lengths() > 0 for side in sides], axis=0)
+        ends = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.math.count_nonzero(is_whole)], Tokenizer.end_id), tf.cast(is_whole, tf.int64)
+        )
+        rows = [tf.concat([_only(is_whole, side), ends], axis=1) for side in sides]
+        source, target = (Sentences(row.flat_values.numpy(), row.row_lengths().numpy()) for row in rows)
+        yield source, target
+
+
+def _only(is_kept: Tensor, rows: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Empties the rows that are not kept."""
+    return tf.ragged.boolean_mask(rows, rows.with_flat_values(tf.gather(is_kept, rows.value_rowids())))
 
 
 def _name_of(pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int) -> str:

@@ -10,6 +10,7 @@ from keras_transformer.training.alignment.model_1 import (
     Counts,
     CountTable,
     Sentences,
+    best_links,
     expected_counts,
     in_blocks,
     links_of,
@@ -122,3 +123,25 @@ def test_the_sum_of_counts_does_not_depend_on_the_order():
         total = table.total()
         assert total.keys.tolist() == sorted(expected)
         np.testing.assert_array_equal(np.stack(total[1:], axis=1), [expected[key] for key in sorted(expected)])
+
+
+@pytest.mark.parametrize("max_links", [1, 50, 10**6])
+def test_links_are_those_on_which_both_directions_agree(max_links):
+    # The second pair has no text on one side.
+    pairs = [*random_pairs(11, 30), ([], []), *random_pairs(12, 5)]
+    source, target = (sentences(side) for side in zip(*pairs))
+    table = CountTable(10**6)
+    table.add(expected_counts(links_of(source, target), None))
+    probabilities = table.total().probabilities()
+    known = as_dict(probabilities)
+    blocks = in_blocks(source, target, max_links)
+    found = [links for block in blocks for links in best_links(*block, probabilities)]
+    for (source_ids, target_ids), links in zip(pairs, found, strict=True):
+        expected = []
+        for i, s in enumerate(source_ids[:-1]):
+            for j, t in enumerate(target_ids[:-1]):
+                best_source = np.argmax([known[one, t][0] for one in source_ids])
+                best_target = np.argmax([known[s, one][1] for one in target_ids])
+                if (best_source, best_target) == (i, j):
+                    expected.append((i, j))
+        assert links == expected

@@ -3,8 +3,10 @@
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
 from conftest import sentence_pairs
+from keras_transformer.training.alignment import shortlist as shortlist_module
 
 from keras_transformer.commands.main import main
 from keras_transformer.model_dir import ModelDir
@@ -36,3 +38,85 @@ def translate(capsys, arguments, *options):
         monkeypatch.setattr("sys.stdin", file)
         main(["translate", "--model-dir", arguments[2], "--n-best", "1", *options])
     return capsys.readouterr().out.splitlines()
+
+
+def test_align_makes_a_shortlist_that_the_commands_use(arguments, capsys, tmp_path, monkeypatch):
+    # So that the list leaves something out of this small vocabulary.
+    monkeypatch.setattr(shortlist_module, "FREQUENT_PIECES", 5)
+    monkeypatch.setattr(shortlist_module, "CANDIDATES_PER_PIECE", 3)
+    without = translate(capsys, arguments)
+    main([*arguments, "--links", str(tmp_path / "links")])
+    assert "target pieces always" in capsys.readouterr().err
+    shortlist, tokenizer = read(arguments)
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    assert set(range(4)) <= set(shortlist.always.tolist()) and len(shortlist.always) <= 9
+
+    def candidates(piece):
+        return [pieces[target] for target in shortlist.by_source[pieces.index(piece)] if target]
+
+    # The objects are translated word by word.
+    assert "▁Äpfel" in candidates("▁apples") and "▁Hund" in candidates("▁dog") and "▁Anna" in candidates("▁Anna")
+    lines = (tmp_path / "links").read_text().splitlines()
+    source, target = (tokenizer.pieces(tokenizer.tokenize([text]).to_list()[0]) for text in sentence_pairs()[0])
+    links = [(source[int(one)], target[int(other)]) for one, other in (link.split("-") for link in lines[0].split())]
+    assert len(lines) == len(sentence_pairs()) and ("▁Anna", "▁Anna") in links
+    with_it = translate(capsys, arguments)
+    assert [line.split("\t")[2] for line in with_it] == [line.split("\t")[2] for line in without]
+    # The scores are those of fewer pieces.
+    assert [line.split("\t")[1] for line in with_it] != [line.split("\t")[1] for line in without]
+    assert translate(capsys, arguments, "--no-shortlist") == without
+
+
+def test_align_that_was_stopped_goes_on_after_the_last_pass(arguments, capsys, monkeypatch):
+    main(arguments)
+    expected, _ = read(arguments)
+    model_dir = ModelDir(arguments[2])
+    model_dir.shortlist_path.unlink()
+    write = shortlist_module._write_state
+
+    def stop(path, name, done, counts):
+        if done == 3:
+            raise KeyboardInterrupt
+        write(path, name, done, counts)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(shortlist_module, "_write_state", stop)
+        main(arguments)
+    assert stopped.value.code == 130 and not model_dir.shortlist_path.exists()
+    state = model_dir.alignment_path.read_bytes()
+    capsys.readouterr()
+    main(arguments)
+    assert "resuming after pass 2 of 5" in capsys.readouterr().err
+    for one, other in zip(read(arguments)[0], expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not model_dir.alignment_path.exists()
+
+    # What is damaged, or of another text, is not used.
+    for content, message in ((state[:-9], "starting again"), (state, "of another text; starting again")):
+        model_dir.alignment_path.write_bytes(content)
+        pathlib.Path(f"{model_dir.alignment_path}.sha256").unlink(missing_ok=True)
+        pathlib.Path(arguments[4]).write_text(pathlib.Path(arguments[4]).read_text().replace("Anna", "Otto"))
+        main(arguments)
+        assert message in capsys.readouterr().err
+
+
+def test_mistakes_are_one_line(arguments, capsys, tmp_path):
+    def error(*given):
+        with pytest.raises(SystemExit):
+            main(list(given))
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+        return line
+
+    (tmp_path / "empty").write_text("\n" * 3)
+    (tmp_path / "short").write_text("a\n")
+    given = arguments[:3]
+    message = error(*given, "--source", str(tmp_path / "empty"), "--target", str(tmp_path / "empty"))
+    assert message.endswith("none of the 3 sentence pairs has text on both sides")
+    message = error(*given, "--source", str(tmp_path / "empty"), "--target", str(tmp_path / "short"))
+    assert "source and target must have the same number of lines" in message
+    assert "not a model directory" in error("align", "--model-dir", str(tmp_path), *arguments[3:])
+    assert "for --model-dir" in error("serve", "--servable", str(tmp_path), "--no-shortlist")
+    main(arguments)
+    path = ModelDir(arguments[2]).shortlist_path
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "shortlist.npz: the file is damaged" in error("translate", "--model-dir", arguments[2])
