@@ -2,6 +2,8 @@
 
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -43,23 +45,19 @@ def translate(capsys, arguments, *options):
 def test_align_makes_a_shortlist_that_the_commands_use(arguments, capsys, tmp_path, monkeypatch):
     # So that the list leaves something out of this small vocabulary.
     monkeypatch.setattr(shortlist_module, "FREQUENT_PIECES", 5)
-    monkeypatch.setattr(shortlist_module, "CANDIDATES_PER_PIECE", 3)
+    monkeypatch.setattr(shortlist_module, "CANDIDATES_PER_PIECE", 12)
     without = translate(capsys, arguments)
     main([*arguments, "--links", str(tmp_path / "links")])
     assert "target pieces always" in capsys.readouterr().err
     shortlist, tokenizer = read(arguments)
-    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     assert set(range(4)) <= set(shortlist.always.tolist()) and len(shortlist.always) <= 9
-
-    def candidates(piece):
-        return [pieces[target] for target in shortlist.by_source[pieces.index(piece)] if target]
-
-    # The objects are translated word by word.
-    assert "▁Äpfel" in candidates("▁apples") and "▁Hund" in candidates("▁dog") and "▁Anna" in candidates("▁Anna")
+    for source, target in sentence_pairs():
+        source_ids, target_ids = tokenizer.tokenize([source, target]).to_list()
+        assert set(target_ids) <= {*shortlist.always, *shortlist.by_source[source_ids].reshape(-1)}
     lines = (tmp_path / "links").read_text().splitlines()
     source, target = (tokenizer.pieces(tokenizer.tokenize([text]).to_list()[0]) for text in sentence_pairs()[0])
     links = [(source[int(one)], target[int(other)]) for one, other in (link.split("-") for link in lines[0].split())]
-    assert len(lines) == len(sentence_pairs()) and ("▁Anna", "▁Anna") in links
+    assert len(lines) == len(sentence_pairs()) and ("▁Anna", "▁Anna") in links, links
     with_it = translate(capsys, arguments)
     assert [line.split("\t")[2] for line in with_it] == [line.split("\t")[2] for line in without]
     # The scores are those of fewer pieces.
@@ -120,3 +118,16 @@ def test_mistakes_are_one_line(arguments, capsys, tmp_path):
     path = ModelDir(arguments[2]).shortlist_path
     path.write_bytes(path.read_bytes()[:-1])
     assert "shortlist.npz: the file is damaged" in error("translate", "--model-dir", arguments[2])
+
+
+def test_training_ends_with_a_shortlist_if_the_configuration_asks_for_it(arguments, tmp_path):
+    settings = ["training.steps=1", "training.validate_every=1", "training.tokens_per_batch=500"]
+    text = [f"--{name}={tmp_path / name}" for name in ("source", "target")]
+    command = [sys.executable, "-m", "keras_transformer", "train", f"--model-dir={tmp_path / 'trained'}", *text]
+    command += [f"--init-from={arguments[2]}", "--valid-size=5", "--config=fine-tune", "--set", *settings]
+    # Another run in the same directory only has the shortlist to make.
+    for is_asked_for in ("false", "true"):
+        finished = subprocess.run([*command, f"decoding.shortlist={is_asked_for}"], capture_output=True, text=True)
+        assert finished.returncode == 0, finished.stderr
+        assert (tmp_path / "trained" / "shortlist.npz").exists() == (is_asked_for == "true"), finished.stderr
+    assert "target pieces always" in finished.stderr
