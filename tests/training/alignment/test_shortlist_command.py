@@ -57,7 +57,7 @@ def test_align_makes_a_shortlist_that_the_commands_use(arguments, capsys, tmp_pa
     lines = (tmp_path / "links").read_text().splitlines()
     source, target = (tokenizer.pieces(tokenizer.tokenize([text]).to_list()[0]) for text in sentence_pairs()[0])
     links = [(source[int(one)], target[int(other)]) for one, other in (link.split("-") for link in lines[0].split())]
-    assert len(lines) == len(sentence_pairs()) and ("▁Anna", "▁Anna") in links, links
+    assert len(lines) == len(sentence_pairs()) and ("An", "An") in links
     with_it = translate(capsys, arguments)
     assert [line.split("\t")[2] for line in with_it] == [line.split("\t")[2] for line in without]
     # The scores are those of fewer pieces.
