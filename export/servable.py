@@ -44,6 +44,7 @@ class Servable(tf.Module):
         super().__init__()
         self.weights = [variable.value for variable in translator.model.variables]
         self.tokenizers = list(translator.tokenizers)
+        self.candidates = translator.candidates
         # `serving_default` and `translate` are one.
         chosen = {SIGNATURES[name].function: SIGNATURES[name] for name in signatures}
         traced = {

@@ -7,6 +7,11 @@ from keras import ops
 from .tensors import Dimension, Tensor
 
 
+def last_size(tensor: Tensor) -> Dimension:
+    """Returns the last size of a tensor: an int unless it is only known at run time."""
+    return ops.shape(tensor)[-1] if tensor.shape[-1] is None else tensor.shape[-1]
+
+
 def reshape_inferring(tensor: Tensor, shape: Sequence[Dimension]) -> Tensor:
     """Reshapes like `keras.ops.reshape`, but lets the backend infer one size if it is only known at run time.
 

@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> None:
 def _translated(trained: "Trained", pairs: "SentencePairs", options: argparse.Namespace) -> "System":
     from keras_transformer.training.comparison.compare import System
 
-    translator = load_translator(trained, options.precision)
+    translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
     start = time.perf_counter()
     max_length = trained.config.model.max_length
     translations = translate_lines(translator, list(pairs.source), max_length, options.source)

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
 
     trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
     pairs = read_pairs(options.source, options.reference)
-    translator = load_translator(trained, options.precision)
+    translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
     from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
     from keras_transformer.training.evaluate import evaluate
 
@@ -42,7 +42,8 @@ def run(options: argparse.Namespace) -> None:
     write_evaluation(
         trained.model_dir,
         f"{len(pairs):,} sentences of {os.path.basename(name)}, "
-        f"beam size {trained.decoding.beam_size}, length penalty {trained.decoding.length_penalty:g}",
+        f"beam size {trained.decoding.beam_size}, length penalty {trained.decoding.length_penalty:g}"
+        f"{'' if translator.candidates is None else ', shortlist'}",
         {score.text: score.signature for score in (result.bleu, result.chrf)},
     )
     scores = {"bleu": result.bleu, "chrf": result.chrf}

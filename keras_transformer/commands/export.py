@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         check("--output", options.output, ServablePath)
     trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
-    translator = load_translator(trained, options.precision)
+    translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
     if options.format == "ctranslate2":
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 

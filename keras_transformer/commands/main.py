@@ -16,6 +16,7 @@ from ..runtime.packages import missing_packages_named
 from ..runtime.progress import say
 from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
 from . import (
+    align,
     average,
     check_data,
     compare,
@@ -50,6 +51,7 @@ _COMMANDS: dict[str, Command] = {
     "compare": compare,
     "score": score,
     "average": average,
+    "align": align,
     "export": export,
     "import": import_model,
     "plot-attention": plot_attention,

@@ -73,12 +73,15 @@ def add_json(parser: Parser) -> None:
 
 
 def add_decoding(parser: Parser) -> None:
-    """Adds --beam-size and --length-penalty."""
+    """Adds --beam-size, --length-penalty and --no-shortlist."""
     parser.add_option(
         "--beam-size", BeamSize, metavar="N", help="hypotheses kept at each step, at most 1,000; 1 is greedy search"
     )
     parser.add_option(
         "--length-penalty", LengthPenalty, metavar="ALPHA", help="0 to 5; the higher, the longer the translations"
+    )
+    parser.add_argument(
+        "--no-shortlist", action="store_true", help="search all pieces although the model directory has a shortlist"
     )
 
 

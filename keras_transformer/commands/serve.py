@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
     trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
-    translator = load_translator(trained, options.precision)
+    translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
     from keras_transformer.export.servable import graph_of
     from keras_transformer.export.signatures import SIGNATURES
 
@@ -62,8 +62,12 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
 
 
 def _api_of_servable(options: argparse.Namespace) -> "RestApi":
-    if (options.beam_size, options.length_penalty, options.precision) != (None, None, "auto"):
-        raise ConfigError("--beam-size, --length-penalty and --precision are for --model-dir: a SavedModel has its own")
+    given = (options.beam_size, options.length_penalty, options.precision, options.no_shortlist)
+    if given != (None, None, "auto", False):
+        raise ConfigError(
+            "--beam-size, --length-penalty, --precision and --no-shortlist are for --model-dir: a SavedModel has "
+            "its own"
+        )
     with tensorflow_backend():
         from ..serving.rest import RestApi
         from ..serving.servable import load_servable

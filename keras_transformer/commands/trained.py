@@ -53,7 +53,7 @@ def read_trained(path: str, beam_size: int | None = None, length_penalty: float 
     return Trained(model_dir, config, decoding)
 
 
-def load_translator(trained: Trained, precision: PrecisionOrAuto = "float32") -> "Translator":
+def load_translator(trained: Trained, precision: PrecisionOrAuto = "float32", shortlist: bool = True) -> "Translator":
     """Loads TensorFlow and the model. The log says why a precision was chosen."""
     with tensorflow_backend():
         from ..runtime.cores import divide_cores
@@ -65,4 +65,5 @@ def load_translator(trained: Trained, precision: PrecisionOrAuto = "float32") ->
     if chosen is not None:
         _log.info(f"precision: {chosen.precision}, because {chosen.reason}")
         precision = cast(Precision, chosen.precision)  # float16 is chosen for training only.
-    return Translator.from_config(trained.model_dir, trained.config, trained.decoding, cast(Precision, precision))
+    precision = cast(Precision, precision)
+    return Translator.from_config(trained.model_dir, trained.config, trained.decoding, precision, shortlist)

@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
     beam_size = trained.decoding.beam_size
     require((options.n_best or 1) <= beam_size, "--n-best", f"at most the beam size {beam_size}", options.n_best)
     standard_input()
-    translator = load_translator(trained, options.precision)
+    translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
     bar = ProgressBar("translating", "lines")
     num_lines = 0
     with contextlib.ExitStack() as stack:

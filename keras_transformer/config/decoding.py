@@ -28,6 +28,9 @@ class DecodingConfig:
             Defaults to 1: no penalty.
         min_length: int. The fewest tokens of a translation that is not empty, with its end token; at most 1,000,000.
             Defaults to 0.
+        shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for each source piece
+            the target pieces that may translate it. Translations are searched among these, whenever the model
+            directory has a shortlist. Defaults to False.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -40,6 +43,7 @@ class DecodingConfig:
     no_repeat_ngram_size: Annotated[Count, at_most(1000)] = 0
     repetition_penalty: Annotated[Positive, at_most(100)] = 1.0
     min_length: Annotated[Count, at_most(1_000_000)] = 0
+    shortlist: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, "decoding")

@@ -8,9 +8,20 @@ the records back from the ends of the sequences once, when all of them are finis
 """
 
 from .beam_search import beam_search
+from .candidates import among, places_among, with_token_ids
 from .greedy import greedy_search
 from .hypotheses import Hypotheses
 from .protocol import Decodable, Step
 from .sampling import sample
 
-__all__ = ["Decodable", "Hypotheses", "Step", "beam_search", "greedy_search", "sample"]
+__all__ = [
+    "Decodable",
+    "Hypotheses",
+    "Step",
+    "among",
+    "beam_search",
+    "greedy_search",
+    "places_among",
+    "sample",
+    "with_token_ids",
+]

@@ -12,14 +12,15 @@ import numpy as np
 from keras import ops
 
 from ..shapes import reshape_inferring
-from ..tensors import Tensor
+from ..tensors import Dimension, Tensor
+from .hypotheses import is_any_of
 
 
 def repeats_ngram(
     seen: Annotated[Tensor, "int32 (batch, beam_size, number of tokens)"],
     newest: Annotated[Tensor, "int32 ()"],
     size: int,
-    vocab_size: int,
+    vocab_size: Dimension,
 ) -> Annotated[Tensor, "bool (batch, beam_size, vocab_size)"]:
     """Returns which next tokens would end an n-gram that a hypothesis has already.
 
@@ -53,10 +54,13 @@ def repeats_ngram(
 
 
 def ends_early(
-    position: Annotated[Tensor, "int32 ()"], end_ids: Sequence[int], min_length: int | Tensor, vocab_size: int
+    position: Annotated[Tensor, "int32 ()"], end_ids: Sequence[int], min_length: int | Tensor, vocab_size: Dimension
 ) -> Annotated[Tensor, "bool (vocab_size,)"]:
     """Returns which next tokens would end a sequence of fewer than `min_length` tokens."""
-    is_end = np.isin(np.arange(vocab_size), end_ids)
+    if isinstance(vocab_size, int):
+        is_end: Tensor = np.isin(np.arange(vocab_size), end_ids)
+    else:
+        is_end = is_any_of(ops.arange(vocab_size, dtype="int32"), end_ids)
     return ops.logical_and(is_end, position + 1 < min_length)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from keras import ops
 
 from ..config.rules import require
-from ..errors import ConfigError
 from ..gather import gather_in_rows
-from ..shapes import reshape_inferring
-from ..tensors import Tensor
+from ..shapes import last_size, reshape_inferring
+from ..tensors import Dimension, Tensor
+from .hypotheses import is_any_of
 from .top_k import top_k
 
 # Stands for the last column of logits that `blocking.py` has made, which is no token.
@@ -31,7 +31,7 @@ def continuations(
     Args:
         log_probs: of the hypotheses; -inf for those that are not continued.
         logits: of the next token.
-        k: how many. Fewer are returned if the vocabulary is smaller.
+        k: how many. Fewer are returned if the vocabulary is smaller, or dead ones if its size is not static.
         forbidden_ids: tokens that continue nothing, and `BLOCKED` if the logits have such a column. The probabilities
             of the others stay as they are. Defaults to none.
 
@@ -39,17 +39,18 @@ def continuations(
         Log probabilities of the continued hypotheses, the best first, and their newest tokens.
 
     Raises:
-        ConfigError: The vocabulary size is not static, or a forbidden id is not in the vocabulary.
+        ConfigError: A forbidden id is not in the vocabulary.
     """
-    vocab_size = static_vocab_size(logits)
+    vocab_size = last_size(logits)
     sizes = ops.shape(log_probs)
     logits = reshape_inferring(ops.cast(logits, "float32"), (*sizes, vocab_size))
     if forbidden_ids:
         best_logits, best_ids = top_k(logits, 1)  # (batch, beam_size, 1)
         num_tokens = vocab_size - (BLOCKED in forbidden_ids)
-        top_logits, token_ids = top_k(logits + minus_infinity_at(forbidden_ids, vocab_size), min(k, num_tokens))
+        allowed = logits + minus_infinity_at(forbidden_ids, vocab_size)
+        top_logits, token_ids = top_k(allowed, _at_most(k, num_tokens))
     else:
-        top_logits, token_ids = top_k(logits, min(k, vocab_size))  # (batch, beam_size, k)
+        top_logits, token_ids = top_k(logits, _at_most(k, vocab_size))  # (batch, beam_size, k)
         best_logits, best_ids = top_logits[..., :1], token_ids[..., :1]
     # Of the log softmax only these entries are computed: the best of all from its probability, the others from their
     # distance to the best.
@@ -61,28 +62,21 @@ def continuations(
     return ops.where(continued > -math.inf, continued, -math.inf), token_ids
 
 
-def static_vocab_size(logits: Annotated[Tensor, "(batch, beam_size, vocab_size)"]) -> int:
-    """Returns the last dimension of logits.
-
-    Raises:
-        ConfigError: It is not static.
-    """
-    vocab_size = logits.shape[-1]
-    if vocab_size is None:
-        raise ConfigError(
-            "the logits of step must have a static vocab_size as their last dimension; "
-            f"received logits of shape {tuple(logits.shape)}"
-        )
-    return vocab_size
+def _at_most(k: int, size: Dimension) -> int:
+    return min(k, size) if isinstance(size, int) else k
 
 
-def minus_infinity_at(token_ids: Sequence[int | None], vocab_size: int) -> np.ndarray:
+def minus_infinity_at(token_ids: Sequence[int | None], vocab_size: Dimension) -> Tensor:
     """Returns float32 (vocab_size,), which forbids tokens, and the column `BLOCKED`, if it is added to logits.
 
     Raises:
         ConfigError: A token is not in the vocabulary.
     """
     known = tuple(token_id for token_id in token_ids if token_id is not BLOCKED)
+    if not isinstance(vocab_size, int):
+        blocked = (vocab_size - 1,) if BLOCKED in token_ids else ()
+        is_forbidden = is_any_of(ops.arange(vocab_size, dtype="int32"), (*known, *blocked))
+        return ops.where(is_forbidden, np.float32(-math.inf), np.float32(0))
     last = vocab_size - 1 - (BLOCKED in token_ids)
     for token_id in known:
         require(0 <= token_id <= last, "forbidden_ids", f"from 0 to {last}", known)

@@ -70,7 +70,7 @@ def newest_start_ids(
     return ops.stack([ops.cast(start_id[:, -1], "int32")] * beam_size, axis=1)
 
 
-def is_any_of(token_ids: Annotated[Tensor, "int (...)"], some: Sequence[int]) -> Annotated[Tensor, "bool (...)"]:
+def is_any_of(token_ids: Annotated[Tensor, "int (...)"], some: Sequence[Dimension]) -> Annotated[Tensor, "bool (...)"]:
     """Returns where a token is one of some, of which there is at least one."""
     return functools.reduce(ops.logical_or, [ops.equal(token_ids, one) for one in some])
 

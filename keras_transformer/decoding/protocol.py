@@ -23,7 +23,7 @@ class Step(Protocol[State]):
         state: the state that the previous step returned.
 
     Returns:
-        Logits of the token after `token_ids`, with a static vocab_size; -inf forbids a token. And the next state: any
+        Logits of the token after `token_ids`; -inf forbids a token. And the next state: any
         nest of tensors of the same structure. Shapes stay the same from step to step. If the search is told to drop
         finished sequences, every tensor of the state must have one row per sequence, of which some are left out
         between steps, and its other sizes may change.

@@ -5,7 +5,7 @@ from typing import Annotated
 from keras import ops
 
 from ..gather import gather_in_rows
-from ..shapes import reshape_inferring
+from ..shapes import last_size, reshape_inferring
 from ..tensors import Tensor
 
 
@@ -26,7 +26,7 @@ def penalize_repetition(
         newest: the place of one that is there.
         penalty: above 1 to discourage repetition.
     """
-    vocab_size = logits.shape[-1]
+    vocab_size = last_size(logits)
     # What is not there yet stands for the newest, which is.
     seen = ops.where(seen < 0, ops.take(seen, newest, axis=2)[..., None], seen)
     batch, beam_size, num_seen = ops.shape(seen)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from keras import ops
 
 from ..config.rules import Count, Positive, check
+from ..shapes import last_size
 from ..tensors import Dimension, Tensor
 from .blocking import block, ends_early, repeats_ngram
 from .continuations import BLOCKED
@@ -76,7 +77,7 @@ def restrict(
         return step, state, forbidden_ids
 
     def change(logits: Tensor, seen: Tensor, newest: Tensor, position: Tensor) -> Tensor:
-        vocab_size = logits.shape[-1]
+        vocab_size = last_size(logits)
         if penalizes:
             logits = penalize_repetition(logits, seen, newest, penalty)
         is_blocked = []

@@ -8,8 +8,9 @@ from keras import ops
 
 from ..config.rules import Positive, Size, check, require
 from ..gather import gather_in_rows
+from ..shapes import last_size
 from ..tensors import Dimension, Tensor
-from .continuations import minus_infinity_at, static_vocab_size
+from .continuations import minus_infinity_at
 from .hypotheses import Hypotheses, check_search_arguments
 from .protocol import State, Step
 from .random_numbers import uniform_numbers
@@ -96,10 +97,11 @@ def sample(
     step, state, not_chosen = restrict(step, state, restrictions, start_id, end_ids, like=limits, max_length=max_length)
 
     def choose(log_probs: Tensor, logits: Tensor, position: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        logits = ops.reshape(ops.cast(logits, "float32"), (-1, static_vocab_size(logits)))  # (n, vocab_size)
+        vocab_size = last_size(logits)
+        logits = ops.reshape(ops.cast(logits, "float32"), (-1, vocab_size))  # (n, vocab_size)
         # One column of the numbers of the rows that are left: (n, 1).
         drawn = ops.take(ops.take(numbers, position, axis=1), rows, axis=0)[:, None]
-        allowed = logits + minus_infinity_at(not_chosen, logits.shape[-1]) if not_chosen else logits
+        allowed = logits + minus_infinity_at(not_chosen, vocab_size) if not_chosen else logits
         token_ids = draw(allowed / temperature, drawn, top_k, top_p)
         chosen = gather_in_rows(logits, token_ids) - ops.logsumexp(logits, axis=-1, keepdims=True)
         continued = log_probs + ops.where(gather_in_rows(allowed, token_ids) > -math.inf, chosen, -math.inf)
@@ -132,9 +134,12 @@ def draw(
         top_k: how many tokens are kept. Defaults to None: all.
         top_p: the probability that is kept. Defaults to None: all.
     """
-    vocab_size, token_ids = logits.shape[-1], None
+    token_ids = None
     if top_k is not None or top_p is not None:
-        logits, token_ids = top_k_of_rows(logits, min(top_k or vocab_size, vocab_size))
+        vocab_size = last_size(logits)
+        is_known = isinstance(vocab_size, int)
+        k = vocab_size if top_k is None else min(top_k, vocab_size) if is_known else top_k
+        logits, token_ids = top_k_of_rows(logits, k)
     probabilities = ops.softmax(logits)  # (n, k)
     # Up to and including each token, in the order of `token_ids`.
     cumulative = ops.cumsum(probabilities, axis=-1)

@@ -7,12 +7,15 @@ import keras
 from keras import ops
 
 from ..gather import gather_in_rows
-from ..shapes import reshape_inferring
-from ..tensors import Tensor
+from ..shapes import last_size, reshape_inferring
+from ..tensors import Dimension, Tensor
+
+# Of sizes that are only known at run time: good for the 1,000 to 4,000 tokens that a shortlist leaves.
+_GROUP_SIZE = 16
 
 
 def stable_top_k(
-    values: Annotated[Tensor, "(..., n)"], k: int
+    values: Annotated[Tensor, "(..., n)"], k: Dimension
 ) -> tuple[Annotated[Tensor, "(..., k)"], Annotated[Tensor, "int32 (..., k)"]]:
     """Computes `keras.ops.top_k`, of equal values the first ones first on every backend.
 
@@ -32,7 +35,7 @@ def stable_top_k(
 
 
 def top_k(
-    logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"], k: int
+    logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"], k: Dimension
 ) -> tuple[Annotated[Tensor, "float32 (batch, beam_size, k)"], Annotated[Tensor, "int32 (batch, beam_size, k)"]]:
     """Computes `stable_top_k` of long rows by way of shorter ones, which is several times as fast.
 
@@ -41,17 +44,21 @@ def top_k(
 
     Args:
         logits: of the next token.
-        k: at most vocab_size.
+        k: at most vocab_size, unless that is not static: then what is missing has logits of -inf, and any token ids.
 
     Returns:
         The highest logits, and their token ids.
     """
-    batch, beam_size, vocab_size = ops.shape(logits)
+    vocab_size = last_size(logits)
     group_size = _group_size(vocab_size, k)
     if group_size is None:
         return stable_top_k(logits, k)
+    batch, beam_size = ops.shape(logits)[:2]
     num_groups = -(-vocab_size // group_size)
-    if missing := num_groups * group_size - vocab_size:
+    if not isinstance(vocab_size, int):
+        num_groups = ops.maximum(num_groups, k)
+    missing = num_groups * group_size - vocab_size
+    if not isinstance(missing, int) or missing > 0:
         # Behind all tokens, so that of equals at -inf a token comes first.
         logits = ops.pad(logits, ((0, 0), (0, 0), (0, missing)), constant_values=-math.inf)
     groups = reshape_inferring(logits, (batch * beam_size, num_groups, group_size))
@@ -61,20 +68,26 @@ def top_k(
     members = reshape_inferring(gather_in_rows(groups, chosen), (batch * beam_size, k * group_size))
     top_logits, indices = stable_top_k(members, k)
     token_ids = gather_in_rows(chosen, indices // group_size) * group_size + indices % group_size
+    if not isinstance(vocab_size, int):
+        token_ids = ops.minimum(token_ids, vocab_size - 1)
     shape = (batch, beam_size, k)
     return reshape_inferring(top_logits, shape), reshape_inferring(token_ids, shape)
 
 
 def top_k_of_rows(
-    logits: Annotated[Tensor, "float32 (n, vocab_size)"], k: int
+    logits: Annotated[Tensor, "float32 (n, vocab_size)"], k: Dimension
 ) -> tuple[Annotated[Tensor, "float32 (n, k)"], Annotated[Tensor, "int32 (n, k)"]]:
     """Computes `top_k` of one hypothesis of each sequence."""
     top_logits, token_ids = top_k(logits[:, None], k)
     return top_logits[:, 0], token_ids[:, 0]
 
 
-def _group_size(vocab_size: int, k: int) -> int | None:
+def _group_size(vocab_size: Dimension, k: Dimension) -> int | None:
     """The size of groups with the least work, or None if groups do not pay."""
+    if not isinstance(k, int):
+        return None
+    if not isinstance(vocab_size, int):
+        return _GROUP_SIZE
 
     def work(size: int) -> int:
         # Sorted elements, and a sixteenth of a copy of all logits if the last group has to be filled.

@@ -100,12 +100,24 @@ class TiedProjection(Layer):
     @property
     def kernel(self) -> Annotated[Tensor, "(d_model, vocab_size)"]:
         """The transposed token table."""
+        return ops.transpose(self._token_table)
+
+    def columns(self, token_ids: Annotated[Tensor, "int (n,)"]) -> Annotated[Tensor, "(d_model, n)"]:
+        """Returns some columns of the kernel, without transposing all of it.
+
+        Args:
+            token_ids: the tokens whose columns they are.
+        """
+        return ops.transpose(ops.take(self._token_table, token_ids, axis=0))
+
+    @property
+    def _token_table(self) -> Annotated[Tensor, "(vocab_size, d_model)"]:
         if isinstance(self.embedding, PositionalEmbedding):
-            return ops.transpose(self.embedding.token_table)
+            return self.embedding.token_table
         if self.embedding.quantization_mode:
             # Its table holds integers, whose scales the layer itself applies.
-            return ops.transpose(self.embedding(ops.arange(self._vocab_size, dtype="int32")))
-        return ops.transpose(self.embedding.embeddings)
+            return self.embedding(ops.arange(self._vocab_size, dtype="int32"))
+        return self.embedding.embeddings
 
     def call(self, inputs: Annotated[Tensor, "(..., d_model)"]) -> Annotated[Tensor, "(..., vocab_size)"]:
         kernel = ops.cast(self.kernel, self.compute_dtype)

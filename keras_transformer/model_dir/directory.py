@@ -7,6 +7,8 @@
     average.weights.h5                     the mean of the last or best checkpoints, if they were averaged
     training_state.npz                     what resuming a training run needs: weights, optimizer, step, scores, log
     training_state.previous.npz            the one before
+    alignment.npz                          while `align` runs: what it needs to resume
+    shortlist.npz                          for each source piece the target pieces that may translate it
     evaluation.json                        the scores that `evaluate` measured last
     log.csv, tensorboard/                  the training run's log, for people
     NAME.sha256                            the checksum of a binary file or of the tokenizer's
@@ -81,6 +83,14 @@ class ModelDir:
     @property
     def evaluation_path(self) -> pathlib.Path:
         return self.path / "evaluation.json"
+
+    @property
+    def shortlist_path(self) -> pathlib.Path:
+        return self.path / "shortlist.npz"
+
+    @property
+    def alignment_path(self) -> pathlib.Path:
+        return self.path / "alignment.npz"
 
     @property
     def tensorboard_path(self) -> pathlib.Path:

@@ -15,8 +15,8 @@ from keras import ops, tree
 
 from ..decoding.protocol import Step
 from ..gather import gather_in_rows
-from ..layers import Decoder, DecoderLayer, PositionalEmbedding
-from ..shapes import reshape_inferring
+from ..layers import Decoder, DecoderLayer, PositionalEmbedding, TiedProjection
+from ..shapes import last_size, reshape_inferring
 from ..tensors import Dimension, Tensor
 
 
@@ -112,12 +112,19 @@ class DecoderNetwork:
         decoder: the decoder.
         output_projection: layer with a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None, or a
             quantized one, which is called.
+        candidates: the tokens whose logits are computed. Defaults to None: all.
     """
 
-    def __init__(self, embedding: PositionalEmbedding, decoder: Decoder, output_projection: keras.layers.Layer) -> None:
+    def __init__(
+        self,
+        embedding: PositionalEmbedding,
+        decoder: Decoder,
+        output_projection: keras.layers.Layer,
+        candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None,
+    ) -> None:
         self.embedding = embedding
         self.decoder = decoder
-        self._logits_of = logits_function(output_projection, decoder.compute_dtype)
+        self._logits_of = logits_function(output_projection, decoder.compute_dtype, candidates)
 
     def init_caches(self, batch_size: Dimension, max_length: Dimension | None) -> Any:
         return self.decoder.init_cache(batch_size, max_length)
@@ -136,7 +143,7 @@ class DecoderNetwork:
         if not needs_logits:
             return None, caches
         logits = self._logits_of(ops.reshape(decoded, (-1, self.embedding.d_model)))  # (batch * n, vocab_size)
-        return reshape_inferring(logits, (*ops.shape(token_ids), logits.shape[-1])), caches
+        return reshape_inferring(logits, (*ops.shape(token_ids), last_size(logits))), caches
 
 
 def start_steps(
@@ -213,21 +220,39 @@ def _write_prefix(
     return caches, is_token, num_tokens
 
 
-def logits_function(output_projection: keras.layers.Layer, compute_dtype: str) -> Callable[[Tensor], Tensor]:
-    """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size)."""
+def logits_function(
+    output_projection: keras.layers.Layer,
+    compute_dtype: str,
+    candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None,
+) -> Callable[[Tensor], Tensor]:
+    """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size or candidates)."""
     if output_projection.quantization_mode:
         # Its kernel holds integers, whose scales the layer itself applies.
-        return lambda rows: ops.cast(output_projection(rows), "float32")
+        def logits_of_quantized(rows: Tensor) -> Tensor:
+            logits = ops.cast(output_projection(rows), "float32")
+            return logits if candidates is None else ops.take(logits, candidates, axis=1)
+
+        return logits_of_quantized
     # Cast, and transposed if it is tied, once for all steps: for few rows that takes longer than their product.
-    kernel = ops.cast(ops.convert_to_tensor(output_projection.kernel), compute_dtype)
+    kernel = ops.cast(ops.convert_to_tensor(_columns(output_projection, candidates)), compute_dtype)
     bias = output_projection.bias
     bias = None if bias is None else ops.cast(ops.convert_to_tensor(bias), "float32")
+    if bias is not None and candidates is not None:
+        bias = ops.take(bias, candidates, axis=0)
 
     def logits_of(rows: Tensor) -> Tensor:
         logits = ops.cast(ops.matmul(rows, kernel), "float32")
         return logits if bias is None else ops.add(logits, bias)
 
     return logits_of
+
+
+def _columns(output_projection: keras.layers.Layer, candidates: Tensor | None) -> Tensor:
+    if candidates is None:
+        return output_projection.kernel
+    if isinstance(output_projection, TiedProjection):
+        return output_projection.columns(candidates)
+    return ops.take(ops.convert_to_tensor(output_projection.kernel), candidates, axis=1)
 
 
 def _set_newest(is_ancestor: Tensor, first_entry: Tensor) -> Tensor:

@@ -131,6 +131,7 @@ class Transformer(keras.Model):
         beam_size: int = 1,
         max_length: Dimension | None = None,
         prefix: Annotated[Tensor, "int (batch, prefix length)"] | None = None,
+        candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None,
     ) -> tuple[Step[DecoderState], DecoderState]:
         """Encodes a source and prepares to decode: the protocol of `keras_transformer.decoding`.
 
@@ -141,12 +142,14 @@ class Transformer(keras.Model):
                 a loop only TensorFlow allows, with an unknown batch size.
             prefix: tokens before position 0 of the search; shorter ones begin with negative ids. The token at position
                 0 is not among them. Defaults to None: position 0 is the start of the target.
+            candidates: the tokens whose logits are computed, see `keras_transformer.decoding.candidates`. Defaults to
+                None: all.
 
         Returns:
             The step function, and the state for its first call.
         """
         encoded, source_mask = self.encode(source)
-        network = DecoderNetwork(self.target_embedding, self.decoder, self.output_projection)
+        network = DecoderNetwork(self.target_embedding, self.decoder, self.output_projection, candidates)
         source_values = (self.decoder.project_source(encoded), source_mask)
         return start_steps(network, source_values, ops.shape(encoded)[0], beam_size, max_length, prefix)
 

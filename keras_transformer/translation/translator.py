@@ -13,12 +13,23 @@ from ..config import Config, DecodingConfig, TransformerConfig
 from ..config.language import Language
 from ..config.precision import Precision
 from ..config.rules import check, require, shown
-from ..decoding import Decodable, Hypotheses, beam_search, greedy_search, sample
+from ..decoding import (
+    Decodable,
+    Hypotheses,
+    among,
+    beam_search,
+    greedy_search,
+    places_among,
+    sample,
+    with_token_ids,
+)
 from ..errors import ConfigError
 from ..model_dir import ModelDir
+from ..model_dir.shortlist_file import Shortlist, read_shortlist
 from ..models import Transformer
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
+from .candidates import Candidates, CandidateTable
 from .documents import TranslatedDocument, TranslatedDocuments, search_documents
 from .forced_decoding import mean_encoding, mean_source_attention, token_log_probs
 from .length_batches import map_in_length_batches
@@ -75,6 +86,7 @@ class _Request(NamedTuple):
     max_lengths: Tensor  # int32 (batch,)
     prefix: tf.RaggedTensor | None  # int32 (batch, None)
     sampling: Sampling | None
+    candidates: Candidates | None
 
 
 class Translator:
@@ -87,9 +99,11 @@ class Translator:
     seeds before loading a translator.
 
     Args:
-        model: Transformer, or another `TranslationModel`; only `score` needs a `Transformer`.
+        model: Transformer, or another `TranslationModel`; only `score` and a shortlist need a `Transformer`.
         tokenizers: Tokenizer that both languages share, or TokenizerPair.
         decoding: DecodingConfig.
+        shortlist: Shortlist, the pieces among which translations are searched. Scores are then those of a model that
+            knows only these. Defaults to None: all pieces.
 
     Raises:
         ConfigError: Model and tokenizer do not fit.
@@ -101,7 +115,11 @@ class Translator:
     """
 
     def __init__(
-        self, model: TranslationModel, tokenizers: Tokenizer | TokenizerPair, decoding: DecodingConfig
+        self,
+        model: TranslationModel,
+        tokenizers: Tokenizer | TokenizerPair,
+        decoding: DecodingConfig,
+        shortlist: Shortlist | None = None,
     ) -> None:
         self.tokenizers = TokenizerPair.of(tokenizers)
         for side in ("target", "source"):
@@ -115,6 +133,7 @@ class Translator:
             )
         self.model = model
         self.decoding = decoding
+        self.candidates = None if shortlist is None else CandidateTable(shortlist, model.config.target_vocab_size)
         self._graphs: dict[tuple[object, ...], Callable[..., Any]] = {}
 
     @classmethod
@@ -123,6 +142,7 @@ class Translator:
         model_dir: str | os.PathLike[str] | ModelDir,
         decoding: DecodingConfig | None = None,
         precision: Precision = "float32",
+        shortlist: bool = True,
     ) -> "Translator":
         """Loads the translator of a model directory.
 
@@ -132,6 +152,8 @@ class Translator:
             precision: "float32", or "bfloat16" for weights of half the size, and more speed on processors with
                 instructions for it. Its two to three digits may let another translation win by a narrow margin.
                 Defaults to "float32".
+            shortlist: bool. Whether translations are searched among the pieces of the directory's shortlist, if it has
+                one. Defaults to True.
 
         Raises:
             ConfigError: It is not a model directory, it has no trained weights, or a value breaks its rule.
@@ -139,7 +161,7 @@ class Translator:
             MemoryLimitError: The model takes more memory than the machine has.
         """
         model_dir = ModelDir(model_dir)
-        return cls.from_config(model_dir, model_dir.read_config(), decoding, precision)
+        return cls.from_config(model_dir, model_dir.read_config(), decoding, precision, shortlist)
 
     @classmethod
     def from_config(
@@ -148,11 +170,18 @@ class Translator:
         config: Config,
         decoding: DecodingConfig | None = None,
         precision: Precision = "float32",
+        shortlist: bool = True,
     ) -> "Translator":
         """Loads the translator of a model directory whose configuration was read already; otherwise as `load`."""
         check("precision", precision, Precision)
         model = model_dir.load_model(config.model, precision)
-        return cls(model, load_tokenizers(model_dir.path, config.tokenizer), decoding or config.decoding)
+        tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
+        found = None
+        if shortlist and model_dir.shortlist_path.is_file():
+            files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
+            source, target = tokenizers
+            found = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
+        return cls(model, tokenizers, decoding or config.decoding, found)
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
         """Returns the best translation of every text."""
@@ -299,7 +328,8 @@ class Translator:
         # The weights are read here: TensorFlow does not run a loop that reads variables beside another loop.
         weights = [(variable, tf.identity(variable.value)) for variable in self.model.variables]
         with keras.StatelessScope(state_mapping=weights):
-            request = _Request(source, most, limits, prefix, sampling)
+            candidates = None if self.candidates is None else self.candidates.read()
+            request = _Request(source, most, limits, prefix, sampling, candidates)
             token_ids, scores = self._search_token_ids(request, n_best)
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
@@ -333,13 +363,20 @@ class Translator:
         source, max_lengths = tf.gather(request.source, rows).to_tensor(), tf.gather(request.max_lengths, rows)
         sampling, decoding = request.sampling, self.decoding
         beam_size = 1 if sampling else decoding.beam_size
-        if request.prefix is None:
-            step, state = self.model.start_decoding(source, beam_size)
-            start_id: Any = Tokenizer.start_id
-        else:
+        start_id: Any = Tokenizer.start_id
+        options: dict[str, Tensor] = {}
+        if request.prefix is not None:
             starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
             start_id = left_padded(tf.concat([starts, tf.gather(request.prefix, rows)], axis=1))
-            step, state = self.model.start_decoding(source, beam_size, prefix=start_id[:, :-1])
+            options["prefix"] = start_id[:, :-1]
+        candidates = None
+        if request.candidates is not None:
+            prefix = None if request.prefix is None else start_id
+            options["candidates"] = candidates = request.candidates.of(source, prefix)
+        step, state = self.model.start_decoding(source, beam_size, **options)
+        if candidates is not None:
+            step = among(candidates, step)
+            start_id = start_id if request.prefix is None else places_among(candidates, start_id)
         arguments: dict[str, Any] = dict(
             max_length=tf.reduce_max(max_lengths),
             start_id=start_id,
@@ -352,18 +389,13 @@ class Translator:
         )
         if sampling:
             drawn: dict[str, Any] = sampling._asdict()
-            return sample(step, state, max_lengths, rows=rows + drawn.pop("first_row"), **drawn, **arguments)
-        if beam_size == 1:
-            return greedy_search(step, state, max_lengths, **arguments)
-        return beam_search(
-            step,
-            state,
-            max_lengths,
-            beam_size=beam_size,
-            length_penalty=decoding.length_penalty,
-            n_best=n_best,
-            **arguments,
-        )
+            found = sample(step, state, max_lengths, rows=rows + drawn.pop("first_row"), **drawn, **arguments)
+        elif beam_size == 1:
+            found = greedy_search(step, state, max_lengths, **arguments)
+        else:
+            arguments |= dict(beam_size=beam_size, length_penalty=decoding.length_penalty, n_best=n_best)
+            found = beam_search(step, state, max_lengths, **arguments)
+        return found if candidates is None else with_token_ids(candidates, found)
 
     def score(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> np.ndarray:
         """Computes the log probability of every target, including its end token, given its source.

@@ -25,6 +25,7 @@ from keras_transformer.runtime.precision import choose_precision
 from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
 
+from ..alignment.shortlist import build_shortlist
 from ..batches.encoded_pairs import EncodedPairs, encode
 from ..batches.pipeline import training_dataset, validation_dataset
 from ..batches.plan import BatchPlan, plan_batches
@@ -177,6 +178,8 @@ def train(
             _fit(run, data, valid_pairs, options.get("callbacks", ()))
         if workers.is_chief:
             _average(config, model_dir)
+            if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
+                build_shortlist(model_dir, train_pairs, tokenizers, config.model.max_length)
 
 
 @contextlib.contextmanager
@@ -354,7 +357,7 @@ def _write_description(model_dir: ModelDir, config: Config, tokenizers: Tokenize
 
 def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
     """Moves away what is not of a training, and has the name of a file that a training writes."""
-    paths = [model_dir.log_path, model_dir.best_path, model_dir.average_path]
+    paths = [model_dir.log_path, model_dir.best_path, model_dir.average_path, model_dir.shortlist_path]
     for name, tokenizer in tokenizers.files().items():
         path = model_dir.path / name
         # A run that was killed before it wrote the configuration has written the tokenizers.

@@ -1,0 +1,86 @@
+"""`shortlist.npz`: which target pieces may translate each source piece, so that a search looks only at these."""
+
+import hashlib
+import pathlib
+import zipfile
+import zlib
+from collections.abc import Iterable
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from ..errors import DamagedFileError, InvalidFileError
+from .checksums import replacing_with_checksum, require_undamaged
+
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+
+
+class Shortlist(NamedTuple):
+    """The target pieces among which translations are searched.
+
+    Attributes:
+        by_source: for each source piece the target pieces that may translate it, padded with 0.
+        always: the target pieces that may be anywhere, ascending; the special ids 0 to 3 are among them.
+    """
+
+    by_source: Annotated[np.ndarray, "int32 (source_vocab_size, n)"]
+    always: Annotated[np.ndarray, "int32 (m,)"]
+
+
+def write_shortlist(path: pathlib.Path, shortlist: Shortlist, tokenizer_files: Iterable[bytes]) -> None:
+    """Writes a shortlist and its checksum; the file appears whole.
+
+    Args:
+        path: path of the file.
+        shortlist: Shortlist.
+        tokenizer_files: the content of each tokenizer file, whose ids the shortlist holds.
+    """
+    dtype = np.uint16 if max(shortlist.by_source.max(initial=0), shortlist.always.max()) < 2**16 else np.int32
+    with replacing_with_checksum(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(
+            file,
+            by_source=shortlist.by_source.astype(dtype),
+            always=shortlist.always.astype(dtype),
+            tokenizers=np.array(_digest(tokenizer_files)),
+        )
+
+
+def read_shortlist(
+    path: pathlib.Path, source_vocab_size: int, target_vocab_size: int, tokenizer_files: Iterable[bytes]
+) -> Shortlist:
+    """Reads a shortlist.
+
+    Args:
+        path: path of the file.
+        source_vocab_size: int.
+        target_vocab_size: int.
+        tokenizer_files: the content of each tokenizer file of the model.
+
+    Raises:
+        DamagedFileError: The file is damaged.
+        InvalidFileError: It was made with other tokenizers.
+    """
+    try:
+        require_undamaged(path)
+        with np.load(path, allow_pickle=False) as arrays:
+            tokenizers, by_source, always = (arrays[name] for name in ("tokenizers", "by_source", "always"))
+    except InvalidFileError:
+        raise
+    except _UNREADABLE as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DamagedFileError(f"{path}: the shortlist is damaged ({reason})") from None
+    if str(tokenizers) != _digest(tokenizer_files):
+        raise InvalidFileError(
+            f"{path}: the shortlist was made with other tokenizers; make it again with keras-transformer align, "
+            "or remove it"
+        )
+    for name, array, rank in (("by_source", by_source, 2), ("always", always, 1)):
+        if array.dtype.kind not in "iu" or array.ndim != rank or not ((array >= 0) & (array < target_vocab_size)).all():
+            raise DamagedFileError(f"{path}: the shortlist is damaged ({name} does not hold ids of target pieces)")
+    if len(by_source) != source_vocab_size or not np.isin(range(4), always).all():
+        raise DamagedFileError(f"{path}: the shortlist is damaged (pieces are missing)")
+    return Shortlist(by_source.astype("int32"), always.astype("int32"))
+
+
+def _digest(tokenizer_files: Iterable[bytes]) -> str:
+    return " ".join(hashlib.sha256(content).hexdigest() for content in tokenizer_files)

@@ -1,0 +1,123 @@
+"""A search among some tokens equals the search of all, with logits of -inf for the others."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from searches_in_python import END, START, as_lists, assert_same_sentences, initial_state, random_tables, step
+
+from keras_transformer.decoding import among, beam_search, greedy_search, places_among, sample, with_token_ids
+from keras_transformer.decoding.top_k import top_k
+
+VOCAB_SIZE = 61
+MAX_LENGTHS = np.array([9, 4, 0, 7], "int32")
+# Tokens that the four sequences begin with, all of them among the candidates.
+BEGINNINGS = np.array([[-1, -1, 0], [-1, 0, 5], [0, 5, 7], [-1, 0, 58]], "int32")
+CANDIDATES = np.array([0, 1, 2, 3, 5, 7, 8, 20, 21, 22, 40, 58, 60], "int32")
+LIMITS = dict(max_length=9, end_id=END)
+
+SEARCHES = {
+    "beam": lambda *args, **options: beam_search(*args, beam_size=3, n_best=3, **options),
+    "greedy": greedy_search,
+    "sample": lambda *args, **options: sample(*args, seed=7, **options),
+    "top-k": lambda *args, **options: sample(*args, seed=8, top_k=5, **options),
+    "top-p": lambda *args, **options: sample(*args, seed=9, top_p=0.8, **options),
+}
+RESTRICTIONS = [
+    {},
+    dict(forbidden_ids=(0, 2)),
+    dict(min_length=4, forbidden_ids=(2,), no_repeat_ngram_size=3, repetition_penalty=1.2),
+]
+
+
+def tables_of(candidates, seed=3):
+    tables = random_tables(seed, 4, VOCAB_SIZE, forbidden=0.1)
+    tables[..., np.setdiff1d(np.arange(VOCAB_SIZE), candidates)] = -np.inf
+    return tables
+
+
+def among_only(candidates):
+    """The step of the tables, which computes the logits of the candidates alone."""
+
+    def logits_of_candidates(token_ids, parents, position, state):
+        logits, state = step(token_ids, parents, position, state)
+        return ops.take(logits, candidates, axis=-1), state
+
+    return among(candidates, logits_of_candidates)
+
+
+def search_both(kind, tables, candidates, start_id=START, max_lengths=MAX_LENGTHS, **options):
+    beam_size = 3 if kind == "beam" else 1
+    state = initial_state(tables, beam_size)
+    start = start_id if isinstance(start_id, int) else places_among(candidates, start_id)
+    all_tokens = SEARCHES[kind](step, state, max_lengths, start_id=start_id, **LIMITS, **options)
+    found = SEARCHES[kind](among_only(candidates), state, max_lengths, start_id=start, **LIMITS, **options)
+    return all_tokens, with_token_ids(candidates, found)
+
+
+def assert_same(found, expected):
+    for sentences, expected_sentences in zip(as_lists(found), as_lists(expected), strict=True):
+        assert_same_sentences(sentences, expected_sentences)
+
+
+@pytest.mark.parametrize("options", RESTRICTIONS[::2], ids=str)
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_candidates_are_searched_as_if_the_others_could_not_be(kind, options):
+    start_id = ops.convert_to_tensor(BEGINNINGS)
+    expected, found = search_both(kind, tables_of(CANDIDATES), ops.convert_to_tensor(CANDIDATES), start_id, **options)
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_with_every_token_a_candidate_nothing_changes(kind):
+    everything = ops.arange(VOCAB_SIZE, dtype="int32")
+    expected, found = search_both(kind, random_tables(5, 4, VOCAB_SIZE), everything)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(one), ops.convert_to_numpy(other))
+
+
+def test_places_of_tokens():
+    candidates = ops.convert_to_tensor(np.array([0, 1, 2, 3, 9, 30], "int32"))
+    token_ids = ops.convert_to_tensor(np.array([[-1, 0, 9], [30, 3, 9]], "int32"))
+    assert ops.convert_to_numpy(places_among(candidates, token_ids)).tolist() == [[-1, 0, 4], [5, 3, 4]]
+
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    @pytest.mark.parametrize("options", RESTRICTIONS, ids=str)
+    @pytest.mark.parametrize("kind", SEARCHES)
+    def test_in_a_graph_the_number_of_candidates_may_be_unknown(kind, options):
+        signature = [tf.TensorSpec((None, None, None), tf.float32), tf.TensorSpec((None,), tf.int32)]
+
+        @tf.function(input_signature=[*signature, signature[1]], autograph=False)
+        def graph(tables, candidates, max_lengths):
+            tables = tf.ensure_shape(tables, (None, None, VOCAB_SIZE))
+            return search_both(kind, tables, candidates, max_lengths=max_lengths, drop_finished=True, **options)
+
+        # Three candidates are fewer than a beam of 3 compares, and 17 more than a group of top-k has.
+        for candidates in (
+            CANDIDATES[:3],
+            CANDIDATES,
+            np.arange(17, dtype="int32"),
+            np.arange(VOCAB_SIZE, dtype="int32"),
+        ):
+            expected, found = graph(tables_of(candidates), candidates, MAX_LENGTHS)
+            assert_same(found, expected)
+
+    @pytest.mark.parametrize("vocab_size", [1, 7, 16, 100, 1000])
+    @pytest.mark.parametrize("k", [1, 8])
+    def test_top_k_of_an_unknown_number_is_that_of_a_stable_sort(vocab_size, k):
+        graph = tf.function(
+            lambda logits: top_k(logits, k), input_signature=[tf.TensorSpec((None, 2, None), tf.float32)]
+        )
+        # With equals, and -inf.
+        logits = np.random.default_rng(vocab_size).integers(-1, 30, (3, 2, vocab_size)).astype("float32")
+        logits[logits < 0] = -np.inf
+        highest, token_ids = (part.numpy() for part in graph(logits))
+        n = min(k, vocab_size)
+        order = np.argsort(-logits, axis=-1, kind="stable")[..., :n]
+        is_alive = np.take_along_axis(logits, order, axis=-1) > -np.inf
+        np.testing.assert_array_equal(highest[..., :n], np.take_along_axis(logits, order, axis=-1))
+        np.testing.assert_array_equal(token_ids[..., :n][is_alive], order[is_alive])
+        assert (highest[..., n:] == -np.inf).all() and (token_ids < vocab_size).all()

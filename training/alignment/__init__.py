@@ -1,0 +1,1 @@
+"""Which subwords of a parallel text are translations of each other, and shortlists made of them."""

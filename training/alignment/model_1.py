@@ -1,0 +1,219 @@
+"""IBM Model 1 (Brown et al., 1993) of subwords, in both directions.
+
+Each token of one side comes from one token of the other, any of them with the same probability beforehand. The end
+token, with which every sentence ends, takes the place of the empty word: what has no translation comes from it.
+
+The probabilities are learned by expectation maximization. A pass over the text counts how often each pair of tokens is
+expected to be linked; the counts, divided by their sums, are the probabilities of the next pass. Only tokens that
+share a sentence pair have an entry.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+# A key is a pair of token ids.
+_SOURCE = 2**32
+
+Keys = Annotated[np.ndarray, "int64 (n,), ascending"]
+
+
+class Links(NamedTuple):
+    """All pairs of a source token and a target token that share one of some sentence pairs.
+
+    Attributes:
+        keys: int64 (num_links,), the two tokens.
+        source_places: int64 (num_links,), the place of the source token among all of these sentence pairs.
+        target_places: int64 (num_links,), likewise.
+    """
+
+    keys: np.ndarray
+    source_places: np.ndarray
+    target_places: np.ndarray
+
+
+class Counts(NamedTuple):
+    """How often pairs of tokens are expected to be linked; or the probabilities that follow.
+
+    Attributes:
+        keys: int64 (n,), ascending, see `source_ids` and `target_ids`.
+        forward: float32 (n,), if each target token comes from one source token.
+        backward: float32 (n,), if each source token comes from one target token.
+    """
+
+    keys: np.ndarray
+    forward: np.ndarray
+    backward: np.ndarray
+
+    @property
+    def source_ids(self) -> Annotated[np.ndarray, "int64 (n,)"]:
+        return self.keys // _SOURCE
+
+    @property
+    def target_ids(self) -> Annotated[np.ndarray, "int64 (n,)"]:
+        return self.keys % _SOURCE
+
+    def probabilities(self) -> "Counts":
+        """Returns the probability of each target token given a source token, and the other way round."""
+        return Counts(self.keys, _share(self.forward, self.source_ids), _share(self.backward, self.target_ids))
+
+
+class Sentences(NamedTuple):
+    """One side of some sentence pairs.
+
+    Attributes:
+        token_ids: int (num_tokens,), of all sentences end to end, each with its end token.
+        lengths: int (num_sentences,).
+    """
+
+    token_ids: np.ndarray
+    lengths: np.ndarray
+
+    def part(self, begin: int, end: int) -> "Sentences":
+        """Returns the sentences from one to before another."""
+        ends = np.concatenate([[0], np.cumsum(self.lengths)])
+        return Sentences(self.token_ids[ends[begin] : ends[end]], self.lengths[begin:end])
+
+
+def links_of(source: Sentences, target: Sentences) -> Links:
+    """Returns all links of sentence pairs.
+
+    Example:
+        >>> links = links_of(Sentences(np.array([7, 3]), np.array([2])), Sentences(np.array([9, 8, 3]), np.array([3])))
+        >>> links.source_places.tolist(), links.target_places.tolist()
+        ([0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2])
+    """
+    source_lengths, target_lengths = source.lengths.astype("int64"), target.lengths.astype("int64")
+    # Each source token has as many links as its sentence's translation has tokens.
+    links_per_token = np.repeat(target_lengths, source_lengths)
+    source_places = np.repeat(np.arange(len(source.token_ids)), links_per_token)
+    first_links = np.cumsum(links_per_token) - links_per_token
+    first_targets = np.repeat(np.cumsum(target_lengths) - target_lengths, source_lengths)
+    target_places = np.arange(len(source_places)) + np.repeat(first_targets - first_links, links_per_token)
+    keys = source.token_ids.astype("int64")[source_places] * _SOURCE + target.token_ids[target_places]
+    return Links(keys, source_places, target_places)
+
+
+def in_blocks(source: Sentences, target: Sentences, max_links: int) -> Iterator[tuple[Sentences, Sentences]]:
+    """Divides sentence pairs into blocks with at most as many links, or of one pair, in their order."""
+    num_links = np.cumsum(source.lengths.astype("int64") * target.lengths)
+    begin = 0
+    while begin < len(num_links):
+        before = num_links[begin - 1] if begin else 0
+        end = max(int(np.searchsorted(num_links, before + max_links, side="right")), begin + 1)
+        yield source.part(begin, end), target.part(begin, end)
+        begin = end
+
+
+def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
+    """Returns how often each pair of tokens is expected to be linked, given what a pass before found.
+
+    Args:
+        links: of some sentence pairs.
+        probabilities: those of the pairs of tokens; a pair that is not there has 0. None if all are equal.
+    """
+    keys, places = np.unique(links.keys, return_inverse=True)
+    forward = backward = np.ones(len(keys), "float32")
+    if probabilities is not None:
+        forward, backward = _look_up(probabilities, keys)
+    return Counts(
+        keys,
+        np.bincount(places, _share(forward[places], links.target_places), len(keys)).astype("float32"),
+        np.bincount(places, _share(backward[places], links.source_places), len(keys)).astype("float32"),
+    )
+
+
+def best_links(source: Sentences, target: Sentences, probabilities: Counts) -> Iterator[list[tuple[int, int]]]:
+    """Finds the most probable links of sentence pairs: those on which both directions agree, without end tokens.
+
+    Args:
+        source: Sentences.
+        target: Sentences, as many.
+        probabilities: of the pairs of tokens.
+
+    Yields:
+        For each pair the places of tokens in source and target, in the order of the source.
+    """
+    links = links_of(source, target)
+    forward, backward = _look_up(probabilities, links.keys)
+    is_best = _is_best(forward, links.target_places) & _is_best(backward, links.source_places)
+    first_source, first_target = (np.cumsum(side.lengths) - side.lengths for side in (source, target))
+    sentences = np.repeat(np.arange(len(source.lengths)), source.lengths)[links.source_places]
+    places = links.source_places - first_source[sentences], links.target_places - first_target[sentences]
+    for side, place in zip((source, target), places, strict=True):
+        is_best &= place < side.lengths[sentences] - 1
+    chosen = np.stack(places, axis=1)[is_best]
+    numbers = np.bincount(sentences[is_best], minlength=len(source.lengths))
+    for part in np.split(chosen, np.cumsum(numbers)[:-1]):
+        yield [(int(one), int(other)) for one, other in part]
+
+
+def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Whether a value is the highest of its group, of equals the first; none is if all are 0."""
+    order = np.lexsort((-values, groups))
+    firsts = order[np.flatnonzero(np.concatenate([[True], groups[order][1:] != groups[order][:-1]])[: len(order)])]
+    is_best = np.zeros(len(values), "bool")
+    is_best[firsts] = values[firsts] > 0
+    return is_best
+
+
+class CountTable:
+    """The sum of counts, of which those of the rarest pairs are left out if there are too many.
+
+    Args:
+        capacity: int. The most pairs of tokens that it returns. It holds half as many more.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._total = Counts(np.zeros(0, "int64"), np.zeros(0, "float32"), np.zeros(0, "float32"))
+        # Counts of pairs of tokens that are not in the total yet.
+        self._new: list[Counts] = []
+
+    def add(self, counts: Counts) -> None:
+        """Adds counts."""
+        places, is_known = _find(self._total.keys, counts.keys)
+        for total, added in zip(self._total[1:], counts[1:], strict=True):
+            total[places[is_known]] += added[is_known]
+        is_new = ~is_known & (counts.forward + counts.backward > 0)
+        self._new.append(Counts(*(column[is_new] for column in counts)))
+        if sum(len(each.keys) for each in self._new) > self._capacity // 2:
+            self.total()
+
+    def total(self) -> Counts:
+        """Returns the sum of all counts, of at most as many pairs as there is room for."""
+        keys, *counts = (np.concatenate(columns) for columns in zip(self._total, *self._new))
+        self._new.clear()
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
+        summed = Counts(keys[firsts], *(np.add.reduceat(column[order], firsts) for column in counts))
+        self._total = _most_frequent(summed, self._capacity)
+        return self._total
+
+
+def _most_frequent(counts: Counts, number: int) -> Counts:
+    if len(counts.keys) <= number:
+        return counts
+    kept = np.sort(np.argpartition(-np.maximum(counts.forward, counts.backward), number)[:number])
+    return Counts(*(column[kept] for column in counts))
+
+
+def _look_up(counts: Counts, keys: np.ndarray) -> list[np.ndarray]:
+    places, is_known = _find(counts.keys, keys)
+    return [np.where(is_known, column[places], 0) for column in (counts.forward, counts.backward)]
+
+
+def _find(keys: Keys, wanted: Keys) -> tuple[np.ndarray, np.ndarray]:
+    """The places of some keys among others, and whether they are there."""
+    if not len(keys):
+        return np.zeros(len(wanted), "int64"), np.zeros(len(wanted), "bool")
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return places, keys[places] == wanted
+
+
+def _share(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Values divided by the sums of their groups; 0 where the sum is 0."""
+    sums = np.bincount(groups, values)[groups]
+    return np.divide(values, sums, out=np.zeros(len(values), "float32"), where=sums > 0, casting="same_kind")

@@ -1,0 +1,206 @@
+"""A shortlist for a model: the target pieces that may translate each source piece, learned from a parallel text."""
+
+import hashlib
+import logging
+import os
+import pathlib
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.errors import ConfigError, DamagedFileError
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.model_dir.checksums import remove_with_checksum, replacing_with_checksum, require_undamaged
+from keras_transformer.model_dir.files import locked, replacing
+from keras_transformer.model_dir.shortlist_file import Shortlist, write_shortlist
+from keras_transformer.runtime.progress import ProgressBar, counted
+from keras_transformer.tensors import Tensor
+from keras_transformer.tokenizers import Tokenizer, TokenizerPair
+
+from ..text.corpus import SentencePairs, in_chunks
+from ..text.fingerprint import TextHash
+from .model_1 import Counts, CountTable, Sentences, best_links, expected_counts, in_blocks, links_of
+
+PASSES = 5
+# For each source piece; and pieces that may be anywhere, the most frequent ones.
+CANDIDATES_PER_PIECE = 50
+FREQUENT_PIECES = 500
+# What bounds memory: pairs of pieces whose probabilities are kept, 16 bytes each; links that are looked at together;
+# sentences that are tokenized together.
+_CAPACITY = 2**24
+_LINKS_PER_BLOCK = 2**21
+_SENTENCES_PER_CALL = 8192
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+
+_log = logging.getLogger(__name__)
+
+
+def build_shortlist(
+    model_dir: str | os.PathLike[str] | ModelDir,
+    pairs: SentencePairs,
+    tokenizers: TokenizerPair,
+    max_length: int,
+    links_path: str | os.PathLike[str] | None = None,
+) -> None:
+    """Learns a shortlist from a parallel text and writes it into a model directory.
+
+    If this was stopped before, it goes on after the last pass that was completed.
+
+    Args:
+        model_dir: str, path or ModelDir.
+        pairs: SentencePairs.
+        tokenizers: those of the model.
+        max_length: int. Tokens of a sentence that the model reads, with its end token; the others are not looked at.
+        links_path: str or path of a file for the links of each pair, see `write_links`. Defaults to None: none.
+
+    Raises:
+        ConfigError: No pair has text on both sides.
+        LockedError: Another process does this, or trains, in the directory.
+        OSError: A file cannot be written.
+    """
+    model_dir = ModelDir(model_dir)
+    with locked(model_dir.path / ".align.lock", "another process makes the shortlist here"):
+        counts = _learn_counts(model_dir.alignment_path, pairs, tokenizers, max_length)
+        if links_path is not None:
+            write_links(pathlib.Path(links_path), counts, pairs, _tokenized(pairs, tokenizers, max_length))
+        shortlist = shortlist_of(counts, tokenizers)
+        files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
+        write_shortlist(model_dir.shortlist_path, shortlist, files)
+        remove_with_checksum(model_dir.alignment_path)
+    per_piece = np.count_nonzero(shortlist.by_source, axis=1).mean()
+    _log.info(
+        f"{model_dir.shortlist_path}: {len(shortlist.always):,} target pieces always, and {per_piece:.1f} for each "
+        "source piece"
+    )
+
+
+def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
+    """Chooses for each source piece the target pieces that come from it with the highest probabilities.
+
+    A source piece that is a target piece too may stay as it is.
+    """
+    source_size, target_size = (tokenizer.vocab_size for tokenizer in tokenizers)
+    frequencies = np.bincount(counts.target_ids, counts.forward, target_size)
+    special = range(Tokenizer.end_id + 1)
+    frequent = np.argsort(-frequencies, kind="stable")[:FREQUENT_PIECES]
+    always = np.union1d(special, frequent[frequencies[frequent] > 0]).astype("int32")
+    by_source = np.zeros((source_size, 1 + CANDIDATES_PER_PIECE), "int32")
+    by_source[:, 0] = _same_pieces(tokenizers)
+    order = np.lexsort((-counts.forward, counts.source_ids))
+    source_ids = counts.source_ids[order]
+    ranks = np.arange(len(order)) - np.searchsorted(source_ids, source_ids)
+    best = ranks < CANDIDATES_PER_PIECE
+    by_source[source_ids[best], 1 + ranks[best]] = counts.target_ids[order][best]
+    return Shortlist(by_source, always)
+
+
+def write_links(
+    path: pathlib.Path, counts: Counts, pairs: SentencePairs, tokenized: Iterable[tuple[Sentences, Sentences]]
+) -> None:
+    """Writes for each pair which of its tokens are translations of each other, those on which both directions agree.
+
+    Args:
+        path: path of the file. A line has the places of tokens, from 0, in source and target: "0-0 1-2".
+        counts: Counts of the last pass.
+        pairs: SentencePairs.
+        tokenized: the pairs as tokens.
+    """
+    probabilities = counts.probabilities()
+    with (
+        replacing(path) as temporary,
+        open(temporary, "w") as file,
+        ProgressBar("linking", "sentence pairs", len(pairs)) as bar,
+    ):
+        for source, target in tokenized:
+            for block in in_blocks(source, target, _LINKS_PER_BLOCK):
+                for links in best_links(*block, probabilities):
+                    file.write(" ".join(f"{one}-{other}" for one, other in links) + "\n")
+                bar.advance(len(block[0].lengths))
+
+
+def _same_pieces(tokenizers: TokenizerPair) -> Annotated[np.ndarray, "int32 (source_vocab_size,)"]:
+    """For each source piece the same target piece, or 0."""
+    source, target = (
+        tokenizer.id_to_piece(tf.range(tokenizer.vocab_size)).numpy().tolist() for tokenizer in tokenizers
+    )
+    places = {piece: place for place, piece in enumerate(target)}
+    return np.array([places.get(piece, Tokenizer.pad_id) for piece in source], "int32")
+
+
+def _learn_counts(path: pathlib.Path, pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int) -> Counts:
+    name = _name_of(pairs, tokenizers, max_length)
+    done, counts = _read_state(path, name)
+    if done:
+        _log.info(f"resuming after pass {done} of {PASSES}")
+    with ProgressBar("aligning", "sentence pairs", PASSES * len(pairs), done=done * len(pairs)) as bar:
+        for number in range(done + 1, PASSES + 1):
+            bar.details = f"pass {number} of {PASSES}"
+            probabilities = None if counts is None else counts.probabilities()
+            table = CountTable(_CAPACITY)
+            for source, target in _tokenized(pairs, tokenizers, max_length):
+                for block in in_blocks(source, target, _LINKS_PER_BLOCK):
+                    table.add(expected_counts(links_of(*block), probabilities))
+                bar.advance(len(source.lengths))
+            counts = table.total()
+            _write_state(path, name, number, counts)
+    assert counts is not None  # There is at least one pass.
+    if not len(counts.keys):
+        raise ConfigError(f"{pairs.name}: none of the {counted(len(pairs), 'sentence pair')} has text on both sides")
+    return counts
+
+
+def _tokenized(
+    pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int
+) -> Iterator[tuple[Sentences, Sentences]]:
+    for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_CALL):
+        sides = [
+            tokenizer.tokenize(tf.constant(texts))[:, : max_length - 1]
+            for tokenizer, texts in zip(tokenizers, zip(*chunk), strict=True)
+        ]
+        # A pair of which a side is empty has no links: not even end tokens.
+        is_whole = tf.reduce_all([side.row_lengths() > 0 for side in sides], axis=0)
+        ends = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.math.count_nonzero(is_whole)], Tokenizer.end_id), tf.cast(is_whole, tf.int64)
+        )
+        rows = [tf.concat([_only(is_whole, side), ends], axis=1) for side in sides]
+        source, target = (Sentences(row.flat_values.numpy(), row.row_lengths().numpy()) for row in rows)
+        yield source, target
+
+
+def _only(is_kept: Tensor, rows: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Empties the rows that are not kept."""
+    return tf.ragged.boolean_mask(rows, rows.with_flat_values(tf.gather(is_kept, rows.value_rowids())))
+
+
+def _name_of(pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int) -> str:
+    """What counts depend on, for short."""
+    text = TextHash()
+    for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_CALL):
+        text.add(*zip(*chunk))
+    contents = [tokenizer.file_content for tokenizer in tokenizers]
+    parts = [*text.fingerprint().values(), max_length, *(hashlib.sha256(content).hexdigest() for content in contents)]
+    return " ".join(map(str, parts))
+
+
+def _write_state(path: pathlib.Path, name: str, done: int, counts: Counts) -> None:
+    with replacing_with_checksum(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, name=np.array(name), passes=np.array(done), **counts._asdict())
+
+
+def _read_state(path: pathlib.Path, name: str) -> tuple[int, Counts | None]:
+    """The number of passes that were completed with the same text, and the counts of the last."""
+    if not path.is_file():
+        return 0, None
+    try:
+        require_undamaged(path)
+        with np.load(path, allow_pickle=False) as arrays:
+            if str(arrays["name"]) == name and 1 <= arrays["passes"] <= PASSES:
+                return int(arrays["passes"]), Counts(*(arrays[field] for field in Counts._fields))
+        _log.info(f"{path} is of another text; starting again")
+    except (*_UNREADABLE, DamagedFileError) as error:
+        _log.warning(f"{path}: what an earlier run left cannot be read ({error}); starting again")
+    return 0, None
