@@ -9,6 +9,7 @@ from importlib import metadata
 from keras_transformer import __version__
 from keras_transformer.config.signature_names import SignatureName
 from keras_transformer.translation import Translator
+from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 
 from .signatures import SIGNATURES
 
@@ -62,6 +63,8 @@ def model_card(
         "Search": search,
         "Longest input": f"{model.max_length:,} tokens with the end token; of a longer text the end is not read, and "
         "`truncated` is true",
+        "Longest document": f"{MAX_SENTENCES:,} sentences, or those that reach {MAX_TOKENS:,} tokens; divided by the "
+        f"rules for {translator.language or 'unknown languages'}",
         "Longest output": f"{decoding.max_extra_tokens:,} tokens more than the input, at most {model.max_length:,}",
         "SHA-256 of the weights": f"`{checksum}` (`variables/{weights.name}`)",
         "Written by": ", ".join(

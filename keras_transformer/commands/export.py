@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import typing
 
+from ..config.language import source_language
 from ..config.precision import Precision
 from ..config.rules import check
 from ..config.signature_names import SignatureName
@@ -46,7 +47,12 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--no-verify", action="store_true", help="publish the SavedModel without comparing its answers in a new process"
     )
-    parser.add_option("--languages", Languages, metavar="PAIR", help="for the model card, such as en-de (unknown)")
+    parser.add_option(
+        "--languages",
+        Languages,
+        metavar="PAIR",
+        help="for the model card, such as en-de; by the rules of the first, documents are divided (unknown)",
+    )
     parser.add_option("--license", NotEmpty, metavar="NAME", help="of the weights, for the model card (unknown)")
 
 
@@ -57,7 +63,8 @@ def run(options: argparse.Namespace) -> None:
     else:
         check("--output", options.output, ServablePath)
     trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
-    translator = load_translator(trained, options.precision)
+    language = None if options.languages is None else source_language(options.languages)
+    translator = load_translator(trained, options.precision, language)
     if options.format == "ctranslate2":
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 

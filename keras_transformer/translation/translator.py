@@ -90,9 +90,11 @@ class Translator:
         model: Transformer, or another `TranslationModel`; only `score` needs a `Transformer`.
         tokenizers: Tokenizer that both languages share, or TokenizerPair.
         decoding: DecodingConfig.
+        language: str, the language of the texts, such as "en", by whose rules documents are divided into sentences.
+            Defaults to None: unknown.
 
     Raises:
-        ConfigError: Model and tokenizer do not fit.
+        ConfigError: Model and tokenizer do not fit, or the language is not known.
 
     Example:
         >>> translator = Translator.load("models/en-de")
@@ -101,8 +103,13 @@ class Translator:
     """
 
     def __init__(
-        self, model: TranslationModel, tokenizers: Tokenizer | TokenizerPair, decoding: DecodingConfig
+        self,
+        model: TranslationModel,
+        tokenizers: Tokenizer | TokenizerPair,
+        decoding: DecodingConfig,
+        language: Language | None = None,
     ) -> None:
+        check("language", language, Language | None)
         self.tokenizers = TokenizerPair.of(tokenizers)
         for side in ("target", "source"):
             tokenizer, name = getattr(self.tokenizers, side), f"{side}_vocab_size"
@@ -115,6 +122,7 @@ class Translator:
             )
         self.model = model
         self.decoding = decoding
+        self.language = language
         self._graphs: dict[tuple[object, ...], Callable[..., Any]] = {}
 
     @classmethod
@@ -123,6 +131,7 @@ class Translator:
         model_dir: str | os.PathLike[str] | ModelDir,
         decoding: DecodingConfig | None = None,
         precision: Precision = "float32",
+        language: Language | None = None,
     ) -> "Translator":
         """Loads the translator of a model directory.
 
@@ -132,6 +141,7 @@ class Translator:
             precision: "float32", or "bfloat16" for weights of half the size, and more speed on processors with
                 instructions for it. Its two to three digits may let another translation win by a narrow margin.
                 Defaults to "float32".
+            language: str, the language of the texts, see `Translator`. Defaults to None: unknown.
 
         Raises:
             ConfigError: It is not a model directory, it has no trained weights, or a value breaks its rule.
@@ -139,7 +149,7 @@ class Translator:
             MemoryLimitError: The model takes more memory than the machine has.
         """
         model_dir = ModelDir(model_dir)
-        return cls.from_config(model_dir, model_dir.read_config(), decoding, precision)
+        return cls.from_config(model_dir, model_dir.read_config(), decoding, precision, language)
 
     @classmethod
     def from_config(
@@ -148,11 +158,12 @@ class Translator:
         config: Config,
         decoding: DecodingConfig | None = None,
         precision: Precision = "float32",
+        language: Language | None = None,
     ) -> "Translator":
         """Loads the translator of a model directory whose configuration was read already; otherwise as `load`."""
         check("precision", precision, Precision)
         model = model_dir.load_model(config.model, precision)
-        return cls(model, load_tokenizers(model_dir.path, config.tokenizer), decoding or config.decoding)
+        return cls(model, load_tokenizers(model_dir.path, config.tokenizer), decoding or config.decoding, language)
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
         """Returns the best translation of every text."""
@@ -230,12 +241,12 @@ class Translator:
 
         Sentences end at line breaks and by rules for punctuation, capitals and abbreviations. One that is longer than
         the model's `max_length` tokens is divided at commas or spaces instead of being truncated. White space between
-        sentences stays as it is.
+        sentences stays as it is. Of a document, 200 sentences are translated, or fewer that reach 8,192 tokens.
 
         Args:
             texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
             language: str, the language of the texts, such as "de", whose abbreviations are known. Defaults to None:
-                those of all languages that are hardly words of others.
+                the translator's, or the abbreviations of all languages that are hardly words of others.
 
         Returns:
             The translations, and whether anything was left out.
@@ -252,7 +263,7 @@ class Translator:
         self, texts: Annotated[Tensor, "string (batch,)"], language: Language | None = None
     ) -> TranslatedDocuments:
         """Translates documents; traced by `tf.function` here and for export. Otherwise as `translate_document`."""
-        return search_documents(self, texts, language)
+        return search_documents(self, texts, language or self.language)
 
     def _run(
         self, method: Callable[..., Results], sides: dict[str, Sequence[str | bytes]], **arguments: object

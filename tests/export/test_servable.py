@@ -412,7 +412,9 @@ def test_what_appears_is_what_was_verified_and_nothing_before(saved_and_verified
     card = published.pop("assets.extra/README.md")
     assert seen == [([], published)]
     assert {"saved_model.pb", "variables/variables.index"} <= set(published)
-    assert (path.parent / "README.md").read_bytes() == card
+    title, rest = card.decode().split("\n", 1)
+    of_version = "This is the card of version 1. Each version has its own: `assets.extra/README.md`."
+    assert (path.parent / "README.md").read_text() == f"{title}\n\n{of_version}\n{rest}"
 
 
 def test_the_model_card_says_what_an_operator_asks(translator, saved_model):

@@ -309,6 +309,16 @@ def test_a_document_of_too_many_sentences_is_cut_and_that_is_said(translator, mo
     found = translator.search_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
     assert found.was_cut.numpy().tolist() == [True, False]
     assert found.texts.numpy()[0].count(b"\n") == 3
+    # "Anna" and "." with an end token for each sentence, and one for the line break that belongs to it.
+    lengths = translator.num_tokens(["Anna.\n", "Zoë.\n"])
+    monkeypatch.setattr(documents, "MAX_TOKENS", int(sum(lengths)))
+    found = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë.", "", "Anna sees. " * 3]))
+    assert found.was_cut.numpy().tolist() == [True, False, False, True]
+    whole = translator.search_documents(tf.constant(["Anna.\nZoë.\n"]))
+    assert found.texts.numpy()[0] == whole.texts.numpy()[0] and not whole.was_cut.numpy()[0]
+    monkeypatch.setattr(documents, "MAX_TOKENS", 1)
+    found = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë."]))
+    assert found.was_cut.numpy().all() and found.texts.numpy()[0].count(b"\n") == 1
 
 
 def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
