@@ -14,6 +14,8 @@ from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 from .signatures import SIGNATURES
 
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras")
+# What `make test-servers` tries, with the tensorflow-text of each.
+TRIED = {"2.19.1": "2.19.0", "2.20.0": "2.20.1", "2.21.0": "2.21.1"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +57,7 @@ def model_card(
     table = {
         "Languages": facts.languages or "unknown",
         "License of the weights": facts.license or "unknown",
-        "Parameters": f"{model.num_parameters:,}, {translator.model.variables[0].dtype}, "
-        f"{weights.stat().st_size / 1e6:,.1f} MB",
+        "Parameters": f"{model.num_parameters:,}, {translator.precision}, {weights.stat().st_size / 1e6:,.1f} MB",
         "Layers": f"{encoder_layers} of the encoder, {decoder_layers} of the decoder, d_model {model.d_model}",
         "Vocabulary": f"{model.source_vocab_size:,} tokens"
         + ("" if tokenizers.is_shared else f" of the source language, {model.target_vocab_size:,} of the target"),
@@ -70,6 +71,8 @@ def model_card(
         "Written by": ", ".join(
             [f"keras3-transformer {__version__}", *(f"{name} {metadata.version(name)}" for name in _PACKAGES)]
         ),
+        "Servers": "SavedModels of this release were tried with TensorFlow "
+        + ", ".join(f"{version} (tensorflow-text {text})" for version, text in TRIED.items()),
     }
     lines = [
         f"# Translation model{f' {facts.languages}' if facts.languages else ''}",

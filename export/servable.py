@@ -40,7 +40,7 @@ class Servable(tf.Module):
 
     def __init__(self, translator: Translator, signatures: Sequence[SignatureName] = tuple(SIGNATURES)) -> None:
         super().__init__()
-        self.weights = [variable.value for variable in translator.model.variables]
+        self.weights = translator.weights
         self.tokenizers = list(translator.tokenizers)
         # `serving_default` and `translate` are one.
         chosen = {SIGNATURES[name].function: SIGNATURES[name] for name in signatures}
@@ -104,7 +104,7 @@ def export_servable(
             reason = re.sub(r"{{.*?}} | \[Op:\w+\]", "", error.message.splitlines()[0])
             raise OSError(f"{output}: the SavedModel cannot be written: {reason}") from None
         if verified:
-            verify(directory, servable.functions, translator.model.variables[0].dtype)
+            verify(directory, servable.functions, translator.precision)
         card = model_card(translator, directory, signatures, facts or Facts())
         (directory / CARD).write_text(card, encoding="utf-8")
 

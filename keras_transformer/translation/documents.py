@@ -74,7 +74,7 @@ def search_documents(
     max_tokens = translator.model.config.max_length - 1
     sentences = divide_long_sentences(sentences, translator.count_source_tokens, max_tokens)
     read = _within_max_tokens(sentences[:, :MAX_SENTENCES], translator)
-    goes_on = sentences.row_lengths() > read.row_lengths()
+    goes_on = _num_filled(sentences) > _num_filled(read)
     sentences = read
     found = translator.search(tf.strings.regex_replace(sentences.flat_values, _SPACE_AROUND, ""))
     is_cut = tf.cast(found.source_lengths, tf.int64) > translator.model.config.max_length
@@ -89,6 +89,12 @@ def _within_max_tokens(sentences: tf.RaggedTensor, translator: "Translator") -> 
     before = tf.cumsum(translator.count_source_tokens(sentences.flat_values) + 1, exclusive=True)
     before -= tf.gather(tf.gather(before, sentences.row_starts()), sentences.value_rowids())
     return tf.ragged.boolean_mask(sentences, sentences.with_flat_values(before < MAX_TOKENS))
+
+
+def _num_filled(sentences: tf.RaggedTensor) -> Tensor:
+    # After a line break at the end of a document there is one more, which is empty.
+    is_filled = sentences.with_flat_values(tf.cast(tf.not_equal(sentences.flat_values, ""), tf.int32))
+    return tf.reduce_sum(is_filled, axis=1)
 
 
 def _spaced_as(sentences: tf.RaggedTensor, translations: Tensor) -> Tensor:

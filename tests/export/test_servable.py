@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export import servable
-from keras_transformer.export.model_card import Facts
+from keras_transformer.export.model_card import TRIED, Facts
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.export.warmup import REQUESTS
@@ -324,6 +325,17 @@ def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answer
     assert 2 * sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
+def test_a_servable_in_int8_has_a_quarter_of_the_weights_and_its_translator_s_answers(
+    tiny_model_dir, saved_model, tmp_path
+):
+    translator = Translator.load(tiny_model_dir, precision="int8")
+    path = export_servable(translator, tmp_path, signatures=["serving_default", "score"])
+    assert_same(run_session(path, BATCHES), [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES])
+    sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)]
+    assert sizes[0] < 0.3 * sizes[1]
+    assert ", int8, " in (path / "assets.extra" / "README.md").read_text()
+
+
 def test_every_warm_up_request_is_answered(translator, saved_model, other_translator, other_saved_model):
     for each, path in ((translator, saved_model), (other_translator, other_saved_model)):
         _, requests = read_warmup_requests(path)
@@ -435,6 +447,15 @@ def test_the_model_card_says_what_an_operator_asks(translator, saved_model):
     for name, signature in SIGNATURES.items():
         section = card.split(f"### `{name}`\n")[1].split("###")[0]
         assert all(f"`{key}`" in section for key in (*signature.inputs, *signature.outputs))
+
+
+def test_the_servers_of_the_model_card_are_those_that_are_tried():
+    checkout = pathlib.Path(__file__).parents[2]
+    makefile = (checkout / "Makefile").read_text()
+    packages = re.findall(r"^PACKAGES_.* := tensorflow==(\S+) tensorflow-text==(\S+)$", makefile, re.MULTILINE)
+    assert list(TRIED.items()) == packages
+    page = (checkout / "docs" / "serving.md").read_text()
+    assert all(f"| {tensorflow} | {text} | every signature" in page for tensorflow, text in packages)
 
 
 @pytest.mark.parametrize("broken", ["save", "verify"])
