@@ -26,11 +26,13 @@ class Facts:
         languages: str or None. Such as "en-de". Defaults to None: unknown.
         license: str or None. The license of the weights. Defaults to None: unknown.
         scores: list of str. Scores with their signatures, and the text that they were measured on. Defaults to none.
+        training: str or None. The text that it was trained on, and how long. Defaults to None: unknown.
     """
 
     languages: str | None = None
     license: str | None = None
     scores: Sequence[str] = ()
+    training: str | None = None
 
 
 def model_card(
@@ -56,6 +58,7 @@ def model_card(
     )
     table = {
         "Languages": facts.languages or "unknown",
+        "Training": facts.training or "unknown",
         "License of the weights": facts.license or "unknown",
         "Parameters": f"{model.num_parameters:,}, {translator.precision}, {weights.stat().st_size / 1e6:,.1f} MB",
         "Layers": f"{encoder_layers} of the encoder, {decoder_layers} of the decoder, d_model {model.d_model}",

@@ -2,18 +2,24 @@
 
 import argparse
 import importlib.util
+import logging
 import typing
 
 from ..config.language import source_language
 from ..config.precision import Precision
 from ..config.rules import check
 from ..config.signature_names import SignatureName
-from ..errors import ConfigError, MissingPackageError
+from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..runtime.standard_streams import write_lines
 from .options import Languages, NotEmpty, OutputDirectory, Parser, ServablePath, add_decoding, add_model_dir
 from .trained import load_translator, read_trained
 
+if typing.TYPE_CHECKING:
+    from ..model_dir import ModelDir
+
 SUMMARY = "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model."
+
+_log = logging.getLogger(__name__)
 
 
 def add_options(parser: Parser) -> None:
@@ -81,9 +87,30 @@ def run(options: argparse.Namespace) -> None:
             options.output,
             signatures=options.signatures,
             verified=not options.no_verify,
-            facts=Facts(options.languages, options.license, read_evaluation(trained.model_dir)),
+            facts=Facts(
+                options.languages,
+                options.license,
+                read_evaluation(trained.model_dir),
+                _describe_training(trained.model_dir),
+            ),
         )
     write_lines([str(path)])
+
+
+def _describe_training(model_dir: "ModelDir") -> str | None:
+    """The text of the training run and its updates, if the model directory has them."""
+    from keras_transformer.training.run.state import read_progress
+
+    try:
+        state = read_progress(model_dir)
+    except DamagedFileError as error:
+        _log.warning(f"{error}; the model card does not tell the training text")
+        return None
+    if "train" not in state.text:
+        return None
+    text = state.text["train"]
+    checksums = f"SHA-256 of the source `{text['source']}`, of the target `{text['target']}`"
+    return f"{state.step:,} updates, with a text of {text['lines']:,} sentence pairs ({checksums})"
 
 
 def _check_ctranslate2_options(options: argparse.Namespace) -> None:

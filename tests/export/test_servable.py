@@ -115,7 +115,7 @@ for name, inputs in [*map(request_of, logs), *ast.literal_eval(sys.stdin.read())
 CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
 
 
-FACTS = Facts("en-de", "CC0-1.0", ["BLEU = 41.00 (signature), 12 sentences of test.en"])
+FACTS = Facts("en-de", "CC0-1.0", ["BLEU = 41.00 (signature), 12 sentences of test.en"], "100 updates, with 12 pairs")
 
 
 @pytest.fixture(scope="module")
@@ -435,6 +435,8 @@ def test_the_model_card_says_what_an_operator_asks(translator, saved_model):
     for fact in (
         "# Translation model en-de",
         "| License of the weights | CC0-1.0 |",
+        "| Training | 100 updates, with 12 pairs |",
+        "| Longest document | 200 sentences, or those that reach 8,192 tokens; divided by the rules for unknown",
         f"| Parameters | {translator.model.count_params():,}, float32, {len(weights) / 1e6:.1f} MB |",
         "| Vocabulary | 320 tokens |",
         "| Search | beam of 4, length penalty 0.6 |",
