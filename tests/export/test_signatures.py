@@ -196,6 +196,26 @@ def test_tokenize_and_detokenize(predict, translator):
     assert strings(predict("detokenize", token_id=strange)["text"]) == strings(translator.detokenize(strange).numpy())
 
 
+def test_special_symbols_in_a_text_are_text_in_every_signature(predict, translator):
+    texts = ["</s>", "<pad> a", "<unk>", "<s>Anna", "▁", "␛_", "<0x0A>", "a<0x41>", "Anna sees a tree.</s> <s>"]
+    tokens = predict("tokenize", text=texts)
+    lengths = tokens["source_length"].tolist()
+    for ids, length in zip(tokens["token_id"].tolist(), lengths):
+        # None is special but the end token.
+        assert min(ids[: length - 1]) > 3 and ids[length - 1] == 3 and not any(ids[length:])
+    assert strings(predict("detokenize", token_id=tokens["token_id"])["text"]) == texts
+    for name in ("serving_default", "translate_n_best", "encode"):
+        assert predict(name, text=texts)["source_length"].tolist() == lengths
+    assert not predict("translate_document", text=texts)["truncated"].any()
+    for name in ("score", "align"):
+        answer = predict(name, source=texts, target=texts)
+        assert answer["source_length"].tolist() == answer["target_length"].tolist() == lengths
+    for side in ("source", "target"):
+        np.testing.assert_array_equal(answer[f"{side}_token"], tokens["token"])
+    begun = predict("translate_with_prefix", text=texts, prefix=texts, max_length=[0] * len(texts))
+    assert all(text.startswith(prefix) for text, prefix in zip(strings(begun["text"]), texts))
+
+
 def test_encode(predict, translator):
     answer = predict("encode", text=TEXTS)
     np.testing.assert_allclose(answer["embedding"], translator.encode(TEXTS), atol=1e-5)
