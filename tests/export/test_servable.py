@@ -19,14 +19,17 @@ from keras_transformer.export.model_card import TRIED, Facts
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.export.warmup import REQUESTS
+from keras_transformer.training.run.state import RunState, save_training_state
 from session_mode import run_session
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
+from keras_transformer.commands.main import main
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.translation import Translator
 from keras_transformer.translation import translator as translator_module
 
@@ -449,6 +452,22 @@ def test_the_model_card_says_what_an_operator_asks(translator, saved_model):
     for name, signature in SIGNATURES.items():
         section = card.split(f"### `{name}`\n")[1].split("###")[0]
         assert all(f"`{key}`" in section for key in (*signature.inputs, *signature.outputs))
+
+
+def test_the_command_s_languages_divide_documents_and_what_trained_the_model_is_told(tiny_model_dir, tmp_path, capsys):
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    text = {"train": {"lines": 1200, "source": "ab" * 32, "target": "cd" * 32}}
+    save_training_state(ModelDir(folder), {}, RunState(step=300, text=text))
+    arguments = ["export", "--model-dir", str(folder), "--output", str(tmp_path / "servable"), "--no-verify"]
+    for languages in ("de_CH-en", "xx-en"):
+        main([*arguments, "--signatures", "detokenize", "--languages", languages])
+    cards = [
+        (pathlib.Path(path) / "assets.extra" / "README.md").read_text() for path in capsys.readouterr().out.split()
+    ]
+    assert ["divided by the rules for de |" in card for card in cards] == [True, False]
+    assert "divided by the rules for unknown languages |" in cards[1]
+    training = f"300 updates, with a text of 1,200 sentence pairs (SHA-256 of the source `{'ab' * 32}`, of the target"
+    assert all(f"| Training | {training} `{'cd' * 32}`) |" in card for card in cards)
 
 
 def test_the_servers_of_the_model_card_are_those_that_are_tried():
