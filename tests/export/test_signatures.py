@@ -251,7 +251,7 @@ def test_neighbours_change_no_answer(predict, translator, name):
 
 @pytest.mark.parametrize("name", [name for name in SIGNATURES if name != "translate"])
 def test_hostile_texts_are_answered_and_harm_nobody(predict, name):
-    # A document of a megabyte is 2,000 sentences.
+    # A document of a megabyte takes seconds.
     long_share = 0 if name == "translate_document" else 0.02
     report = fuzz(lambda name, inputs: predict(name, **inputs), name, 250, seed=1, long_share=long_share)
     assert name == "detokenize" or 0 < report["truncated"] < 250
