@@ -1,9 +1,11 @@
 """Many clients at once, for minutes: errors, latency, throughput and memory of a SavedModel that serves them.
 
-    python -m benchmarks.server_load --servable servable/en-de/1 --minutes 5 --json load.json
+    python -m benchmarks.server_load --servable servable/en-de/1 --minutes 5 --grpc --json load.json
 
 The SavedModel runs in a session, as in TensorFlow Serving, after the requests that warm it up; its clients are threads
-of the same process (contenders/loaded_session.py), so that neither a network nor a protocol is measured. Each client
+of the same process (contenders/loaded_session.py). With `--grpc` they speak TensorFlow Serving's protocol over the
+loopback interface with the server of the tests, which answers four requests at a time; without it, neither a network
+nor a protocol is measured, and all requests are answered at once. Each client
 sends its next request when it has the answer: one to eight texts, of one to four sentences, to `serving_default`.
 TensorFlow's own log tells whether a graph was optimized after the warm-up; XLA and Python take no part.
 """
@@ -23,6 +25,7 @@ def main() -> None:
     parser.add_argument("--servable", metavar="DIR", required=True, help="a version's directory, as `export` writes it")
     parser.add_argument("--clients", type=int, default=16, metavar="N", help="how many at once (%(default)s)")
     parser.add_argument("--minutes", type=float, default=5, metavar="N", help="how long they ask (%(default)s)")
+    parser.add_argument("--grpc", action="store_true", help="over TensorFlow Serving's protocol")
     add_data_option(parser)
     options = parse_options(parser)
     with tempfile.TemporaryDirectory() as directory:
@@ -33,6 +36,7 @@ def main() -> None:
         run_once = contender(
             *("loaded_session", options.servable, source),
             *("--clients", options.clients, "--seconds", 60 * options.minutes),
+            *(["--grpc"] if options.grpc else []),
             TF_CPP_MIN_LOG_LEVEL="0",
             TF_CPP_VMODULE="meta_optimizer=1",
         )

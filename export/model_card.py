@@ -9,10 +9,13 @@ from importlib import metadata
 from keras_transformer import __version__
 from keras_transformer.config.signature_names import SignatureName
 from keras_transformer.translation import Translator
+from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 
 from .signatures import SIGNATURES
 
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras")
+# What `make test-servers` tries, with the tensorflow-text of each.
+TRIED = {"2.19.1": "2.19.0", "2.20.0": "2.20.1", "2.21.0": "2.21.1"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +26,13 @@ class Facts:
         languages: str or None. Such as "en-de". Defaults to None: unknown.
         license: str or None. The license of the weights. Defaults to None: unknown.
         scores: list of str. Scores with their signatures, and the text that they were measured on. Defaults to none.
+        training: str or None. The text that it was trained on, and how long. Defaults to None: unknown.
     """
 
     languages: str | None = None
     license: str | None = None
     scores: Sequence[str] = ()
+    training: str | None = None
 
 
 def model_card(
@@ -53,20 +58,24 @@ def model_card(
     )
     table = {
         "Languages": facts.languages or "unknown",
+        "Training": facts.training or "unknown",
         "License of the weights": facts.license or "unknown",
-        "Parameters": f"{model.num_parameters:,}, {translator.model.variables[0].dtype}, "
-        f"{weights.stat().st_size / 1e6:,.1f} MB",
+        "Parameters": f"{model.num_parameters:,}, {translator.precision}, {weights.stat().st_size / 1e6:,.1f} MB",
         "Layers": f"{encoder_layers} of the encoder, {decoder_layers} of the decoder, d_model {model.d_model}",
         "Vocabulary": f"{model.source_vocab_size:,} tokens"
         + ("" if tokenizers.is_shared else f" of the source language, {model.target_vocab_size:,} of the target"),
         "Search": search,
         "Longest input": f"{model.max_length:,} tokens with the end token; of a longer text the end is not read, and "
         "`truncated` is true",
+        "Longest document": f"{MAX_SENTENCES:,} sentences, or those that reach {MAX_TOKENS:,} tokens; divided by the "
+        f"rules for {translator.language or 'unknown languages'}",
         "Longest output": f"{decoding.max_extra_tokens:,} tokens more than the input, at most {model.max_length:,}",
         "SHA-256 of the weights": f"`{checksum}` (`variables/{weights.name}`)",
         "Written by": ", ".join(
             [f"keras3-transformer {__version__}", *(f"{name} {metadata.version(name)}" for name in _PACKAGES)]
         ),
+        "Servers": "SavedModels of this release were tried with TensorFlow "
+        + ", ".join(f"{version} (tensorflow-text {text})" for version, text in TRIED.items()),
     }
     lines = [
         f"# Translation model{f' {facts.languages}' if facts.languages else ''}",

@@ -4,7 +4,6 @@ import functools
 import os
 import pathlib
 import re
-import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_transformer.config.rules import require
 from keras_transformer.config.signature_names import SignatureName
 from keras_transformer.errors import ConfigError
-from keras_transformer.model_dir.files import replacing
 from keras_transformer.translation import Translator
 
 from .model_card import Facts, model_card
@@ -42,7 +40,7 @@ class Servable(tf.Module):
 
     def __init__(self, translator: Translator, signatures: Sequence[SignatureName] = tuple(SIGNATURES)) -> None:
         super().__init__()
-        self.weights = [variable.value for variable in translator.model.variables]
+        self.weights = translator.weights
         self.tokenizers = list(translator.tokenizers)
         self.candidates = translator.candidates
         # `serving_default` and `translate` are one.
@@ -107,14 +105,11 @@ def export_servable(
             reason = re.sub(r"{{.*?}} | \[Op:\w+\]", "", error.message.splitlines()[0])
             raise OSError(f"{output}: the SavedModel cannot be written: {reason}") from None
         if verified:
-            verify(directory, servable.functions, translator.model.variables[0].dtype)
+            verify(directory, servable.functions, translator.precision)
         card = model_card(translator, directory, signatures, facts or Facts())
         (directory / CARD).write_text(card, encoding="utf-8")
 
-    path = publish(output, version, write)
-    with replacing(path.with_name("README.md")) as temporary:
-        shutil.copyfile(path / CARD, temporary)
-    return path
+    return publish(output, version, write, CARD)
 
 
 def _share_tensors(path: pathlib.Path) -> None:

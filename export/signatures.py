@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_transformer.config.signature_names import SignatureName
 from keras_transformer.tensors import Tensor
 from keras_transformer.translation import Translator
-from keras_transformer.translation.documents import MAX_SENTENCES
+from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 
 Texts = Annotated[Tensor, "string (batch,)"]
 Numbers = Annotated[Tensor, "int32 (batch,)"]
@@ -171,8 +171,8 @@ SIGNATURES: dict[SignatureName, Signature] = {
         _strings("text"),
         {
             "text": "string (batch,), the translation",
-            "truncated": "bool (batch,), whether a part of the text was not read: a word without end, or more than "
-            f"{MAX_SENTENCES:,} sentences",
+            "truncated": "bool (batch,), whether a part of the text was not read: a word without end, or what "
+            f"comes after {MAX_SENTENCES:,} sentences or {MAX_TOKENS:,} tokens",
         },
         lambda texts: {"text": texts},
     ),

@@ -23,7 +23,7 @@ from .versions import PROBES
 _HOSTILE = [b"\xff\xc3 \0 a", "</s> <pad> <0x0A> ▁␛ >>de<<".encode(), ("a" + "\u0301" * 2000).encode()]
 TEXTS = [*(text.encode() for text in PROBES), *_HOSTILE]
 # Of floats that were added up in another order. A bfloat16 has 8 bits: scores of random bytes differ by up to 0.7%.
-_TOLERANCE = {"float32": 1e-4, "bfloat16": 2**-6}
+_TOLERANCE = {"float32": 1e-4, "int8": 1e-4, "bfloat16": 2**-6}
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
 
@@ -37,7 +37,7 @@ def verify(
         path: path of the SavedModel.
         functions: by the names of signatures, the concrete functions that were saved, which compute with the
             translator.
-        precision: "float32" or "bfloat16", in which the translator computes. Defaults to "float32".
+        precision: `Translator.precision`. Defaults to "float32".
         python: the interpreter that runs it, which may have other releases of TensorFlow and tensorflow-text. Defaults
             to the one of this process.
 

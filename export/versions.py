@@ -1,14 +1,15 @@
 """The versions of a model: directories named by a number, each of which appears whole."""
 
+import contextlib
 import errno
 import os
 import pathlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError
-from keras_transformer.model_dir.files import remove_leftovers, rename, temporary_beside
+from keras_transformer.model_dir.files import remove_leftovers, rename, replacing, temporary_beside
 
 # Texts that an exported model must treat as the translator does before its version appears.
 PROBES = ["", "A dog runs.", "Zwei Männer 123 🙂", "b" * 300]
@@ -35,7 +36,12 @@ def version_path(output: str | os.PathLike[str], version: int | None = None) -> 
     return path
 
 
-def publish(output: str | os.PathLike[str], version: int | None, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+def publish(
+    output: str | os.PathLike[str],
+    version: int | None,
+    write: Callable[[pathlib.Path], None],
+    card: pathlib.PurePath | None = None,
+) -> pathlib.Path:
     """Writes a version, which appears when it is complete.
 
     Until then it has a name that TensorFlow Serving ignores. If another export takes the number meanwhile, the version
@@ -45,6 +51,8 @@ def publish(output: str | os.PathLike[str], version: int | None, write: Callable
         output: str or path of the directory of the model's versions, which need not exist.
         version: int or None. Defaults to one more than the highest version.
         write: Callable. Writes the files into the empty directory that it is given.
+        card: path of a Markdown file among them, of which a copy becomes `output/README.md` just before the version
+            appears; it says which version it is of. Defaults to None: there is none.
 
     Returns:
         The path of the version's directory.
@@ -60,8 +68,29 @@ def publish(output: str | os.PathLike[str], version: int | None, write: Callable
         while True:
             path = version_path(output, version)
             try:
-                rename(temporary, path)
+                with contextlib.nullcontext() if card is None else _card_beside(path, temporary, card):
+                    rename(temporary, path)
                 return path
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
+
+
+@contextlib.contextmanager
+def _card_beside(path: pathlib.Path, written: pathlib.Path, card: pathlib.PurePath) -> Iterator[None]:
+    """Puts a copy of a version's card beside the versions, and takes it back if the version cannot appear."""
+    beside = path.with_name("README.md")
+    previous = beside.read_bytes() if beside.is_file() else None
+    title, rest = (written / card).read_text("utf-8").split("\n", 1)
+    of_version = f"This is the card of version {path.name}. Each version has its own: `{card}`."
+    with replacing(beside) as temporary:
+        temporary.write_text(f"{title}\n\n{of_version}\n{rest}", "utf-8")
+    try:
+        yield
+    except BaseException:
+        if previous is None:
+            beside.unlink()
+        else:
+            with replacing(beside) as temporary:
+                temporary.write_bytes(previous)
+        raise

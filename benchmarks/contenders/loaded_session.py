@@ -1,14 +1,21 @@
-"""Clients that ask a SavedModel all at once, in a session as in TensorFlow Serving: threads of this process."""
+"""Clients that ask a SavedModel all at once, in a session as in TensorFlow Serving: threads of this process.
+
+With gRPC, they speak TensorFlow Serving's protocol with the server of the tests, over the loopback interface.
+"""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import random
+import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 
+import grpc
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, the tokenizer's operations
@@ -19,6 +26,9 @@ from benchmarks.processes import versions
 # What TensorFlow logs for each graph that it optimizes, if TF_CPP_VMODULE says so.
 _OPTIMIZATION = b"Starting optimization"
 _MEMORY_SAMPLES = 20
+_TESTS = pathlib.Path(__file__).parents[2] / "tests"
+# Translates texts, and raises an error if the answer is none.
+Predict = Callable[[list[str]], None]
 
 
 class Server:
@@ -42,15 +52,40 @@ class Server:
     def predict(self, texts: list[str]) -> None:
         """Translates texts."""
         answers = self._session.run(self._outputs, {self._input: np.array(texts, object)})
-        if {len(answer) for answer in answers} != {len(texts)}:
-            raise ValueError(f"an answer of other sizes than {len(texts)}")
+        _check_sizes({len(answer) for answer in answers}, texts)
+
+
+@contextlib.contextmanager
+def grpc_server(servable: str) -> Iterator[Predict]:
+    """Serves `serving_default` by gRPC; gives a client that many threads may call."""
+    sys.path.append(str(_TESTS))
+    from model_server import serve
+    from tensorflow_serving.apis.predict_pb2 import PredictRequest
+    from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
+
+    with serve("model", pathlib.Path(servable)) as (address, _), grpc.insecure_channel(address) as channel:
+        stub = PredictionServiceStub(channel)
+
+        def predict(texts: list[str]) -> None:
+            request = PredictRequest()
+            request.model_spec.name = "model"
+            request.inputs["text"].CopyFrom(tf.make_tensor_proto(texts, tf.string))
+            answer = stub.Predict(request)
+            _check_sizes({tensor.tensor_shape.dim[0].size for tensor in answer.outputs.values()}, texts)
+
+        yield predict
+
+
+def _check_sizes(sizes: set[int], texts: list[str]) -> None:
+    if sizes != {len(texts)}:
+        raise ValueError(f"an answer of other sizes than {len(texts)}")
 
 
 class Client(threading.Thread):
     """Sends a request when it has the answer to the one before: one to eight texts, of one to four sentences.
 
     Args:
-        server: Server.
+        predict: translates texts.
         sentences: list of strings, of which the texts are made.
         until: float. When it ends, by `time.monotonic`.
         seed: int. Of its texts.
@@ -61,12 +96,12 @@ class Client(threading.Thread):
         errors: list of str, the messages of requests that failed.
     """
 
-    def __init__(self, server: Server, sentences: list[str], until: float, seed: int) -> None:
+    def __init__(self, predict: Predict, sentences: list[str], until: float, seed: int) -> None:
         super().__init__()
         self.latencies: list[float] = []
         self.num_texts = 0
         self.errors: list[str] = []
-        self._server, self._sentences, self._until, self._rng = server, sentences, until, random.Random(seed)
+        self._predict, self._sentences, self._until, self._rng = predict, sentences, until, random.Random(seed)
 
     def run(self) -> None:
         rng = self._rng
@@ -74,8 +109,8 @@ class Client(threading.Thread):
             texts = [" ".join(rng.choices(self._sentences, k=rng.randint(1, 4))) for _ in range(rng.randint(1, 8))]
             begin = time.perf_counter()
             try:
-                self._server.predict(texts)
-            except (tf.errors.OpError, ValueError) as error:
+                self._predict(texts)
+            except (tf.errors.OpError, grpc.RpcError, ValueError) as error:
                 self.errors.append(str(error))
                 continue
             self.latencies.append(time.perf_counter() - begin)
@@ -89,17 +124,20 @@ def main() -> None:
     parser.add_argument("sentences", type=pathlib.Path)
     parser.add_argument("--clients", type=int)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--grpc", action="store_true")
     options = parser.parse_args()
     sentences = options.sentences.read_text("utf-8").splitlines()
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as log, contextlib.ExitStack() as stack:
         # TensorFlow writes to the descriptor.
         os.dup2(log.fileno(), 2)
-        server = Server(options.servable)
+        predict = (
+            stack.enter_context(grpc_server(options.servable)) if options.grpc else Server(options.servable).predict
+        )
         for texts in REQUESTS:
-            server.predict(texts)
+            predict(texts)
         optimized = _count(log)
         begin = time.monotonic()
-        clients = [Client(server, sentences, begin + options.seconds, seed) for seed in range(options.clients)]
+        clients = [Client(predict, sentences, begin + options.seconds, seed) for seed in range(options.clients)]
         for client in clients:
             client.start()
         megabytes = []

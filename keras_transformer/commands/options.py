@@ -101,7 +101,8 @@ def add_precision_or_auto(parser: Parser) -> None:
         "--precision",
         choices=typing.get_args(PrecisionOrAuto),
         default="auto",
-        help="auto chooses bfloat16 where the device multiplies it faster, otherwise float32 (auto)",
+        help="auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8 computes with the "
+        "weights of such a SavedModel (auto)",
     )
 
 

@@ -5,6 +5,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..config import Config, DecodingConfig
+from ..config.language import Language
 from ..config.precision import Precision, PrecisionOrAuto
 from .backend import tensorflow_backend
 
@@ -53,7 +54,12 @@ def read_trained(path: str, beam_size: int | None = None, length_penalty: float 
     return Trained(model_dir, config, decoding)
 
 
-def load_translator(trained: Trained, precision: PrecisionOrAuto = "float32", shortlist: bool = True) -> "Translator":
+def load_translator(
+    trained: Trained,
+    precision: PrecisionOrAuto = "float32",
+    language: Language | None = None,
+    shortlist: bool = True,
+) -> "Translator":
     """Loads TensorFlow and the model. The log says why a precision was chosen."""
     with tensorflow_backend():
         from ..runtime.cores import divide_cores
@@ -66,4 +72,4 @@ def load_translator(trained: Trained, precision: PrecisionOrAuto = "float32", sh
         _log.info(f"precision: {chosen.precision}, because {chosen.reason}")
         precision = cast(Precision, chosen.precision)  # float16 is chosen for training only.
     precision = cast(Precision, precision)
-    return Translator.from_config(trained.model_dir, trained.config, trained.decoding, precision, shortlist)
+    return Translator.from_config(trained.model_dir, trained.config, trained.decoding, precision, language, shortlist)

@@ -11,8 +11,9 @@ from .sentences import SPACES, divide_long_sentences, split_sentences
 if TYPE_CHECKING:
     from .translator import Translator
 
-# Bounds what one document costs; about 60 pages.
-MAX_SENTENCES = 2000
+# Bounds of what one document costs: about eight pages, and no more tokens than 200 sentences usually have.
+MAX_SENTENCES = 200
+MAX_TOKENS = 8192
 
 _SPACE_BEFORE = rf"(?s)^([{SPACES}]*).*$"
 _SPACE_AFTER = rf"(?s)^.*?([{SPACES}]*)$"
@@ -27,7 +28,8 @@ class TranslatedDocuments(NamedTuple):
     Attributes:
         texts: string (batch,), the translations.
         was_cut: bool (batch,), whether a part of the document was not read: it has a word that is longer than the
-            model's `max_length` tokens, or more than `MAX_SENTENCES` sentences.
+            model's `max_length` tokens, or goes on after `MAX_SENTENCES` sentences or after the sentence in which it
+            reaches `MAX_TOKENS` tokens.
     """
 
     texts: Tensor
@@ -71,14 +73,28 @@ def search_documents(
     sentences = split_sentences(texts, language)[:, : MAX_SENTENCES + 1]
     max_tokens = translator.model.config.max_length - 1
     sentences = divide_long_sentences(sentences, translator.count_source_tokens, max_tokens)
-    has_too_many = sentences.row_lengths() > MAX_SENTENCES
-    sentences = sentences[:, :MAX_SENTENCES]
+    read = _within_max_tokens(sentences[:, :MAX_SENTENCES], translator)
+    goes_on = _num_filled(sentences) > _num_filled(read)
+    sentences = read
     found = translator.search(tf.strings.regex_replace(sentences.flat_values, _SPACE_AROUND, ""))
     is_cut = tf.cast(found.source_lengths, tf.int64) > translator.model.config.max_length
     translations = tf.strings.regex_replace(found.texts[:, 0], _SPACE_AROUND, "")
     joined = tf.strings.reduce_join(sentences.with_flat_values(_spaced_as(sentences, translations)), axis=1)
     any_cut = tf.reduce_any(sentences.with_flat_values(is_cut), axis=1)
-    return TranslatedDocuments(joined, has_too_many | any_cut)
+    return TranslatedDocuments(joined, goes_on | any_cut)
+
+
+def _within_max_tokens(sentences: tf.RaggedTensor, translator: "Translator") -> tf.RaggedTensor:
+    """The sentences (batch, None) that begin within the first `MAX_TOKENS` tokens, of which end tokens are some."""
+    before = tf.cumsum(translator.count_source_tokens(sentences.flat_values) + 1, exclusive=True)
+    before -= tf.gather(tf.gather(before, sentences.row_starts()), sentences.value_rowids())
+    return tf.ragged.boolean_mask(sentences, sentences.with_flat_values(before < MAX_TOKENS))
+
+
+def _num_filled(sentences: tf.RaggedTensor) -> Tensor:
+    # After a line break at the end of a document there is one more, which is empty.
+    is_filled = sentences.with_flat_values(tf.cast(tf.not_equal(sentences.flat_values, ""), tf.int32))
+    return tf.reduce_sum(is_filled, axis=1)
 
 
 def _spaced_as(sentences: tf.RaggedTensor, translations: Tensor) -> Tensor:

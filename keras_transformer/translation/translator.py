@@ -32,6 +32,7 @@ from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from .candidates import Candidates, CandidateTable
 from .documents import TranslatedDocument, TranslatedDocuments, search_documents
 from .forced_decoding import mean_encoding, mean_source_attention, token_log_probs
+from .int8_matrices import int8_matrices
 from .length_batches import map_in_length_batches
 from .prefixes import left_padded, prefix_ids
 from .results import (
@@ -102,11 +103,15 @@ class Translator:
         model: Transformer, or another `TranslationModel`; only `score` and a shortlist need a `Transformer`.
         tokenizers: Tokenizer that both languages share, or TokenizerPair.
         decoding: DecodingConfig.
+        language: str, the language of the texts, such as "en", by whose rules documents are divided into sentences.
+            Defaults to None: unknown.
+        is_int8: bool. Whether matrices are rounded to 8 bits, in which they are exported; the model computes in
+            float32. Defaults to False.
         shortlist: Shortlist, the pieces among which translations are searched. Scores are then those of a model that
             knows only these. Defaults to None: all pieces.
 
     Raises:
-        ConfigError: Model and tokenizer do not fit.
+        ConfigError: Model and tokenizer do not fit, or the language is not known.
 
     Example:
         >>> translator = Translator.load("models/en-de")
@@ -119,8 +124,11 @@ class Translator:
         model: TranslationModel,
         tokenizers: Tokenizer | TokenizerPair,
         decoding: DecodingConfig,
+        language: Language | None = None,
+        is_int8: bool = False,
         shortlist: Shortlist | None = None,
     ) -> None:
+        check("language", language, Language | None)
         self.tokenizers = TokenizerPair.of(tokenizers)
         for side in ("target", "source"):
             tokenizer, name = getattr(self.tokenizers, side), f"{side}_vocab_size"
@@ -133,6 +141,8 @@ class Translator:
             )
         self.model = model
         self.decoding = decoding
+        self.language = language
+        self._int8_matrices = int8_matrices(model.variables) if is_int8 else []
         self.candidates = None if shortlist is None else CandidateTable(shortlist, model.config.target_vocab_size)
         self._graphs: dict[tuple[object, ...], Callable[..., Any]] = {}
 
@@ -142,6 +152,7 @@ class Translator:
         model_dir: str | os.PathLike[str] | ModelDir,
         decoding: DecodingConfig | None = None,
         precision: Precision = "float32",
+        language: Language | None = None,
         shortlist: bool = True,
     ) -> "Translator":
         """Loads the translator of a model directory.
@@ -151,7 +162,9 @@ class Translator:
             decoding: DecodingConfig. Defaults to the directory's own.
             precision: "float32", or "bfloat16" for weights of half the size, and more speed on processors with
                 instructions for it. Its two to three digits may let another translation win by a narrow margin.
+                "int8" rounds matrices to 8 bits, for SavedModels of a quarter of the size that compute in float32.
                 Defaults to "float32".
+            language: str, the language of the texts, see `Translator`. Defaults to None: unknown.
             shortlist: bool. Whether translations are searched among the pieces of the directory's shortlist, if it has
                 one. Defaults to True.
 
@@ -161,7 +174,7 @@ class Translator:
             MemoryLimitError: The model takes more memory than the machine has.
         """
         model_dir = ModelDir(model_dir)
-        return cls.from_config(model_dir, model_dir.read_config(), decoding, precision, shortlist)
+        return cls.from_config(model_dir, model_dir.read_config(), decoding, precision, language, shortlist)
 
     @classmethod
     def from_config(
@@ -170,18 +183,44 @@ class Translator:
         config: Config,
         decoding: DecodingConfig | None = None,
         precision: Precision = "float32",
+        language: Language | None = None,
         shortlist: bool = True,
     ) -> "Translator":
         """Loads the translator of a model directory whose configuration was read already; otherwise as `load`."""
         check("precision", precision, Precision)
-        model = model_dir.load_model(config.model, precision)
+        is_int8 = precision == "int8"
+        model = model_dir.load_model(config.model, "float32" if is_int8 else precision)
         tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
         found = None
         if shortlist and model_dir.shortlist_path.is_file():
             files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
             source, target = tokenizers
             found = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
-        return cls(model, tokenizers, decoding or config.decoding, found)
+        return cls(model, tokenizers, decoding or config.decoding, language, is_int8, found)
+
+    @property
+    def precision(self) -> str:
+        """The precision of the weights."""
+        return "int8" if self._int8_matrices else self.model.variables[0].dtype
+
+    @property
+    def weights(self) -> list[tf.Variable]:
+        """What the graphs read."""
+        rounded = {id(matrix.variable) for matrix in self._int8_matrices}
+        others = [variable.value for variable in self.model.variables if id(variable) not in rounded]
+        return others + [tensor for matrix in self._int8_matrices for tensor in (matrix.integers, matrix.scales)]
+
+    def _read_weights(self) -> keras.StatelessScope:
+        """The scope in which the model computes, with the weights as tensors.
+
+        TensorFlow does not run a loop that reads variables beside another loop.
+        """
+        rounded = {id(matrix.variable): matrix for matrix in self._int8_matrices}
+        values = [
+            rounded[id(variable)].to_float() if id(variable) in rounded else tf.identity(variable.value)
+            for variable in self.model.variables
+        ]
+        return keras.StatelessScope(state_mapping=list(zip(self.model.variables, values, strict=True)))
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
         """Returns the best translation of every text."""
@@ -259,12 +298,12 @@ class Translator:
 
         Sentences end at line breaks and by rules for punctuation, capitals and abbreviations. One that is longer than
         the model's `max_length` tokens is divided at commas or spaces instead of being truncated. White space between
-        sentences stays as it is.
+        sentences stays as it is. Of a document, 200 sentences are translated, or fewer that reach 8,192 tokens.
 
         Args:
             texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
             language: str, the language of the texts, such as "de", whose abbreviations are known. Defaults to None:
-                those of all languages that are hardly words of others.
+                the translator's, or the abbreviations of all languages that are hardly words of others.
 
         Returns:
             The translations, and whether anything was left out.
@@ -281,7 +320,7 @@ class Translator:
         self, texts: Annotated[Tensor, "string (batch,)"], language: Language | None = None
     ) -> TranslatedDocuments:
         """Translates documents; traced by `tf.function` here and for export. Otherwise as `translate_document`."""
-        return search_documents(self, texts, language)
+        return search_documents(self, texts, language or self.language)
 
     def _run(
         self, method: Callable[..., Results], sides: dict[str, Sequence[str | bytes]], **arguments: object
@@ -325,9 +364,7 @@ class Translator:
         if prefixes is not None:
             prefix = prefix_ids(self.tokenizers.target, prefixes, self.model.config.max_length)
             limits = tf.maximum(limits - tf.cast(prefix.row_lengths(), tf.int32), 0)
-        # The weights are read here: TensorFlow does not run a loop that reads variables beside another loop.
-        weights = [(variable, tf.identity(variable.value)) for variable in self.model.variables]
-        with keras.StatelessScope(state_mapping=weights):
+        with self._read_weights():
             candidates = None if self.candidates is None else self.candidates.read()
             request = _Request(source, most, limits, prefix, sampling, candidates)
             token_ids, scores = self._search_token_ids(request, n_best)
@@ -436,7 +473,8 @@ class Translator:
         """Computes what `score_tokens` does; traced by `tf.function` here and for export."""
         source, source_lengths = self._token_ids_with_end(self.tokenizers.source, sources)
         labels, target_lengths = self._token_ids_with_end(self.tokenizers.target, targets)
-        log_probs = token_log_probs(cast(Transformer, self.model), source, labels)
+        with self._read_weights():
+            log_probs = token_log_probs(cast(Transformer, self.model), source, labels)
         return TokenScores(tf.reduce_sum(log_probs, axis=1), log_probs, source_lengths, target_lengths)
 
     def align(
@@ -473,7 +511,8 @@ class Translator:
         require(-num_layers <= layer < num_layers, "layer", f"from {-num_layers} to {num_layers - 1}", layer)
         source, source_lengths = self._token_ids_with_end(self.tokenizers.source, sources)
         labels, target_lengths = self._token_ids_with_end(self.tokenizers.target, targets)
-        attention = mean_source_attention(cast(Transformer, self.model), source, labels, layer)
+        with self._read_weights():
+            attention = mean_source_attention(cast(Transformer, self.model), source, labels, layer)
         # A row of a text has an end token, so that no axis is empty unless there are no texts.
         positions = tf.argmax(tf.pad(attention, [[0, 0], [0, 0], [0, 1]]), axis=2, output_type=tf.int32)
         is_token = tf.sequence_mask(labels.row_lengths(), tf.shape(attention)[1])
@@ -498,7 +537,8 @@ class Translator:
     def encode_texts(self, texts: Annotated[Tensor, "string (batch,)"]) -> Embeddings:
         """Computes what `encode` does; traced by `tf.function` here and for export."""
         source, source_lengths = self._token_ids_with_end(self.tokenizers.source, texts)
-        return Embeddings(mean_encoding(cast(Transformer, self.model), source), source_lengths)
+        with self._read_weights():
+            return Embeddings(mean_encoding(cast(Transformer, self.model), source), source_lengths)
 
     def tokenize(self, texts: Sequence[str | bytes]) -> list[list[str]]:
         """Returns the tokens of sources as the model reads them: truncated, with end tokens."""

@@ -12,31 +12,30 @@ import itertools
 import json
 import os
 import pathlib
-import shutil
 import signal
 import sys
 
 from keras_transformer.export.versions import publish
 
-from keras_transformer.model_dir.files import replacing
-
 # Events of Python's audit hooks.
 INSTANTS = {"open", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir", "fcntl.flock"}
 WRITING = {"os.mkdir", "os.rename"}
-CONTENT = {"saved_model.pb": b"graph" * 1000, "variables/variables.index": b"index", "assets.extra/README.md": b"card"}
+CONTENT = {
+    "saved_model.pb": b"graph" * 1000,
+    "variables/variables.index": b"index",
+    "assets.extra/README.md": b"# Card\n",
+}
 
 
 def export(output):
-    """As `export_servable` does: a version, and then its card beside it."""
+    """As `export_servable` does: a version with its card beside it."""
 
     def write(directory):
         for name, content in CONTENT.items():
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(content)
 
-    path = publish(output, None, write)
-    with replacing(path.with_name("README.md")) as temporary:
-        shutil.copyfile(path / "assets.extra" / "README.md", temporary)
+    publish(output, None, write, pathlib.PurePath("assets.extra", "README.md"))
 
 
 def disturb(fault, instant):
@@ -57,10 +56,11 @@ def disturb(fault, instant):
 
 
 def names(output):
-    """What is in the folder; its versions must have all of the content."""
+    """What is in the folder; its versions must have all of the content, and a card beside them."""
     for path in output.glob("[0-9]*"):
         found = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
         assert found == CONTENT, (path, found)
+        assert (output / "README.md").read_text().startswith("# Card\n\nThis is the card of version ")
     return sorted(path.name for path in output.glob("*"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from model_server import serve
-from test_signatures import assert_alike_with_any_neighbours, post, predict, strings  # noqa: F401, a fixture
+from test_signatures import assert_alike_with_any_neighbours, inputs_of, post, predict, rows_of, strings  # noqa: F401, a fixture
 
 from examples.corpus import generate
 from keras_transformer.translation import Translator
@@ -56,19 +56,8 @@ def server(saved_model):
 def requests_of(name, translator):
     """The inputs of each request by name, as lists."""
     for begin in range(0, len(PAIRS), TEXTS_PER_REQUEST):
-        sources, targets = map(list, zip(*PAIRS[begin : begin + TEXTS_PER_REQUEST]))
-        if name in ("score", "align"):
-            yield {"source": sources, "target": targets}
-        elif name == "translate_document":
-            # Of up to three sentences.
-            yield {"text": [" ".join(sources[i : i + 1 + i % 3]) for i in range(len(sources))]}
-        elif name == "detokenize":
-            yield {"token_id": translator.token_ids(targets).tolist()}
-        elif name == "translate_with_prefix":
-            prefixes = [" ".join(target.split()[: i % 4]) for i, target in enumerate(targets)]
-            yield {"text": sources, "prefix": prefixes, "max_length": [0] * len(sources)}
-        else:
-            yield {"text": sources}
+        rows = inputs_of(name, PAIRS[begin : begin + TEXTS_PER_REQUEST], translator)
+        yield {key: [row[key] for row in rows] for key in rows[0]}
 
 
 def python_answer(translator, name, text=(), prefix=None, source=(), target=(), token_id=(), max_length=()):
@@ -135,7 +124,7 @@ def test_every_client_gets_the_answers_of_the_python_api(predict, server, saved_
     for line, answer in zip(finished.stdout.splitlines(), answers, strict=True):
         assert_same(json.loads(line), answer)
     for inputs, answer in zip(requests, answers):
-        rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
+        rows = rows_of(inputs)
         predictions = post(server, {"signature_name": name, "instances": rows})["predictions"]
         # The only output has no name.
         keys = list(answer) if len(answer) > 1 else [None]
@@ -143,5 +132,6 @@ def test_every_client_gets_the_answers_of_the_python_api(predict, server, saved_
         assert_same(dict(zip(answer, columns.values())), answer)
 
 
-def test_every_sentence_is_translated_alike_alone_and_with_any_neighbours(predict):  # noqa: F811
-    assert_alike_with_any_neighbours(predict, [source for source, _ in PAIRS])
+@pytest.mark.parametrize("name", [name for name in SIGNATURES if name != "serving_default"])
+def test_every_sentence_is_answered_alike_alone_and_with_any_neighbours(predict, translator, name):  # noqa: F811
+    assert_alike_with_any_neighbours(predict, name, inputs_of(name, PAIRS, translator))

@@ -51,7 +51,12 @@ def test_at_whatever_instant_an_export_breaks_off_no_half_version_appears(tmp_pa
     disturbed = run_trials(tmp_path, fault)
     assert len(disturbed) > 30 and {each["status"] for each in disturbed} == {status}
     published = [[name for name in each["left"] if name.isdigit()] for each in disturbed]
-    assert published[0] == [] and published[-1] == ["1"] and published == sorted(published)
+    # Also just before the version appears.
+    assert any("README.md" in each["left"] for each, versions in zip(disturbed, published) if not versions) == (
+        fault == "kill"
+    )
+    # The last thing that is written is the name of the version.
+    assert published[0] == [] and published[-1] == (["1"] if fault == "kill" else []) and published == sorted(published)
     for each, versions in zip(disturbed, published):
         others = [name for name in each["left"] if name not in (*versions, "README.md")]
         if fault == "full":
@@ -148,6 +153,33 @@ def test_a_version_that_exists_stays_as_it_is(tmp_path):
         publish(tmp_path, 4, write_while_another_does)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "4"]
     assert (tmp_path / "4" / "saved_model.pb").read_text() == "first"
+
+
+def test_the_card_beside_the_versions_is_that_of_the_last_and_appears_before_it(tmp_path, monkeypatch):
+    beside = tmp_path / "README.md"
+
+    def publish_card(text, version=None):
+        return publish(tmp_path, version, lambda path: (path / "card.md").write_text(text), pathlib.PurePath("card.md"))
+
+    def card_of(version):
+        return f"# A\n\nThis is the card of version {version}. Each version has its own: `card.md`.\n\nText.\n"
+
+    path = publish_card("# A\n\nText.\n")
+    assert (path / "card.md").read_text() == "# A\n\nText.\n" and beside.read_text() == card_of(1)
+    publish_card("# A\n\nText.\n", version=7)
+    assert beside.read_text() == card_of(7)
+
+    def fail_to_rename(path, target):
+        if target.name == "8":
+            assert beside.read_text() == "# B\n\nThis is the card of version 8. Each version has its own: `card.md`.\n"
+            raise OSError(28, "No space left on device")
+        os.rename(path, target)
+
+    monkeypatch.setattr("keras_transformer.export.versions.rename", fail_to_rename)
+    with pytest.raises(OSError, match="No space left"):
+        publish_card("# B\n")
+    assert beside.read_text() == card_of(7)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "7", "README.md"]
 
 
 @pytest.mark.parametrize(

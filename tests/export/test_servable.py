@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,18 +15,21 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export import servable
-from keras_transformer.export.model_card import Facts
+from keras_transformer.export.model_card import TRIED, Facts
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.export.warmup import REQUESTS
+from keras_transformer.training.run.state import RunState, save_training_state
 from session_mode import run_session
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 
+from keras_transformer.commands.main import main
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.translation import Translator
 from keras_transformer.translation import translator as translator_module
 
@@ -114,7 +118,7 @@ for name, inputs in [*map(request_of, logs), *ast.literal_eval(sys.stdin.read())
 CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
 
 
-FACTS = Facts("en-de", "CC0-1.0", ["BLEU = 41.00 (signature), 12 sentences of test.en"])
+FACTS = Facts("en-de", "CC0-1.0", ["BLEU = 41.00 (signature), 12 sentences of test.en"], "100 updates, with 12 pairs")
 
 
 @pytest.fixture(scope="module")
@@ -324,6 +328,17 @@ def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answer
     assert 2 * sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
+def test_a_servable_in_int8_has_a_quarter_of_the_weights_and_its_translator_s_answers(
+    tiny_model_dir, saved_model, tmp_path
+):
+    translator = Translator.load(tiny_model_dir, precision="int8")
+    path = export_servable(translator, tmp_path, signatures=["serving_default", "score"])
+    assert_same(run_session(path, BATCHES), [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES])
+    sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)]
+    assert sizes[0] < 0.3 * sizes[1]
+    assert ", int8, " in (path / "assets.extra" / "README.md").read_text()
+
+
 def test_every_warm_up_request_is_answered(translator, saved_model, other_translator, other_saved_model):
     for each, path in ((translator, saved_model), (other_translator, other_saved_model)):
         _, requests = read_warmup_requests(path)
@@ -412,7 +427,9 @@ def test_what_appears_is_what_was_verified_and_nothing_before(saved_and_verified
     card = published.pop("assets.extra/README.md")
     assert seen == [([], published)]
     assert {"saved_model.pb", "variables/variables.index"} <= set(published)
-    assert (path.parent / "README.md").read_bytes() == card
+    title, rest = card.decode().split("\n", 1)
+    of_version = "This is the card of version 1. Each version has its own: `assets.extra/README.md`."
+    assert (path.parent / "README.md").read_text() == f"{title}\n\n{of_version}\n{rest}"
 
 
 def test_the_model_card_says_what_an_operator_asks(translator, saved_model):
@@ -421,6 +438,8 @@ def test_the_model_card_says_what_an_operator_asks(translator, saved_model):
     for fact in (
         "# Translation model en-de",
         "| License of the weights | CC0-1.0 |",
+        "| Training | 100 updates, with 12 pairs |",
+        "| Longest document | 200 sentences, or those that reach 8,192 tokens; divided by the rules for unknown",
         f"| Parameters | {translator.model.count_params():,}, float32, {len(weights) / 1e6:.1f} MB |",
         "| Vocabulary | 320 tokens |",
         "| Search | beam of 4, length penalty 0.6 |",
@@ -433,6 +452,31 @@ def test_the_model_card_says_what_an_operator_asks(translator, saved_model):
     for name, signature in SIGNATURES.items():
         section = card.split(f"### `{name}`\n")[1].split("###")[0]
         assert all(f"`{key}`" in section for key in (*signature.inputs, *signature.outputs))
+
+
+def test_the_command_s_languages_divide_documents_and_what_trained_the_model_is_told(tiny_model_dir, tmp_path, capsys):
+    folder = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    text = {"train": {"lines": 1200, "source": "ab" * 32, "target": "cd" * 32}}
+    save_training_state(ModelDir(folder), {}, RunState(step=300, text=text))
+    arguments = ["export", "--model-dir", str(folder), "--output", str(tmp_path / "servable"), "--no-verify"]
+    for languages in ("de_CH-en", "xx-en"):
+        main([*arguments, "--signatures", "detokenize", "--languages", languages])
+    cards = [
+        (pathlib.Path(path) / "assets.extra" / "README.md").read_text() for path in capsys.readouterr().out.split()
+    ]
+    assert ["divided by the rules for de |" in card for card in cards] == [True, False]
+    assert "divided by the rules for unknown languages |" in cards[1]
+    training = f"300 updates, with a text of 1,200 sentence pairs (SHA-256 of the source `{'ab' * 32}`, of the target"
+    assert all(f"| Training | {training} `{'cd' * 32}`) |" in card for card in cards)
+
+
+def test_the_servers_of_the_model_card_are_those_that_are_tried():
+    checkout = pathlib.Path(__file__).parents[2]
+    makefile = (checkout / "Makefile").read_text()
+    packages = re.findall(r"^PACKAGES_.* := tensorflow==(\S+) tensorflow-text==(\S+)$", makefile, re.MULTILINE)
+    assert list(TRIED.items()) == packages
+    page = (checkout / "docs" / "serving.md").read_text()
+    assert all(f"| {tensorflow} | {text} | every signature" in page for tensorflow, text in packages)
 
 
 @pytest.mark.parametrize("broken", ["save", "verify"])

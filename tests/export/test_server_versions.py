@@ -1,12 +1,17 @@
 """The same SavedModels in session mode with several releases of TensorFlow; see `make test-servers`."""
 
+import json
+import os
 import pathlib
 import subprocess
 
 import pytest
+import tensorflow as tf
 from keras_transformer.export import servable
 from keras_transformer.export.servable import export_servable
-from keras_transformer.export.verification import verify
+from keras_transformer.export.signatures import SIGNATURES
+from keras_transformer.export.verification import TEXTS, verify
+from test_a_thousand_sentences import C_PROCESS, assert_same, decoded
 
 from keras_transformer.translation import Translator
 
@@ -31,3 +36,23 @@ def test_every_signature_is_answered_alike(saved_and_functions, environment):
     version = "from importlib.metadata import version as v; print(v('tensorflow'), v('tensorflow-text'))"
     print(subprocess.check_output([python, "-c", version], text=True))
     verify(*saved_and_functions, python=python)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.name)
+def test_every_signature_is_answered_alike_by_the_c_api(saved_and_functions, environment):
+    path, functions = saved_and_functions
+    texts = [text.decode(errors="replace") for text in TEXTS]
+    requests = [(name, SIGNATURES[name].example(texts)) for name in functions]
+    finished = subprocess.run(
+        [str(environment / "bin" / "python"), "-c", C_PROCESS, str(path), str(CHECKOUT)],
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    for line, (name, inputs) in zip(finished.stdout.splitlines(), requests, strict=True):
+        tensors = {key: tf.constant(inputs[key], spec.dtype) for key, spec in SIGNATURES[name].inputs.items()}
+        expected = functions[name](**tensors)
+        assert_same(json.loads(line), decoded({key: tensor.numpy() for key, tensor in expected.items()}))

@@ -67,19 +67,37 @@ def post(server, request):
         return json.load(response)
 
 
-def assert_alike_with_any_neighbours(predict, texts):
-    """Each text must be translated alike alone, in a batch of 32, and beside hostile neighbours."""
-    alone = [predict("translate", text=[text]) for text in texts]
-    for begin in range(0, len(texts), 32):
-        batch, expected = texts[begin : begin + 32], alone[begin : begin + 32]
-        hostile = hostile_texts(len(batch), seed=begin, long_share=0.01)
-        mixed = [text for pair in zip(batch, hostile) for text in pair]
-        for request, rows in ((batch, slice(None)), (mixed, slice(0, None, 2))):
-            answer = predict("translate", text=np.array([*request, None], object)[:-1])
-            for key in ("text", "source_length", "truncated"):
-                assert answer[key][rows].tolist() == [each[key][0] for each in expected], begin
-            scores = [each["score"][0] for each in expected]
-            np.testing.assert_allclose(answer["score"][rows], scores, rtol=1e-4, atol=1e-4)
+def rows_of(inputs):
+    return [dict(zip(inputs, row)) for row in zip(*inputs.values())]
+
+
+def columns_of(rows):
+    """Inputs by name; rows of ids are padded."""
+    columns = {key: [row[key] for row in rows] for key in rows[0]}
+    if "token_id" in columns:
+        width = max(map(len, columns["token_id"]))
+        return {"token_id": [[*row, *[0] * (width - len(row))] for row in columns["token_id"]]}
+    # NumPy's own texts would lose a NUL at the end.
+    return {key: np.array([*values, None], object)[:-1] for key, values in columns.items()}
+
+
+def assert_alike_with_any_neighbours(predict, name, rows):
+    """Each row of inputs must be answered alike alone, in a batch of 32, and beside hostile neighbours."""
+    alone = [predict(name, **columns_of([row])) for row in rows]
+    for begin in range(0, len(rows), 32):
+        batch, expected = rows[begin : begin + 32], alone[begin : begin + 32]
+        hostile = rows_of(SIGNATURES[name].example(hostile_texts(len(batch), seed=begin, long_share=0.01)))
+        mixed = [row for pair in zip(batch, hostile) for row in pair]
+        for request, step in ((batch, 1), (mixed, 2)):
+            answer = predict(name, **columns_of(request))
+            for i, one in enumerate(expected):
+                for key, (row,) in one.items():
+                    # Outputs with a length for each text are padded.
+                    found = np.asarray(answer[key][i * step])[tuple(map(slice, np.shape(row)))]
+                    if found.dtype.kind == "f":
+                        np.testing.assert_allclose(found, row, rtol=1e-4, atol=1e-4, err_msg=key)
+                    else:
+                        np.testing.assert_array_equal(found, row, err_msg=key)
 
 
 def strings(array):
@@ -178,6 +196,26 @@ def test_tokenize_and_detokenize(predict, translator):
     assert strings(predict("detokenize", token_id=strange)["text"]) == strings(translator.detokenize(strange).numpy())
 
 
+def test_special_symbols_in_a_text_are_text_in_every_signature(predict, translator):
+    texts = ["</s>", "<pad> a", "<unk>", "<s>Anna", "▁", "␛_", "<0x0A>", "a<0x41>", "Anna sees a tree.</s> <s>"]
+    tokens = predict("tokenize", text=texts)
+    lengths = tokens["source_length"].tolist()
+    for ids, length in zip(tokens["token_id"].tolist(), lengths):
+        # None is special but the end token.
+        assert min(ids[: length - 1]) > 3 and ids[length - 1] == 3 and not any(ids[length:])
+    assert strings(predict("detokenize", token_id=tokens["token_id"])["text"]) == texts
+    for name in ("serving_default", "translate_n_best", "encode"):
+        assert predict(name, text=texts)["source_length"].tolist() == lengths
+    assert not predict("translate_document", text=texts)["truncated"].any()
+    for name in ("score", "align"):
+        answer = predict(name, source=texts, target=texts)
+        assert answer["source_length"].tolist() == answer["target_length"].tolist() == lengths
+    for side in ("source", "target"):
+        np.testing.assert_array_equal(answer[f"{side}_token"], tokens["token"])
+    begun = predict("translate_with_prefix", text=texts, prefix=texts, max_length=[0] * len(texts))
+    assert all(text.startswith(prefix) for text, prefix in zip(strings(begun["text"]), texts))
+
+
 def test_encode(predict, translator):
     answer = predict("encode", text=TEXTS)
     np.testing.assert_allclose(answer["embedding"], translator.encode(TEXTS), atol=1e-5)
@@ -188,13 +226,32 @@ def test_encode(predict, translator):
         np.testing.assert_allclose(vector, np.asarray(encoded)[0].mean(axis=0), atol=1e-5)
 
 
-def test_neighbours_change_no_translation(predict):
-    assert_alike_with_any_neighbours(predict, [source for source, _ in sentence_pairs()[:40]])
+def inputs_of(name, pairs, translator):
+    """Ordinary inputs for a signature, in rows."""
+    sources, targets = map(list, zip(*pairs))
+    if name in ("score", "align"):
+        return rows_of({"source": sources, "target": targets})
+    if name == "translate_document":
+        # Of up to three sentences.
+        return rows_of({"text": [" ".join(sources[i : i + 1 + i % 3]) for i in range(len(sources))]})
+    if name == "detokenize":
+        return rows_of({"token_id": translator.token_ids(targets).tolist()})
+    if name == "translate_with_prefix":
+        prefixes = [" ".join(target.split()[: i % 4]) for i, target in enumerate(targets)]
+        return rows_of({"text": sources, "prefix": prefixes, "max_length": [0] * len(sources)})
+    return rows_of({"text": sources})
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "translate" else pytest.param(name, marks=pytest.mark.slow) for name in SIGNATURES]
+)
+def test_neighbours_change_no_answer(predict, translator, name):
+    assert_alike_with_any_neighbours(predict, name, inputs_of(name, sentence_pairs()[:40], translator))
 
 
 @pytest.mark.parametrize("name", [name for name in SIGNATURES if name != "translate"])
 def test_hostile_texts_are_answered_and_harm_nobody(predict, name):
-    # A document of a megabyte is 2,000 sentences.
+    # A document of a megabyte takes seconds.
     long_share = 0 if name == "translate_document" else 0.02
     report = fuzz(lambda name, inputs: predict(name, **inputs), name, 250, seed=1, long_share=long_share)
     assert name == "detokenize" or 0 < report["truncated"] < 250
@@ -212,7 +269,7 @@ def test_rest_in_rows_and_columns(server, predict, name):
     inputs = SIGNATURES[name].example(SOURCES[:3] + AWKWARD)
     expected = predict(name, **inputs)
     expected = {key: strings(array) if array.dtype == object else array for key, array in expected.items()}
-    rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
+    rows = rows_of(inputs)
     in_rows = post(server, {"signature_name": name, "instances": rows})["predictions"]
     in_columns = post(server, {"signature_name": name, "inputs": inputs})["outputs"]
     if len(expected) == 1:

@@ -42,7 +42,7 @@ def plain(tiny_model_dir):
 
 
 def with_shortlist(translator, shortlist, **decoding):
-    return Translator(translator.model, translator.tokenizers, DecodingConfig(**decoding), shortlist)
+    return Translator(translator.model, translator.tokenizers, DecodingConfig(**decoding), shortlist=shortlist)
 
 
 def random_shortlist(vocab_size, seed=0):

@@ -200,8 +200,37 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
     differences = np.abs(np.diff(same)) / np.maximum(np.abs(same).max(axis=1, keepdims=True), 1)
     # A bfloat16 is rounded by up to 2 ** -9; a score is at the end of a few dozen of them.
     assert 0 < differences.max() < 2**-5
-    with pytest.raises(ConfigError, match="precision must be one of float32, bfloat16; received precision='half'"):
+    with pytest.raises(
+        ConfigError, match="precision must be one of float32, bfloat16, int8; received precision='half'"
+    ):
         Translator.load(tiny_model_dir, precision="half")
+
+
+def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir, translator):
+    rounded, by_hand = Translator.load(tiny_model_dir, precision="int8"), Translator.load(tiny_model_dir)
+    assert (rounded.precision, by_hand.precision) == ("int8", "float32")
+    num_matrices = 0
+    for variable in by_hand.model.variables:
+        weights = np.asarray(variable)
+        if weights.ndim == 2:
+            # Of a table of tokens, whose rows are columns of the logits' kernel, and of a kernel.
+            channels = weights if weights.shape == (320, 64) else weights.T
+            steps = np.abs(channels).max(axis=1) / 127
+            nearest = np.array([np.round(row / step) * step for row, step in zip(channels, steps)])
+            variable.assign(nearest if channels is weights else nearest.T)
+            num_matrices += 1
+    integers = [each.numpy() for each in rounded.weights if each.dtype == tf.int8]
+    assert len(integers) == num_matrices == 17 and {np.abs(each).max() for each in integers} == {127}
+    texts = [source for source, _ in sentence_pairs()]
+    found, expected = rounded.n_best(texts, 1), by_hand.n_best(texts, 1)
+    assert [row[0][0] for row in found] == [row[0][0] for row in expected]
+    scores, exact = ([row[0][1] for row in rows] for rows in (expected, translator.n_best(texts, 1)))
+    np.testing.assert_allclose([row[0][1] for row in found], scores, rtol=1e-4, atol=1e-5)
+    assert np.abs(np.subtract(scores, exact)).max() > 1e-3
+    np.testing.assert_allclose(rounded.score(texts, texts), by_hand.score(texts, texts), rtol=1e-4)
+    np.testing.assert_allclose(rounded.encode(texts), by_hand.encode(texts), atol=1e-4)
+    for one, other in zip(rounded.align(texts, texts), by_hand.align(texts, texts)):
+        np.testing.assert_allclose(one.attention, other.attention, atol=1e-4)
 
 
 def test_num_tokens_counts_the_end_token_and_what_will_be_truncated(translator):
@@ -309,6 +338,16 @@ def test_a_document_of_too_many_sentences_is_cut_and_that_is_said(translator, mo
     found = translator.search_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
     assert found.was_cut.numpy().tolist() == [True, False]
     assert found.texts.numpy()[0].count(b"\n") == 3
+    whole = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.\n", "Anna.\nZoë.\n"]))
+    assert not whole.was_cut.numpy().any()
+    # What a sentence has with its end token; the third begins after so many.
+    monkeypatch.setattr(documents, "MAX_TOKENS", int(sum(translator.num_tokens(["Anna.\n", "Zoë.\n"]))))
+    found = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë.\n", "", "Anna sees. " * 3]))
+    assert found.was_cut.numpy().tolist() == [True, False, False, True]
+    assert found.texts.numpy()[0] == whole.texts.numpy()[1] == found.texts.numpy()[1]
+    monkeypatch.setattr(documents, "MAX_TOKENS", 1)
+    found = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë."]))
+    assert found.was_cut.numpy().all() and found.texts.numpy()[0].count(b"\n") == 1
 
 
 def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
@@ -319,6 +358,15 @@ def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
         translator.translate_document(["Anna sees a tree.\n", *bad])[0].text
         == translator(["Anna sees a tree."])[0] + "\n"
     )
+
+
+def test_the_language_of_a_translator_divides_its_documents(tiny_model_dir, translator):
+    text = "Anna sees approx. Zoë. Anna buys a tree."
+    english = Translator.load(tiny_model_dir, language="en")
+    assert english.translate_document([text]) == translator.translate_document([text], "en")
+    assert english.translate_document([text], "de") == translator.translate_document([text])
+    with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='German'"):
+        Translator.load(tiny_model_dir, language="German")
 
 
 def test_one_text_for_documents_or_an_unknown_language_is_refused(translator):
