@@ -41,7 +41,7 @@ LIGHT_TESTS := tests/package/light_install.py tests/package/test_loss_metrics_sc
 	tests/examples/test_layer_examples.py tests/examples/test_layers_page.py
 LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test_layer_normalization.py \
 	tests/layers/test_positional_embedding.py tests/layers/test_multi_head_attention.py::test_equals_numpy \
-	tests/decoding/test_search_in_graphs.py
+	tests/decoding/test_search_in_graphs.py::test_a_compiled_search_equals_a_plain_one
 LIGHT_TESTS_torch := $(filter-out %_idioms.py,$(wildcard tests/layers/test_*.py)) $(wildcard tests/decoding/test_*.py) \
 	tests/interchange/test_keras_attention.py tests/interchange/test_pytorch.py \
 	tests/models/test_generation.py tests/models/test_transformer_model.py

@@ -58,7 +58,8 @@ def results(name, arguments, directory, backends):
             [sys.executable, FOLDER / f"{name}.py", *arguments.split()],
             cwd=directory / backend,
             # Threads of PyTorch wait for each other in loops: beside other processes, two are slower than one.
-            env={**os.environ, "KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"},
+            # `make test-jax` has no time for XLA's optimizations, but here they pay.
+            env={**os.environ, "KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", "XLA_FLAGS": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
