@@ -12,9 +12,10 @@ demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
 # Each file is tested by one process, in order: those of examples take long, and begin before those of layers. TensorFlow
-# gives back little of the memory that it took, so that after each four folders of tests new processes begin.
+# gives back little of the memory that it took, so that after each seven folders of tests new processes begin; each has
+# to import TensorFlow, and to train the model that many tests translate with.
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
-PYTEST := xargs -n 4 $(BIN)/python -m pytest $(IN_PARALLEL)
+PYTEST := xargs -n 7 $(BIN)/python -m pytest $(IN_PARALLEL)
 FOLDERS := $(sort $(dir $(wildcard tests/*/test_*.py tests/*/*/test_*.py)))
 
 test: $(VENV)/installed-test
@@ -35,9 +36,12 @@ test-beam: $(VENV)-beam/installed
 
 # Layers, models, search and the examples of the layers on Keras and one backend alone, installed as the README says.
 # PyTorch from PyPI brings gigabytes of libraries for GPUs; TORCH names another requirement than `torch`.
-# JAX compiles every operation of a test anew: tests/package/test_backends.py runs the other tests of layers there.
+# JAX compiles every operation of a test anew, so that it has fewer of them, and no time for optimizing what it compiles.
 LIGHT_TESTS := tests/package/light_install.py tests/package/test_loss_metrics_schedule.py tests/package/test_masks.py \
 	tests/examples/test_layer_examples.py tests/examples/test_layers_page.py
+LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test_layer_normalization.py \
+	tests/layers/test_positional_embedding.py tests/layers/test_multi_head_attention.py::test_equals_numpy \
+	tests/decoding/test_search_in_graphs.py::test_a_compiled_search_equals_a_plain_one
 LIGHT_TESTS_torch := $(filter-out %_idioms.py,$(wildcard tests/layers/test_*.py)) $(wildcard tests/decoding/test_*.py) \
 	tests/interchange/test_keras_attention.py tests/interchange/test_pytorch.py \
 	tests/models/test_generation.py tests/models/test_transformer_model.py
@@ -47,7 +51,7 @@ test-light: test-jax test-torch
 test-jax test-torch: test-%: $(VENV)-%/installed
 	rm -rf build/lib
 	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
-	KERAS_BACKEND=$* PYTHONPATH=tests $(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) \
+	KERAS_BACKEND=$* PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 $(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) \
 		$(LIGHT_TESTS) $(LIGHT_TESTS_$*)
 
 # Imported models against the programs that they come from: Marian, of 600 MB, and PyTorch, which the benchmarks need too.

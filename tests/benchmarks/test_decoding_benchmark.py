@@ -33,7 +33,7 @@ def pairs():
 @pytest.fixture(scope="module")
 def task(tmp_path_factory, tiny_model_dir, pairs):
     task, translator = prepare(
-        tmp_path_factory.mktemp("task"), tiny_model_dir, pairs, beam_sizes=(BEAM_SIZE, 1), length_penalty=0.0
+        tmp_path_factory.mktemp("task"), tiny_model_dir, pairs, beam_sizes=(BEAM_SIZE,), length_penalty=0.0
     )
     export_ctranslate2(translator, task.path / "ctranslate2")
     return task
@@ -44,6 +44,7 @@ def translator(tiny_model_dir):
     return Translator.load(tiny_model_dir, DecodingConfig(BEAM_SIZE, length_penalty=0.0, max_extra_tokens=64))
 
 
+@pytest.mark.slow
 def test_requests_contain_each_sentence_once_the_longest_first(task, pairs, translator):
     requests = task.requests()
     assert [len(request) for request in requests] == [REQUEST_SIZE, len(pairs) - REQUEST_SIZE]
@@ -55,6 +56,7 @@ def test_requests_contain_each_sentence_once_the_longest_first(task, pairs, tran
     assert task.requests(size=1, every=5) == [[source] for source in sources[::5]]
 
 
+@pytest.mark.slow
 def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator):
     answers = {}
     for name, module in ((decoding.SAVED_MODEL, "saved_model"), (decoding.CTRANSLATE2, "ctranslate2")):
@@ -71,7 +73,8 @@ def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator
 
 
 @pytest.mark.long
-def test_saved_model_with_greedy_search_answers_several_requests_at_once(task):
+def test_saved_model_with_greedy_search_answers_several_requests_at_once(tmp_path, tiny_model_dir, pairs):
+    task, _ = prepare(tmp_path, tiny_model_dir, pairs, beam_sizes=(BEAM_SIZE, 1), length_penalty=0.0)
     arguments = ("--beam-size", 1, "--at-once", 2, "--request-size", 7, "--answers", "greedy")
     contender("saved_model", task.path, *arguments)()
     assert [text for text, _ in task.read_answers("greedy")] == task.facts["references"]
@@ -133,6 +136,7 @@ def test_bfloat16_is_skipped_with_avx2(monkeypatch):
         table.contenders["SavedModel, bfloat16"]()
 
 
+@pytest.mark.slow
 def test_ctranslate2_reads_texts_as_imported_tokenizers_do(task, tmp_path):
     ours = task.path / "ctranslate2" / "1"
     assert load_tokenizers(ours)[2] == " "

@@ -212,6 +212,11 @@ def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, option):
     assert "must not be given with --format ctranslate2" in message
 
 
+@pytest.fixture(scope="module")
+def translator(tiny_model_dir):
+    return Translator.load(tiny_model_dir)
+
+
 def run_command(*arguments, **options):
     return subprocess.run(
         [sys.executable, "-m", "keras_transformer", *map(str, arguments)],
@@ -248,58 +253,66 @@ def test_every_command_has_help(capsys):
         assert f"keras-transformer {command}" in capsys.readouterr().out
 
 
-def test_translate_answers_every_line_with_one_line(tiny_model_dir):
+@pytest.fixture
+def translate(tiny_model_dir, tmp_path, monkeypatch, capsys):
+    """Runs the command in this process with a text as standard input; returns what it writes to the two streams."""
+
+    def translate(text, *options):
+        (tmp_path / "source").write_bytes(text)
+        with open(tmp_path / "source") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            main(["translate", "--model-dir", str(tiny_model_dir), *map(str, options)])
+        return capsys.readouterr()
+
+    return translate
+
+
+def test_translate_answers_every_line_with_one_line(translator, translate):
     lines = [b"Anna sees a tree.", b"", b"the dog buys two apples.", b"\xff\xfe", b"  ", b"x" * 5000]
-    result = run_command("translate", "--model-dir", tiny_model_dir, input=b"\n".join(lines) + b"\n")
-    assert result.returncode == 0, result.stderr
-    answers = result.stdout.decode("utf-8").split("\n")
+    output = translate(b"\n".join(lines) + b"\n")
+    answers = output.out.split("\n")
     assert answers.pop() == ""
     assert len(answers) == len(lines)
     assert answers[0] == "Anna hat einen Baum, sieht!"
     assert answers[1] == answers[4] == ""
-    assert answers == [answer.replace("\n", " ") for answer in Translator.load(tiny_model_dir)(lines)]
+    assert answers == [answer.replace("\n", " ") for answer in translator(lines)]
     # The one line that did not fit is named, on standard error.
-    assert b"line 6:" in result.stderr and b"truncated to model.max_length=64" in result.stderr
+    assert "line 6:" in output.err and "truncated to model.max_length=64" in output.err
 
 
-def test_translate_documents_answers_every_line_with_one_line(tiny_model_dir):
+def test_translate_documents_answers_every_line_with_one_line(translator, translate):
     lines = ["Anna sees a tree. Anna buys two apples.", "", "Zoë greets the bridge. " + "x" * 5000, "Mr. Anna. Zoë"]
-    arguments = ("--model-dir", tiny_model_dir, "--documents", "--language", "en")
-    result = run_command("translate", *arguments, input="\n".join(lines).encode() + b"\n")
-    assert result.returncode == 0, result.stderr
-    answers = result.stdout.decode().split("\n")
+    output = translate("\n".join(lines).encode() + b"\n", "--documents", "--language", "en")
+    answers = output.out.split("\n")
     assert answers.pop() == ""
-    found = Translator.load(tiny_model_dir).translate_document(lines, "en")
+    found = translator.translate_document(lines, "en")
     assert answers == [each.text.replace("\n", " ") for each in found]
-    said = [line for line in result.stderr.decode().splitlines() if "too long" in line]
+    said = [line for line in output.err.splitlines() if "too long" in line]
     assert len(said) == 1 and said[0].endswith("line 3: a part has no translation, because it is too long")
 
 
-def test_translate_with_prefixes_and_sampling(tiny_model_dir, tmp_path, monkeypatch, capsys):
-    def translate(*options):
-        with open(tmp_path / "source") as file:
-            monkeypatch.setattr("sys.stdin", file)
-            main(["translate", "--model-dir", str(tiny_model_dir), *map(str, options)])
-        # Not splitlines(): what is drawn may have other line separators.
-        return capsys.readouterr().out.split("\n")[:-1]
-
+def test_translate_with_prefixes_and_sampling(translate, tmp_path, monkeypatch, capsys):
     lines = ["Anna sees a tree."] * 3 + ["", "the dog buys two apples."]
-    (tmp_path / "source").write_text("\n".join(lines) + "\n")
+
+    def answers_with(*options):
+        # Not splitlines(): what is drawn may have other line separators.
+        return translate("\n".join(lines).encode() + b"\n", *options).out.split("\n")[:-1]
+
     prefix = tmp_path / "prefix"
     prefix.write_text("\nZo\u00eb\nAnna hat zwei\n\nder Hund")
-    answers = translate("--prefix", prefix)
+    answers = answers_with("--prefix", prefix)
     assert answers[0] == "Anna hat einen Baum, sieht!" and answers[3] == ""
     assert answers[1].startswith("Zo\u00eb") and answers[2].startswith("Anna hat zwei")
     arguments = ("--sample", "--temperature", 3, "--top-p", 0.99)
-    drawn = translate(*arguments, "--seed", 5)
-    assert drawn == translate(*arguments, "--seed", 5) != translate(*arguments, "--seed", 6)
+    drawn = answers_with(*arguments, "--seed", 5)
+    assert drawn != answers_with(*arguments, "--seed", 6)
     assert len(set(drawn[:3])) == 3 and drawn[3] == ""
     monkeypatch.setattr("keras_transformer.commands.translate.LINES_PER_BLOCK", 2)
-    assert translate(*arguments, "--seed", 5) == drawn
+    assert answers_with(*arguments, "--seed", 5) == drawn
     for content, said in (("a\n" * 4, "it has 4, which has more"), ("a\n" * 6, "it has more")):
         prefix.write_text(content)
         with pytest.raises(SystemExit):
-            translate("--prefix", prefix)
+            answers_with("--prefix", prefix)
         assert f"{prefix}: there must be as many lines as in standard input; {said}" in capsys.readouterr().err
 
 
@@ -318,10 +331,9 @@ def test_translate_refuses_options_that_do_not_go_together(tiny_model_dir, fails
     assert message in fails("translate", "--model-dir", str(tiny_model_dir), *options)
 
 
-def test_translate_n_best_gives_number_score_and_translation(tiny_model_dir):
-    arguments = ("--model-dir", tiny_model_dir, "--n-best", 2, "--beam-size", 3)
-    result = run_command("translate", *arguments, input=b"Anna sees a tree.\n")
-    rows = [line.split("\t") for line in result.stdout.decode().splitlines()]
+def test_translate_n_best_gives_number_score_and_translation(translate):
+    output = translate(b"Anna sees a tree.\n", "--n-best", 2, "--beam-size", 3)
+    rows = [line.split("\t") for line in output.out.splitlines()]
     assert [row[0] for row in rows] == ["1", "1"]
     assert float(rows[0][1]) >= float(rows[1][1])
     assert rows[0][2] == "Anna hat einen Baum, sieht!" != rows[1][2]
@@ -368,8 +380,8 @@ def test_plot_attention_draws_a_picture(tiny_model_dir, tmp_path, capsys):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_attention_has_a_row_for_each_target_piece_that_adds_up_to_one(tiny_model_dir):
-    weights, source, target, translation = source_attention(Translator.load(tiny_model_dir), "Anna sees a tree.")
+def test_attention_has_a_row_for_each_target_piece_that_adds_up_to_one(translator):
+    weights, source, target, translation = source_attention(translator, "Anna sees a tree.")
     assert weights.shape == (2, len(target), len(source))
     np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
     assert source[-1] == target[-1] == "</s>"

@@ -38,10 +38,14 @@ EXAMPLES = {
     "text_classification": Example("--epochs 1", (0.6, 1), (0.98, 1)),
     "time_series": Example("--epochs 1", (0, 0.6), (0, 0.1)),
     "training_loops": Example("--steps 200", (0.6, 1), (0.98, 1)),
-    "translation": Example("--epochs 1", (0, 1), (0.8, 1), ("tensorflow",)),
+    # Without training, which takes a minute: it is translated and exported. A slow test trains it.
+    "translation": Example("--epochs 0", (0, 1), (0.8, 1), ("tensorflow",)),
     "two_modalities": Example("--epochs 1", (0.2, 1), (0.9, 1)),
     "vision_transformer": Example("--epochs 1", (0.15, 1), (0.9, 1)),
 }
+# Where all backends are installed, these stand for the others, which have their turn in `make test-jax` and `make
+# test-torch`.
+ON_TENSORFLOW = ("training_loops", "translation")
 EXAMPLES_HERE = [name for name, example in EXAMPLES.items() if example.backends_here]
 
 
@@ -54,7 +58,8 @@ def results(name, arguments, directory, backends):
             [sys.executable, FOLDER / f"{name}.py", *arguments.split()],
             cwd=directory / backend,
             # Threads of PyTorch wait for each other in loops: beside other processes, two are slower than one.
-            env={**os.environ, "KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"},
+            # `make test-jax` has no time for XLA's optimizations, but here they pay.
+            env={**os.environ, "KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1", "XLA_FLAGS": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -74,11 +79,16 @@ def test_a_script_is_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 120
 
 
-@pytest.mark.parametrize("name", EXAMPLES_HERE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "tensorflow" in INSTALLED and name not in ON_TENSORFLOW else [])
+        for name in EXAMPLES_HERE
+    ],
+)
 def test_a_short_run_learns_something(name, tmp_path):
     example = EXAMPLES[name]
     lowest, highest = example.short_range
-    # Where all are installed, the other backends have their turn in `make test-jax` and `make test-torch`.
     backend = example.backends_here[0]
     assert lowest <= results(name, example.short, tmp_path, [backend])[backend] <= highest
 

@@ -199,9 +199,10 @@ def test_a_wrong_path_is_one_line(name, saved_model, run, corpus, tmp_path):
 def test_two_processes_that_are_killed_and_started_again_translate_each_line_once(
     translator, saved_model, tiny_model_dir, corpus, tmp_path
 ):
-    lines = random.Random(1).choices(SENTENCES, k=40_000)
+    # A piece of 10,000 lines and one of 2,000 of each file.
+    lines = random.Random(1).choices(SENTENCES, k=24_000)
     for number in range(2):
-        text = "".join(f"{line}\n" for line in lines[number * 20_000 : (number + 1) * 20_000])
+        text = "".join(f"{line}\n" for line in lines[number * 12_000 : (number + 1) * 12_000])
         (corpus / f"{number}.en").write_text(text, encoding="utf-8")
     # The SavedModel needs nothing of this package.
     (tmp_path / "keras_transformer.py").write_text("raise ImportError")
@@ -224,7 +225,7 @@ def test_two_processes_that_are_killed_and_started_again_translate_each_line_onc
     assert sorted(path.name for path in output.iterdir()) == ["0.en", "1.en"]
     expected = dict(zip(SENTENCES, translator(SENTENCES)))
     expected = [expected[line] for line in lines]
-    begin = int(marked.parent.name[1]) * 20_000 + int(marked.name.split("-")[0]) * 10_000
+    begin = int(marked.parent.name[1]) * 12_000 + int(marked.name.split("-")[0]) * 10_000
     expected[begin] = "*" + expected[begin]
     found = "".join((output / f"{number}.en").read_text(encoding="utf-8") for number in range(2))
     assert found == "".join(f"{line}\n" for line in expected)

@@ -74,10 +74,13 @@ def load(path):
     return ctranslate2.Translator(str(path), compute_type="float32", intra_threads=1)
 
 
-*QUICK, LAST = MODELS
+QUICK = ("post-norm, learned positions, target tied", "pre-norm, sinusoids, untied")
 
 
-@pytest.fixture(scope="module", params=[*QUICK, pytest.param(LAST, marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in MODELS],
+)
 def engines(request, tmp_path_factory):
     translator = random_translator(**MODELS[request.param])
     path = export_ctranslate2(translator, tmp_path_factory.mktemp("ctranslate2"))

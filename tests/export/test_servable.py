@@ -153,7 +153,9 @@ def other_translator(wordpiece_model_dir):
 
 @pytest.fixture(scope="module")
 def other_saved_model(other_translator, tmp_path_factory):
-    return export_servable(other_translator, tmp_path_factory.mktemp("other"), signatures=["serving_default", "align"])
+    return export_servable(
+        other_translator, tmp_path_factory.mktemp("other"), signatures=["serving_default", "detokenize"]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,7 @@ def test_the_c_api_without_tensorflow_python_answers_the_same(saved_model, expec
     assert_same(run_process(C_PROCESS, saved_model, tmp_path), expected)
 
 
+@pytest.mark.slow
 def test_the_c_api_program_translates_lines(saved_model, expected):
     finished = subprocess.run(
         [sys.executable, "tests/c_api.py", str(saved_model)],
@@ -249,7 +252,7 @@ def test_every_signature_is_there_once(saved_model, other_saved_model):
         for info in (*signatures[name].inputs.values(), *signatures[name].outputs.values()):
             assert info.tensor_shape.dim[0].size == -1
     chosen = read_meta_graph(other_saved_model).signature_def
-    assert {*chosen} - {"__saved_model_init_op"} == {"serving_default", "align"}
+    assert {*chosen} - {"__saved_model_init_op"} == {"serving_default", "detokenize"}
 
 
 def test_the_weights_are_saved_once(translator, saved_model):
@@ -319,7 +322,7 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_mode
 def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answers(
     tiny_model_dir, saved_model, tmp_path
 ):
-    translator = Translator.load(tiny_model_dir, precision="bfloat16")
+    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1), precision="bfloat16")
     path = export_servable(translator, tmp_path, signatures=["serving_default"])
     expected = [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
     # A session fuses other operations, and each rounds to eight bits.
@@ -496,18 +499,22 @@ def test_an_export_that_breaks_off_leaves_nothing(translator, untraced, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_saved_model_that_translates_otherwise_is_not_published(tiny_model_dir, saved_model, tmp_path, monkeypatch):
+def test_a_saved_model_that_translates_otherwise_is_not_published(
+    wordpiece_model_dir, other_translator, other_saved_model, tmp_path, monkeypatch
+):
     class Other(Translator):
         def search(self, *arguments, **options):
             found = super().search(*arguments, **options)
             return found._replace(texts=tf.strings.join([found.texts, "something else"]))
 
     def save(module, path, signatures):
-        shutil.copytree(saved_model, path, ignore=shutil.ignore_patterns("assets.extra"), dirs_exist_ok=True)
+        shutil.copytree(other_saved_model, path, ignore=shutil.ignore_patterns("assets.extra"), dirs_exist_ok=True)
 
     monkeypatch.setattr(tf.saved_model, "save", save)
     with pytest.raises(RuntimeError, match="serving_default: text: the SavedModel answers .*something else"):
-        export_servable(Other.load(tiny_model_dir), tmp_path, signatures=["serving_default"])
+        export_servable(
+            Other.load(wordpiece_model_dir, other_translator.decoding), tmp_path, signatures=["serving_default"]
+        )
     assert not list(tmp_path.iterdir())
 
 

@@ -29,7 +29,9 @@ def run_tests(backend, source, *options):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "source", [pytest.param(source, marks=[pytest.mark.slow] if source == "keras_hub" else []) for source in SOURCES]
+)
 def test_some_pass_on_other_backends(backend, source):
     run_tests(backend, source, "-k", SOME_TESTS)
 

@@ -1,7 +1,9 @@
 """A user's models with our layers. A script, run in one process per backend:
 
-python other_models.py train DIRECTORY POLICY     trains models of a dtype policy, writes them and their outputs
-python other_models.py load OUTPUT DIRECTORY...   loads such files, writes their outputs
+python other_models.py train MODELS DIRECTORY POLICY     trains models of a dtype policy, writes them and their outputs
+python other_models.py load MODELS OUTPUT DIRECTORY...   loads such files, writes their outputs
+
+MODELS are names, separated by commas.
 """
 
 import json
@@ -104,12 +106,12 @@ def predict(model, name):
     return keras.ops.convert_to_numpy(keras.ops.cast(model(inputs(name)), "float32"))
 
 
-def train(directory, policy):
+def train(models, directory, policy):
     keras.config.set_dtype_policy(policy)
     predictions, losses = {}, {}
-    for name, function in MODELS.items():
+    for name in models:
         keras.utils.set_random_seed(0)
-        model, labels, loss = function()
+        model, labels, loss = MODELS[name]()
         model.compile(keras.optimizers.Adam(0.01), loss)
         history = model.fit(inputs(name), labels, batch_size=32, epochs=10, verbose=0).history
         losses[name] = history["loss"]
@@ -119,9 +121,9 @@ def train(directory, policy):
     np.savez(directory / "predictions.npz", **predictions)
 
 
-def load(output, *directories):
+def load(models, output, *directories):
     predictions = {}
-    for name in MODELS:
+    for name in models:
         if name == "subclassed_language_model":
             subclassed_language_model()  # Defines the class; all before came without definitions.
         for directory in directories:
@@ -131,8 +133,8 @@ def load(output, *directories):
 
 
 if __name__ == "__main__":
-    command, path, *others = sys.argv[1:]
+    command, models, path, *others = sys.argv[1:]
     if command == "train":
-        train(pathlib.Path(path), *others)
+        train(models.split(","), pathlib.Path(path), *others)
     else:
-        load(pathlib.Path(path), *map(pathlib.Path, others))
+        load(models.split(","), pathlib.Path(path), *map(pathlib.Path, others))

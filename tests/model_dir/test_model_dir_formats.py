@@ -37,9 +37,20 @@ from keras_transformer.models import build_transformer
 DATA = pathlib.Path(__file__).parent / "data"
 
 
-@pytest.fixture(params=["version-0.1/tied", "version-0.1/untied", "format-2/averaged"])
+WRITTEN = ("version-0.1/tied", "version-0.1/untied", "format-2/averaged")
+
+
+@pytest.fixture(params=WRITTEN)
 def written(request):
     return ModelDir(DATA / request.param)
+
+
+# What takes long, quickly with the oldest format and the most unusual model.
+one_quickly = pytest.mark.parametrize(
+    "written",
+    ["version-0.1/untied", *(pytest.param(name, marks=pytest.mark.slow) for name in (WRITTEN[0], WRITTEN[2]))],
+    indirect=True,
+)
 
 
 @pytest.fixture
@@ -85,6 +96,7 @@ def test_the_training_state_is_that_of_the_checkpoint(written):
         assert (scale, good_steps + skipped_steps) == (64, progress.step)
 
 
+@one_quickly
 def test_training_goes_on(written, tmp_path):
     model_dir = ModelDir(shutil.copytree(written.path, tmp_path / "copy"))
     step, before = last_step(written), written.read_config()
@@ -100,6 +112,7 @@ def test_training_goes_on(written, tmp_path):
     assert len(Translator.load(model_dir.path)(["I sleep."])) == 1
 
 
+@pytest.mark.slow
 def test_the_export_translates_the_same(written, expected, tmp_path):
     path = export_servable(Translator.load(written.path), tmp_path / "servable", signatures=["serving_default"])
     answer = tf.saved_model.load(str(path)).signatures["serving_default"](text=tf.constant(expected["sources"]))

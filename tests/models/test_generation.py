@@ -112,9 +112,9 @@ def assert_greedy(model, prompts, generated, sources=None):
     "make",
     [
         language_model,
-        lambda: language_model(neighborhood=3),
+        pytest.param(lambda: language_model(neighborhood=3), marks=pytest.mark.slow),
         lambda: language_model("rotary", neighborhood=3),
-        lambda: language_model("alibi"),
+        pytest.param(lambda: language_model("alibi"), marks=pytest.mark.slow),
         lambda: language_model("t5"),
         sequential_model,
     ],

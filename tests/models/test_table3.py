@@ -91,17 +91,9 @@ def test_the_number_of_parameters_is_within_7_percent_of_the_table(row):
     assert count / 1e6 == pytest.approx({**BASE, **ROWS[row]}["millions"], rel=0.07)
 
 
-# Keys of a width of their own, and learned positions: the other rows differ from base by numbers alone. An eighth as
-# wide as base, they need little memory.
-QUICK = ("B-dk16", "E-learned-positions")
-NARROW = ("model.d_model=64", "model.d_ff=256")
-
-
-@pytest.mark.parametrize(
-    ("row", "changes"),
-    [*((row, NARROW) for row in QUICK), *(pytest.param(row, (), marks=pytest.mark.slow) for row in ROWS)],
-)
-def test_a_row_trains_a_step_saves_loads_and_exports(row, changes, folder):
+@pytest.mark.slow
+@every_row
+def test_a_row_trains_a_step_saves_loads_and_exports(row, folder):
     recipe = load_recipe(f"table3/{row}")
     # All is the row's own but the vocabulary, the lengths, and N: a quarter of the layers, here one or two. To trace
     # all of them would take ten minutes.
@@ -111,7 +103,6 @@ def test_a_row_trains_a_step_saves_loads_and_exports(row, changes, folder):
         [
             *(f"model.num_layers={num_layers}", "model.max_length=32", "tokenizer.vocab_size=280"),
             *("training.steps=1", "training.validate_every=1"),
-            *changes,
         ],
     )
     train(small, PAIRS, PAIRS, folder / "model", make_strategy())

@@ -35,7 +35,10 @@ TOKEN_IDS = np.array([[5, 3, 8, 0], [1, 4, 2, 9]])
 def run(*arguments, **environment):
     """Returns the output of a fresh Python process."""
     finished = subprocess.run(
-        [sys.executable, *map(str, arguments)], env={**os.environ, **environment}, capture_output=True, text=True
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0", **environment},  # JAX compiles faster.
+        capture_output=True,
+        text=True,
     )
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
@@ -160,6 +163,7 @@ def test_a_script_named_like_the_command_imports_a_layer(tmp_path):
     assert run(tmp_path / "keras-transformer.py") == "EncoderLayer (2, 3, 4)\n"
 
 
+@pytest.mark.slow
 def test_a_package_that_is_run_imports_a_layer(tmp_path):
     (tmp_path / "mypkg").mkdir()
     (tmp_path / "mypkg" / "__init__.py").write_text("from keras_transformer import EncoderLayer\n")
@@ -247,8 +251,11 @@ assert int(whole.optimizer.iterations) == 2
     ("imports", "backend"),
     [
         ("import keras; import keras_transformer", "tensorflow"),
-        ("import keras; import keras_transformer", "jax"),
-        ("import keras_transformer; import keras; keras_transformer.TiedProjection", "tensorflow"),
+        pytest.param("import keras; import keras_transformer", "jax", marks=pytest.mark.slow),
+        pytest.param(
+            *("import keras_transformer; import keras; keras_transformer.TiedProjection", "tensorflow"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param("from keras_transformer import Perplexity; import keras", "jax", marks=pytest.mark.slow),
         pytest.param("import keras; import keras_transformer.masks", "jax", marks=pytest.mark.slow),
     ],
@@ -257,7 +264,9 @@ def test_saved_models_load_without_custom_objects(imports, backend, saved):
     run_code(f"{imports}\n{LOAD}", saved, KERAS_BACKEND=backend)
 
 
-@pytest.mark.parametrize("imports", ["import keras", "import keras_transformer; import keras"])
+@pytest.mark.parametrize(
+    "imports", ["import keras_transformer; import keras", pytest.param("import keras", marks=pytest.mark.slow)]
+)
 def test_else_keras_says_whose_class_it_cannot_find(imports, saved):
     # Keras knows nothing of a package of which nothing was used when it was imported itself.
     code = f"""
@@ -276,7 +285,11 @@ except TypeError as error:
 
 
 @pytest.mark.parametrize(
-    "imports", ["import keras; import keras_transformer", "import keras_transformer; keras_transformer.EncoderLayer"]
+    "imports",
+    [
+        "import keras_transformer; keras_transformer.EncoderLayer",
+        pytest.param("import keras; import keras_transformer", marks=pytest.mark.slow),
+    ],
 )
 def test_every_class_that_may_be_saved_is_registered(imports):
     names = sorted(name for name in PUBLIC - {"TransformerConfig"} if name[0].isupper())

@@ -50,6 +50,7 @@ def assert_equal(several, one, case):
 """
 
 REPLICAS = """
+import sys
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -82,16 +83,18 @@ def train_in_a_loop(strategy, reduction="sum_over_batch_size"):
         losses.append(strategy.reduce("SUM", per_replica, axis=None).numpy())
     return {"losses": dict(enumerate(losses)), "weights": dict(enumerate(model.get_weights()))}
 cases = [
+    (train, dict(sample_weight=weights, outputs=2, loss_weights=[1.0, 0.3])),
+    (train_on_one_batch, {}),
+    (train_in_a_loop, {}),
+]
+more_cases = [
     (train, {}),
     (train, dict(sample_weight=weights[:, 0])),
     (train, dict(sample_weight=weights[:, :1], reduction="sum")),
-    (train, dict(sample_weight=weights, outputs=2, loss_weights=[1.0, 0.3])),
     (train, dict(sample_weight=weights, run_eagerly=True)),
-    (train_on_one_batch, {}),
-    (train_in_a_loop, {}),
     (train_in_a_loop, dict(reduction=None)),
 ]
-for run, kwargs in cases:
+for run, kwargs in more_cases if sys.argv[1:] else cases:
     assert_equal(run(replicas, **kwargs), run(one_device, **kwargs), (run.__name__, kwargs))
 # The value that all replicas have, where they meet: that of the whole batch.
 with replicas.scope():
@@ -157,11 +160,11 @@ for kwargs in ({}, dict(sample_weight=weights[:, 0]), dict(sample_weight=weights
 SECONDS = 900
 
 
-def run(*scripts, environments=({},)):
+def run(*scripts, arguments=(), environments=({},)):
     """Runs a script in as many processes at once as there are environments."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", "\n".join(scripts)],
+            [sys.executable, "-c", "\n".join(scripts), *arguments],
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -178,8 +181,9 @@ def run(*scripts, environments=({},)):
         assert process.returncode == 0, output
 
 
-def test_two_replicas_equal_one_device():
-    run(MODEL, REPLICAS)
+@pytest.mark.parametrize("arguments", [[], pytest.param(["more"], marks=pytest.mark.slow)], ids=["few", "more"])
+def test_two_replicas_equal_one_device(arguments):
+    run(MODEL, REPLICAS, arguments=arguments)
 
 
 @pytest.mark.slow
@@ -200,5 +204,6 @@ def test_two_workers_equal_one_device():
 
 
 def test_data_parallel_on_jax_equals_one_device():
-    environment = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"  # Compiles faster.
+    environment = {"KERAS_BACKEND": "jax", "XLA_FLAGS": flags}
     run(MODEL, DATA_PARALLEL, environments=[environment])

@@ -5,10 +5,13 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[2]
 ASSETS = ROOT / "docs" / "assets"
 
 
+@pytest.mark.slow
 def test_the_pictures_are_drawn_and_shown(tmp_path):
     subprocess.run([sys.executable, ROOT / "docs" / "pictures.py", tmp_path], check=True, capture_output=True)
     drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}

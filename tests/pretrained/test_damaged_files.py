@@ -79,7 +79,14 @@ def check(folder, name, first, number):
     assert sum(result["message"] is not None for result in results) >= number / 4
 
 
-@pytest.mark.parametrize("name", [*MARIAN_FILES, *HUGGING_FACE_FILES])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("opus.npz", "opus.vocab.yml", "model.safetensors"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("source.spm", "decoder.yml", "target.spm")),
+        *(pytest.param(f"{name}.json", marks=pytest.mark.slow) for name in ("config", "generation_config", "vocab")),
+    ],
+)
 def test_each_of_10_damages_has_one_line(folders, name):
     check(folders[name in HUGGING_FACE_FILES], name, 0, 10)
 

@@ -139,8 +139,8 @@ def test_an_imported_model_goes_on_learning(marian_folder, tmp_path):
     imported = import_here(marian_folder, tmp_path / "imported")
     text = tmp_path / "text.tsv"
     text.write_text("".join("\t".join(pair) + "\n" for pair in PAIRS[:100]), encoding="utf-8")
-    settings = ("training.steps=12", "training.validate_every=1", "training.validate_by=perplexity")
-    rate = ("training.warmup_steps=1", "training.peak_learning_rate=0.003")
+    settings = ("training.steps=6", "training.validate_every=1", "training.validate_by=perplexity")
+    rate = ("training.warmup_steps=1", "training.peak_learning_rate=0.006")
     main(
         [
             *("train", "--config", "fine-tune", "--init-from", str(imported), "--model-dir", str(tmp_path / "tuned")),

@@ -9,11 +9,12 @@ import pytest
 
 LOAD = """
 import logging, sys
-{setup}
 from keras_transformer.runtime.native_log import silenced
 with silenced():
     from keras_transformer import Translator
 print(Translator.load(sys.argv[1])(["Anna sees a tree."]))
+logging.getLogger("keras_transformer").setLevel(logging.ERROR)
+Translator.load(sys.argv[1])
 """
 
 
@@ -43,10 +44,9 @@ def is_warning(line, model_dir):
 
 
 def test_a_python_program_sees_warnings_and_can_turn_them_off(damaged_model_dir):
-    (line,) = said_by("-c", LOAD.format(setup=""), damaged_model_dir)
+    # It loads the model twice.
+    (line,) = said_by("-c", LOAD, damaged_model_dir)
     assert is_warning(line, damaged_model_dir)
-    silent = 'logging.getLogger("keras_transformer").setLevel(logging.ERROR)'
-    assert said_by("-c", LOAD.format(setup=silent), damaged_model_dir) == []
 
 
 def test_a_python_program_formats_the_log_as_its_own():

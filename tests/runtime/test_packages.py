@@ -95,7 +95,7 @@ def test_a_command_without_its_packages_ends_in_one_line(tmp_path, monkeypatch, 
     ("name", "missing"),
     [
         ("Translator", "tensorflow"),
-        ("tokenizers", "tensorflow_text"),
+        pytest.param("tokenizers", "tensorflow_text", marks=pytest.mark.slow),
         ("translation", "tensorflow_text"),
         ("model_dir", "yaml"),
     ],

@@ -86,7 +86,7 @@ def test_the_log_probability_of_each_token_is_numpys(greedy):
         assert not row[len(ids) :].any() and total == pytest.approx(row.sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2, -1])
+@pytest.mark.parametrize("layer", [1, -1, *(pytest.param(layer, marks=pytest.mark.slow) for layer in (0, 2))])
 def test_an_alignment_is_the_attention_of_a_layer_in_a_call_of_the_decoder(deep, layer):
     found = deep.align(SOURCES[:5], TARGETS[5:0:-1], layer)
     for source, target, alignment in zip(SOURCES, TARGETS[5:0:-1], found):

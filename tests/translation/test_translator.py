@@ -376,6 +376,7 @@ def test_one_text_for_documents_or_an_unknown_language_is_refused(translator):
         translator.translate_document(["a"], "xx")
 
 
+@pytest.mark.slow
 def test_translations_begin_with_their_prefixes_and_go_on_as_the_model_would(translator, greedy):
     pairs = sentence_pairs()[::9]
     sources, targets = zip(*pairs)
@@ -421,10 +422,6 @@ def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(trans
     assert [each.hypotheses[0][0] for each in alone] == [found[i].hypotheses[0][0] for i in (0, 7, 47)]
     other = translator.translate(sources, sampling=sampling._replace(seed=4))
     assert sum(a.hypotheses[0][0] != b.hypotheses[0][0] for a, b in zip(found, other)) > 30
-    # Of one token or of hardly any probability, the best are left.
-    best = Translator(translator.model, translator.tokenizers, DecodingConfig(beam_size=1))(sources)
-    for one in (Sampling(1, top_k=1), Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3)):
-        assert [each.hypotheses[0][0] for each in translator.translate(sources, sampling=one)] == best
     for wrong, message in (
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"top_p": 2.0}, "top_p must be above 0"),
@@ -435,26 +432,57 @@ def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(trans
         translator.translate(["a"], 2, sampling=Sampling(1))
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_the_configuration_s_rules_hold_for_translations(wordpiece_model_dir, beam_size):
-    options = dict(beam_size=beam_size, max_extra_tokens=12)
-    model_dir = ModelDir(wordpiece_model_dir)
-    texts = ["Anna sees a tree.", "the dog buys two apples."]
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(1, top_k=1),
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3))
+        ),
+    ],
+)
+def test_of_one_token_or_of_hardly_any_probability_the_best_are_drawn(translator, sampling):
+    sources = [source for source, _ in sentence_pairs()]
+    found = [each.hypotheses[0][0] for each in translator.translate(sources, sampling=sampling)]
+    assert found == Translator(translator.model, translator.tokenizers, DecodingConfig(beam_size=1))(sources)
 
-    def ids_of(**rules):
-        found = Translator.load(model_dir, DecodingConfig(**options, **rules)).search(tf.constant(texts))
+
+@pytest.fixture
+def ids_of(wordpiece_model_dir):
+    """Searches with rules, by a model that has learned nothing and repeats itself; returns the ids that are found."""
+
+    def ids_of(**options):
+        translator = Translator.load(wordpiece_model_dir, DecodingConfig(max_extra_tokens=12, **options))
+        found = translator.search(tf.constant(["Anna sees a tree.", "the dog buys two apples."]))
         return [[int(i) for i in row if i] for row in found.token_ids.numpy()[:, 0]]
 
-    def pairs_of(ids):
-        return list(itertools.pairwise(ids))
-
-    # What has learned nothing repeats itself.
-    assert any(len(set(pairs_of(ids))) < len(pairs_of(ids)) for ids in ids_of())
-    assert all(len(set(pairs_of(ids))) == len(pairs_of(ids)) for ids in ids_of(no_repeat_ngram_size=2))
-    assert all(len(set(ids)) == len(ids) for ids in ids_of(repetition_penalty=100.0, no_repeat_ngram_size=1))
-    assert all(len(ids) >= 9 for ids in ids_of(min_length=9))
+    return ids_of
 
 
+def repeats(ids):
+    """Whether a pair of neighbors occurs twice."""
+    pairs = list(itertools.pairwise(ids))
+    return len(set(pairs)) < len(pairs)
+
+
+def test_the_configuration_s_rules_hold_for_translations(ids_of):
+    free, bound = ids_of(beam_size=1), ids_of(beam_size=1, no_repeat_ngram_size=2, min_length=9)
+    assert any(map(repeats, free))
+    assert not any(map(repeats, bound)) and all(len(ids) >= 9 for ids in bound)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_each_of_the_configuration_s_rules_holds_for_translations(ids_of, beam_size):
+    assert any(map(repeats, ids_of(beam_size=beam_size)))
+    assert not any(map(repeats, ids_of(beam_size=beam_size, no_repeat_ngram_size=2)))
+    without_repetition = ids_of(beam_size=beam_size, repetition_penalty=100.0, no_repeat_ngram_size=1)
+    assert all(len(set(ids)) == len(ids) for ids in without_repetition)
+    assert all(len(ids) >= 9 for ids in ids_of(beam_size=beam_size, min_length=9))
+
+
+@pytest.mark.slow
 def test_documents_prefixes_and_sampling_run_in_session_mode(translator, tmp_path):
     strings = tf.TensorSpec([None], tf.string)
     module = tf.Module()

@@ -102,7 +102,7 @@ class Stop(keras.callbacks.Callback):
         pytest.param("on_train_batch_begin", 1, 3, marks=pytest.mark.slow),
         ("on_train_batch_end", 4, 6),
         pytest.param("on_train_batch_end", 6, 6, marks=pytest.mark.slow),
-        ("on_test_end", 2, 6),
+        pytest.param("on_test_end", 2, 6, marks=pytest.mark.slow),
         pytest.param("on_epoch_end", 1, 3, marks=pytest.mark.slow),
     ],
 )
@@ -125,6 +125,7 @@ def test_keras_early_stopping_works(tmp_path, capsys):
     assert "stopped after step 4 by a callback" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_error_in_a_callback_ends_the_run_after_it_was_saved(straight, tmp_path):
     class Fail(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs):

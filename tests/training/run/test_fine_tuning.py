@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sentencepiece
 from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.run import trainer
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs
@@ -35,6 +36,18 @@ def fine_tune(trained, model_dir, *overrides, train_pairs=None):
     keras.utils.set_random_seed(config.training.seed)
     train(config, train_pairs or pairs(100, 200), pairs(360, 400), model_dir, make_strategy(), init_from=trained)
     return ModelDir(model_dir)
+
+
+@pytest.fixture(scope="module")
+def tuned(trained, tmp_path_factory):
+    """A tuning from its first step to its last."""
+    return fine_tune(trained, tmp_path_factory.mktemp("tuned") / "model")
+
+
+@pytest.fixture(scope="module")
+def stopped(trained, tmp_path_factory):
+    """One that was stopped after its first validation."""
+    return fine_tune(trained, tmp_path_factory.mktemp("stopped") / "model", "training.steps=3")
 
 
 def weights_of(model_dir):
@@ -96,21 +109,19 @@ def test_a_recipe_that_contradicts_the_model_is_named(trained):
     load_recipe("fine-tune", ["model.d_model=32", "tokenizer.vocab_size=500"], trained)
 
 
-def test_a_tuning_that_was_stopped_goes_on(trained, tmp_path):
-    straight = fine_tune(trained, tmp_path / "straight")
-    fine_tune(trained, tmp_path / "stopped", "training.steps=3")
-    resumed = fine_tune(trained, tmp_path / "stopped")
-    for array, expected in zip(load_model(resumed).get_weights(), load_model(straight).get_weights(), strict=True):
+def test_a_tuning_that_was_stopped_goes_on(trained, tuned, stopped, tmp_path):
+    resumed = fine_tune(trained, shutil.copytree(stopped.path, tmp_path / "resumed"))
+    for array, expected in zip(load_model(resumed).get_weights(), load_model(tuned).get_weights(), strict=True):
         np.testing.assert_array_equal(array, expected)
 
 
 @pytest.mark.parametrize(
     "freeze, frozen, learning",
     [
-        ("none", set(), {"embedding", "encoder", "decoder"}),
-        ("embeddings", {"embedding"}, {"encoder", "decoder"}),
-        ("encoder", {"encoder"}, {"embedding", "decoder"}),
         ("both", {"embedding", "encoder"}, {"decoder"}),
+        pytest.param("none", set(), {"embedding", "encoder", "decoder"}, marks=pytest.mark.slow),
+        pytest.param("embeddings", {"embedding"}, {"encoder", "decoder"}, marks=pytest.mark.slow),
+        pytest.param("encoder", {"encoder"}, {"embedding", "decoder"}, marks=pytest.mark.slow),
     ],
 )
 def test_frozen_weights_stay_and_all_others_learn(freeze, frozen, learning, trained, tmp_path):
@@ -122,15 +133,16 @@ def test_frozen_weights_stay_and_all_others_learn(freeze, frozen, learning, trai
     assert changed == {path for path in before if path.partition("/")[0] in learning}
 
 
-def test_what_is_frozen_cannot_change_when_a_training_is_resumed(trained, tmp_path):
-    fine_tune(trained, tmp_path / "tuned", "training.steps=3")
+def test_what_is_frozen_cannot_change_when_a_training_is_resumed(trained, stopped):
     with pytest.raises(
         ConfigError, match="training.freeze must be 'none', as in the model that .*; received .*='both'"
     ):
-        fine_tune(trained, tmp_path / "tuned", "training.freeze=both")
+        fine_tune(trained, stopped.path, "training.freeze=both")
 
 
-def test_a_vocabulary_that_does_not_know_the_text_is_reported(trained, tmp_path, capsys):
+def test_a_vocabulary_that_does_not_know_the_text_is_reported(trained, tmp_path, capsys, monkeypatch):
+    # It is noticed before the first step.
+    monkeypatch.setattr(trainer, "_fit", lambda *arguments: None)
     fine_tune(trained, tmp_path / "tuned", train_pairs=GREEK)
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     processor = sentencepiece.SentencePieceProcessor(model_file=str(trained.path / "tokenizer.model"))
@@ -200,8 +212,7 @@ def test_each_mistake_with_the_directory_has_its_line(change, message, trained, 
     assert change == "none" or not model_dir.exists()
 
 
-def test_the_rate_stays_at_its_peak(trained, tmp_path):
-    tuned = fine_tune(trained, tmp_path / "tuned")
+def test_the_rate_stays_at_its_peak(tuned):
     with open(tuned.log_path, newline="") as file:
         rates = [float(row["learning_rate"]) for row in csv.DictReader(file)]
     np.testing.assert_allclose(rates, [3e-4, 3e-4], rtol=1e-6)

@@ -141,6 +141,7 @@ def test_a_step_that_overflows_changes_no_weight_and_the_next_one_trains():
     assert all((one != other).any() for one, other in zip(before, values(), strict=True))
 
 
+@pytest.mark.slow
 def test_a_batch_in_parts_skips_the_same_steps_and_has_the_same_losses(tmp_path, overflow_once, capsys):
     def train(name, *overrides, **options):
         return train_here(tmp_path / name, *SHORT, FLOAT16, *overrides, **options)
@@ -197,13 +198,15 @@ def test_two_replicas_skip_the_same_steps_as_one(tmp_path):
     assert run.returncode == 0, run.stderr
 
 
-def test_a_resumed_run_goes_on_with_its_scale_bit_for_bit(tmp_path, monkeypatch, overflow_once):
+def test_a_resumed_run_goes_on_with_its_scale_bit_for_bit(tmp_path, monkeypatch, overflow_once, capsys):
     # Two good steps double the scale: the run stops between them.
     monkeypatch.setattr(module, "_HIGHEST", 16.0)
     monkeypatch.setattr(module, "_GOOD_STEPS", 2)
     overrides = ("training.decay=inverse_sqrt", FLOAT16)
     straight, resumed = (tmp_path / name for name in ("straight", "resumed"))
     train_here(straight, *SHORT, *overrides)
+    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("step 4:"))
+    assert ", 1 step skipped, " in line
     train_here(resumed, *SHORT, *overrides, "training.steps=2")
     train_here(resumed, *SHORT, *overrides)
     assert differences(straight, resumed) == []
@@ -220,6 +223,7 @@ def test_gradients_that_are_nan_at_every_scale_end_the_training(tmp_path, monkey
         train_here(tmp_path / "model", *overrides)
 
 
+@pytest.mark.slow
 def test_a_training_in_another_precision_is_resumed_in_float16(tmp_path):
     train_here(tmp_path / "model", *SHORT, "training.steps=2")
     model_dir = train_here(tmp_path / "model", *SHORT, FLOAT16)

@@ -93,7 +93,7 @@ def test_training_itself_is_the_same_without_an_average(averaged, tmp_path):
     assert logged(without, "val_loss") != logged(averaged[0], "val_loss")
 
 
-@pytest.mark.parametrize("stop_at", [5, 6])
+@pytest.mark.parametrize("stop_at", [5, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_run_that_is_stopped_goes_on_with_its_average_bit_for_bit(averaged, tmp_path, stop_at):
     interruption = Interruption()
 

@@ -195,6 +195,7 @@ def test_a_second_training_names_the_first_and_touches_nothing(unfinished):
     assert not unfinished.lock_path.exists()
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_training_is_not_held(unfinished, undisturbed):
     unfinished.lock_path.write_text("process 1 on another, since 2026-01-01")
     train_here(unfinished.path)
@@ -300,8 +301,12 @@ def interrupt(monkeypatch, owner, name, step, number):
     "owner, name, count, number, code, step",
     [
         pytest.param(ProgressReport, "after_step", 5, signal.SIGTERM, 143, 5, id="within an interval"),
-        pytest.param(ProgressReport, "after_step", 6, signal.SIGINT, 130, 6, id="last step of an interval"),
-        pytest.param(loop, "measure_progress", 1, signal.SIGTERM, 143, 3, id="validation"),
+        pytest.param(
+            *(ProgressReport, "after_step", 6, signal.SIGINT, 130, 6),
+            id="last step of an interval",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(loop, "measure_progress", 1, signal.SIGTERM, 143, 3, id="validation", marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_stops_after_a_step_that_is_saved(
@@ -388,7 +393,7 @@ def test_a_full_disk_leaves_the_average_that_there_was(copy, limit_file_sizes, c
 # Damaged files
 
 
-@pytest.mark.parametrize("damage", [flip, truncate])
+@pytest.mark.parametrize("damage", [flip, pytest.param(truncate, marks=pytest.mark.slow)])
 def test_a_damaged_state_gives_way_to_the_one_before(unfinished, undisturbed, capsys, damage):
     damage(unfinished.training_state_path)
     train_here(unfinished.path)
@@ -400,6 +405,7 @@ def test_a_damaged_state_gives_way_to_the_one_before(unfinished, undisturbed, ca
     assert_as_if_undisturbed(unfinished, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_between_two_states_resumes(unfinished, undisturbed, capsys):
     rename_with_checksum(unfinished.training_state_path, unfinished.previous_state_path)
     train_here(unfinished.path)
@@ -489,7 +495,7 @@ def test_variables_of_another_type_or_size_are_damaged_too(unfinished, capsys):
     assert f"{path}: the training state is damaged (" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("damage", [flip, truncate])
+@pytest.mark.parametrize("damage", [flip, pytest.param(truncate, marks=pytest.mark.slow)])
 def test_damaged_weights_give_way_to_the_next_best(copy, capsys, damage):
     damage(copy.average_path)
     translator = Translator.load(copy.path)
@@ -554,6 +560,7 @@ def test_another_text_is_noticed_and_may_be_allowed(unfinished):
     train_here(unfinished.path, text=(0, 350))
 
 
+@pytest.mark.slow
 def test_a_text_with_filters_weights_and_held_out_pairs_resumes_exactly(tmp_path, capsys):
     overrides = (*OVERRIDES, "training.subword_dropout=0.1", "training.subword_samples=2")
 
@@ -566,12 +573,12 @@ def test_a_text_with_filters_weights_and_held_out_pairs_resumes_exactly(tmp_path
         train(config, train_pairs, valid_pairs, tmp_path / name, make_strategy())
 
     # All of the second corpus are duplicates; some of the first are held out.
-    train_on_corpora("straight", 9, "1.5", "1")
+    train_on_corpora("straight", 6, "1.5", "1")
     assert "filters left out 50 of 450 sentence pairs: 50 by remove_duplicates" in capsys.readouterr().err
     train_on_corpora("resumed", 3, "1.5", "1")
     with pytest.raises(ConfigError, match="started with another text: the training text has another source and target"):
-        train_on_corpora("resumed", 9, "2", "1")
-    train_on_corpora("resumed", 9, "1.5", "1")
+        train_on_corpora("resumed", 6, "2", "1")
+    train_on_corpora("resumed", 6, "1.5", "1")
     assert differences(tmp_path / "resumed", tmp_path / "straight") == []
 
 
@@ -602,6 +609,7 @@ def test_a_killed_training_loses_no_row_and_repeats_none(unfinished, undisturbed
     assert_whole_log(unfinished, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_training_that_was_killed_before_it_wrote_its_log_writes_it_later(unfinished, undisturbed):
     unfinished.log_path.unlink()
     for path in unfinished.tensorboard_path.rglob("*0000000006*"):
@@ -621,6 +629,7 @@ def assert_whole_log(model_dir, undisturbed):
         assert steps == {tag: [3, 6, 9] for tag in tags}
 
 
+@pytest.mark.slow
 def test_a_state_of_the_first_version_takes_its_rows_from_the_log(unfinished, undisturbed):
     with np.load(unfinished.training_state_path) as state:
         arrays = {name: state[name] for name in state.files if name not in ("rows", "text", "loss_sums")}
@@ -633,6 +642,7 @@ def test_a_state_of_the_first_version_takes_its_rows_from_the_log(unfinished, un
     assert unfinished.log_path.read_text() == undisturbed.log_path.read_text()
 
 
+@pytest.mark.slow
 def test_files_of_the_user_are_neither_lost_nor_fatal(undisturbed, tmp_path, capsys):
     directory = tmp_path / "model"
     (directory / "tensorboard").mkdir(parents=True)
@@ -660,11 +670,12 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path, capsys):
     assert error.value.filename == str(tmp_path / "file" / "model")
 
 
+@pytest.mark.slow
 def test_the_saved_model_that_does_not_fit_on_the_disk_is_named(copy, tmp_path, limit_file_sizes, capsys):
     output = tmp_path / "servable"
     limit_file_sizes(20_000)
     with pytest.raises(SystemExit) as stopped:
-        main(["export", "--model-dir", str(copy), "--output", str(output)])
+        main(["export", "--model-dir", str(copy), "--output", str(output), "--signatures", "score"])
     limit_file_sizes(resource.RLIM_INFINITY)
     assert stopped.value.code == 1
     lines = capsys.readouterr().err.splitlines()

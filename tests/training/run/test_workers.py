@@ -136,7 +136,12 @@ LOST = (
 )
 
 
-@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_two_workers_train_as_one_device_does(start, undisturbed, tmp_path):
+    assert_as_on_one_device(finish(start, tmp_path), undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_worker_stops_the_other_and_both_resume(victim, start, undisturbed, tmp_path):
     workers = start()
     workers[0].wait_for("step 20:")
