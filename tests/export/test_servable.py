@@ -407,7 +407,7 @@ def untraced(monkeypatch):
     functions = {"serving_default": None}
     monkeypatch.setattr(servable, "Servable", lambda *arguments: types.SimpleNamespace(functions=functions))
     monkeypatch.setattr(servable, "_share_tensors", lambda path: None)
-    monkeypatch.setattr(servable, "model_card", lambda *arguments: "")
+    monkeypatch.setattr(servable, "model_card", lambda *arguments: "# A card\n")
 
 
 def test_versions_go_up_and_none_is_overwritten(translator, untraced, tmp_path, monkeypatch):
