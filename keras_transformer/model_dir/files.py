@@ -112,12 +112,12 @@ def naming_errors(path: str | os.PathLike[str], temporary: pathlib.Path | None =
 
 def _create_locked(path: pathlib.Path, is_directory: bool) -> int:
     while True:
+        if is_directory:
+            path.mkdir()
+        else:
+            path.touch(exist_ok=False)
         # Another process may take it for a leftover before it is locked.
         with contextlib.suppress(FileNotFoundError):
-            if is_directory:
-                path.mkdir()
-            else:
-                path.touch(exist_ok=False)
             descriptor = os.open(path, os.O_RDONLY)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_open(descriptor, path):

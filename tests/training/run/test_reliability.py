@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -121,6 +122,14 @@ def test_an_error_while_a_file_is_written_names_the_file(tmp_path, limit_file_si
         temporary.write_bytes(bytes(20_000))
     assert error.value.filename == str(path)
     assert contents(tmp_path) == {path: b"before"}
+
+
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_a_folder_in_which_nothing_can_be_created_is_an_error(is_directory):
+    path = pathlib.Path("/proc/file")
+    with pytest.raises(FileNotFoundError) as error, temporary_beside(path, is_directory):
+        pass
+    assert error.value.filename == str(path)
 
 
 @pytest.fixture
