@@ -30,7 +30,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 # Words of a shell, and programs of any Linux, whose options are not checked.
 SHELL = {"cat", "cd", "do", "done", "echo", "exec", "export", "for", "head", "ls", "mkdir", "tar", "wc"}
-# Those of TensorFlow Serving's `model_servers/main.cc` that the pages use.
+# Those that the pages use, of TensorFlow Serving's `model_servers/main.cc`; no test runs the server.
 SERVER_FLAGS = {
     *("port", "rest_api_port", "model_name", "model_base_path", "model_config_file", "enable_batching"),
     *("model_config_file_poll_wait_seconds", "batching_parameters_file", "monitoring_config_file"),

@@ -172,7 +172,7 @@ def compare(
                 is_equal if place else None,
                 scores,
                 corpus.bp,
-                corpus.sys_len / corpus.ref_len,
+                corpus.sys_len / max(corpus.ref_len, 1),
                 count_faults(sources, references, system.translations),
                 len(references) / seconds if seconds else None,
             )

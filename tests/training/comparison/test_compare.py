@@ -103,6 +103,11 @@ def test_a_test_set_that_is_too_long_is_refused(monkeypatch):
         compare([System("a", FIRST)], PAIRS)
 
 
+def test_references_without_a_word_have_scores():
+    (result,) = compare([System("a", ["hallo", "du"])], SentencePairs(["hello", "you"], ["", ""], "blank")).results
+    assert result.scores["BLEU"].score == 0 and result.length_ratio == 2
+
+
 class Cells(html.parser.HTMLParser):
     """Collects the text of a page, and its tags."""
 
