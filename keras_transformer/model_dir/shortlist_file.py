@@ -67,8 +67,9 @@ def read_shortlist(
     except InvalidFileError:
         raise
     except _UNREADABLE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DamagedFileError(f"{path}: the shortlist is damaged ({reason})") from None
+        # NumPy takes any other file for a pickle, and advises to load it.
+        reason = "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
+        raise DamagedFileError(f"{path}: the shortlist is damaged ({reason or type(error).__name__})") from None
     if str(tokenizers) != _digest(tokenizer_files):
         raise InvalidFileError(
             f"{path}: the shortlist was made with other tokenizers; make it again with keras-transformer align, "
