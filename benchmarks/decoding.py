@@ -12,12 +12,15 @@ as a request of its own. With `--isa avx2`, bfloat16 is left out.
     Marian                 the same, if the model was imported from Marian (contenders/marian.py); `--marian` names the
                            Python of an environment with pymarian, and the folder that the model was imported from
 
+If the directory has a shortlist, the first two are measured with it as well. CTranslate2 is given the same lists.
+
 The searches have the settings of the model's directory, but a length penalty of 0, with which the formulas of all
 engines agree. CTranslate2 may write translations of up to `max_length` tokens. No translation of a trained model should
 be as long as an engine's limit.
 """
 
 import functools
+import itertools
 import os
 import pathlib
 import tempfile
@@ -34,6 +37,7 @@ from benchmarks.text import GENERATED, add_data_option, sentence_pairs
 from keras_transformer.config.precision import Precision
 from keras_transformer.config.rules import require
 from keras_transformer.errors import Error
+from keras_transformer.model_dir import ModelDir
 
 # Takes options of an engine's module, and returns the contender.
 Engine = Callable[..., Contender]
@@ -50,8 +54,13 @@ def usable_precisions() -> tuple[Precision, ...]:
     return ("float32",) if is_limited_to_avx2() else PRECISIONS
 
 
-def comparisons(task_path: str, marian: Sequence[str] | None = None) -> list[Comparison]:
-    """Returns all comparisons, given the directory of a `DecodingTask` and the two values of `--marian`.
+def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: bool = False) -> list[Comparison]:
+    """Returns all comparisons.
+
+    Args:
+        task_path: the directory of a `DecodingTask`.
+        marian: the two values of `--marian`, or None.
+        shortlist: whether the model has a shortlist, with which the engines that can use it are measured as well.
 
     Raises:
         ConfigError: There is no Marian model in the folder, or not one that segments text itself.
@@ -59,25 +68,31 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None) -> list[Com
     saved_model = functools.partial(contender, "saved_model", task_path)
     translator = functools.partial(contender, "ctranslate2", task_path)
     engines = {SAVED_MODEL: saved_model, CTRANSLATE2: translator}
+    lists: dict[str, tuple[str, ...]] = {"": ()}
+    if shortlist:
+        lists[", shortlist"] = ("--shortlist",)
+        engines |= {f"{name}, shortlist": functools.partial(engine, "--shortlist") for name, engine in engines.items()}
+    without_marian = dict(engines)
     if marian:
         engines[MARIAN] = _marian(task_path, *marian)
     float32: dict[str, Contender] = {}
     for name, engine in engines.items():
         float32 |= _cases(name, engine, "--answers", name)
     best: dict[str, Contender] = {}
-    for precision in usable_precisions():
-        best |= _cases(f"{SAVED_MODEL}, {precision}", saved_model, "--precision", precision)
+    for precision, (suffix, options) in itertools.product(usable_precisions(), lists.items()):
+        best |= _cases(f"{SAVED_MODEL}, {precision}{suffix}", saved_model, "--precision", precision, *options)
     compute_types = ctranslate2.get_supported_compute_types("cpu")
     if is_limited_to_avx2():
         best[f"{SAVED_MODEL}, bfloat16"] = skipped(NO_BFLOAT16)
         compute_types.discard("bfloat16")
-    for compute_type in COMPUTE_TYPES:
+    for compute_type, (suffix, options) in itertools.product(COMPUTE_TYPES, lists.items()):
         if compute_type in compute_types:
-            best |= _cases(f"{CTRANSLATE2}, {compute_type}", translator, "--compute-type", compute_type)
-    greedy = {
-        **_cases(SAVED_MODEL, saved_model, "--beam-size", 1),
-        **_cases(CTRANSLATE2, translator, "--beam-size", 1),
-    }
+            best |= _cases(
+                f"{CTRANSLATE2}, {compute_type}{suffix}", translator, "--compute-type", compute_type, *options
+            )
+    greedy: dict[str, Contender] = {}
+    for name, engine in without_marian.items():
+        greedy |= _cases(name, engine, "--beam-size", 1)
     single = {
         f"{name}, {threads} threads" if threads > 1 else name: _latency(engine, threads)
         for name, engine in engines.items()
@@ -184,7 +199,8 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as path:
         try:
-            tables = comparisons(path, options.marian)
+            has_shortlist = ModelDir(options.model_dir).shortlist_path.is_file()
+            tables = comparisons(path, options.marian, has_shortlist)
             pairs = sentence_pairs(options.data, "test", options.sentences)
             task, translator = prepare(
                 path, options.model_dir, pairs, usable_precisions(), beam_sizes=(BEAM_SIZE, 1), length_penalty=0.0

@@ -7,6 +7,7 @@ import argparse
 import concurrent.futures
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -32,7 +33,8 @@ Answer = TypeVar("Answer")
 class DecodingTask:
     """A directory with the text, the longest sentence first, and with a trained model in the form of each engine.
 
-        saved_models/               for each precision and beam size, as `keras-transformer export` writes them
+        saved_models/               for each precision and beam size, as `keras-transformer export` writes them, and
+                                    once more with the shortlist if the model has one
         ctranslate2/1               the same weights for CTranslate2, and the tokenizer's files
         task.json                   texts and limits
         answers/                    the translations of contenders, from their last run
@@ -49,9 +51,10 @@ class DecodingTask:
         """`sources` and `references`; the model's `max_length` and `forbidden_tokens`."""
         return json.loads((self.path / "task.json").read_text(encoding="utf-8"))
 
-    def saved_model(self, precision: str, beam_size: int) -> pathlib.Path:
+    def saved_model(self, precision: str, beam_size: int, shortlist: bool = False) -> pathlib.Path:
         """Returns the path of a SavedModel."""
-        return self.path / "saved_models" / f"{precision}-beam-{beam_size}" / "1"
+        name = f"{precision}-beam-{beam_size}{'-shortlist' if shortlist else ''}"
+        return self.path / "saved_models" / name / "1"
 
     def requests(self, size: int = REQUEST_SIZE, every: int = 1) -> list[list[str]]:
         """Returns the sources in requests of a size, the last of which may be smaller; of every n-th sentence only."""
@@ -144,7 +147,7 @@ def prepare(
         length_penalty: float or None. That of all searches. Defaults to None, the model's own.
 
     Returns:
-        The task, and a translator in the first precision.
+        The task, and a translator in the first precision, with the model's shortlist if it has one.
 
     Raises:
         ConfigError: `model_dir` is not the directory of a trained model.
@@ -154,22 +157,21 @@ def prepare(
     from keras_transformer.model_dir.directory import ModelDir
     from keras_transformer.translation import Translator
 
-    decoding = ModelDir(model_dir).read_config().decoding
+    model_dir = ModelDir(model_dir)
+    decoding = model_dir.read_config().decoding
     if length_penalty is not None:
         decoding = dataclasses.replace(decoding, length_penalty=length_penalty)
-    translators = {
-        (precision, beam_size): Translator.load(
-            model_dir, dataclasses.replace(decoding, beam_size=beam_size), precision
-        )
-        for precision in precisions
-        for beam_size in beam_sizes
-    }
+    shortlists = (False, True) if model_dir.shortlist_path.is_file() else (False,)
     task = DecodingTask(path)
     task.path.mkdir(parents=True, exist_ok=True)
-    for (precision, beam_size), translator in translators.items():
-        export_servable(translator, task.saved_model(precision, beam_size).parent, signatures=["serving_default"])
+    translators = {}
+    for case in itertools.product(precisions, beam_sizes, shortlists):
+        precision, beam_size, shortlist = case
+        decoding = dataclasses.replace(decoding, beam_size=beam_size)
+        translators[case] = Translator.load(model_dir, decoding, precision, shortlist=shortlist)
+        export_servable(translators[case], task.saved_model(*case).parent, signatures=["serving_default"])
 
-    translator = translators[precisions[0], beam_sizes[0]]
+    translator = translators[precisions[0], beam_sizes[0], shortlists[-1]]
     num_tokens = translator.num_tokens(list(pairs.source))
     longest_first = sorted(zip(-num_tokens, pairs.source, pairs.target, strict=True), key=lambda pair: pair[0])
     facts = {

@@ -19,6 +19,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 from keras_transformer.translation import Translator
+from keras_transformer.translation.candidates import Candidates
 
 from .versions import PROBES, publish
 
@@ -38,6 +39,8 @@ _SUPPORTED: dict[str, tuple[str, tuple[object, ...]]] = {
 }
 # The longest source that CTranslate2 takes unless it is told otherwise.
 _POSITIONS = 1024
+# The file in which CTranslate2 looks for a shortlist.
+_VOCABULARY_MAP = "vmap.txt"
 
 
 def export_ctranslate2(
@@ -46,7 +49,8 @@ def export_ctranslate2(
     """Writes `output/<version>/`, a CTranslate2 model with the files of the tokenizers beside it.
 
     The directory appears when it is complete and has scored some texts as the translator does. It holds float32
-    weights, which CTranslate2 can quantize when it loads them. Search settings are not part of such a model.
+    weights, which CTranslate2 can quantize when it loads them. Search settings are not part of such a model; the
+    translator's shortlist is, as a "vocabulary map", which `translate_batch` uses with `use_vmap=True`.
 
     Args:
         translator: Translator.
@@ -67,6 +71,10 @@ def export_ctranslate2(
 
     def write(directory: pathlib.Path) -> None:
         spec.save(str(directory))
+        if translator.candidates is not None:
+            (directory / _VOCABULARY_MAP).write_text(
+                _vocabulary_map(translator.candidates.read(), translator.tokenizers), encoding="utf-8"
+            )
         for name, tokenizer in translator.tokenizers.files().items():
             (directory / name).write_bytes(tokenizer.file_content)
         _verify(directory, translator)
@@ -174,6 +182,26 @@ def _set_dense(spec: common_spec.LinearSpec, weights: Mapping[str, np.ndarray], 
 def _set_norm(spec: common_spec.LayerNormSpec, weights: Mapping[str, np.ndarray], name: str) -> None:
     spec.gamma = weights[f"{name}/gamma"]
     spec.beta = weights[f"{name}/beta"]
+
+
+def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
+    """Writes a shortlist as lines of a source piece, a tab, and target pieces; those of "" may be anywhere."""
+    source_pieces, target_pieces = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers)
+    by_source = shortlist.by_source.numpy()
+    # Every source ends with the end token, for which CTranslate2 does not look.
+    always = np.concatenate([shortlist.always, by_source[Tokenizer.end_id]])
+
+    def line(source_piece: str, token_ids: np.ndarray) -> str:
+        pieces = [target_pieces[i] for i in np.unique(token_ids)]
+        return f"{source_piece}\t{' '.join(filter(_is_one_field, pieces))}\n"
+
+    lines = [line(*each) for each in zip(source_pieces, by_source, strict=True) if _is_one_field(each[0])]
+    return "".join([line("", always), *lines])
+
+
+def _is_one_field(piece: str) -> bool:
+    # White space separates the fields of a vocabulary map.
+    return not set(piece) & set(" \t\n")
 
 
 def _verify(path: pathlib.Path, translator: Translator) -> None:

@@ -32,6 +32,7 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--compute-type", default="float32", help="type that CTranslate2 computes in (float32)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of each request (its share of the cores)")
+    parser.add_argument("--shortlist", action="store_true", help="search only the pieces of the model's shortlist")
     options = parser.parse_args()
     task = DecodingTask(options.task)
     path = task.path / "ctranslate2" / "1"
@@ -53,6 +54,7 @@ def main() -> None:
             max_input_length=max_length,
             max_decoding_length=max_length,
             min_decoding_length=0,
+            use_vmap=options.shortlist,
             # It then normalizes the probabilities without the unknown token, as the other engines do not.
             disable_unk=task.facts["forbidden_tokens"] == "unknown",
             # Greedy search is faster without log probabilities, which are not used.

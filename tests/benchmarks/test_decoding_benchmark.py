@@ -109,10 +109,17 @@ def test_requests_are_answered_at_once_and_in_order():
     assert answers == [here] * 3 and seconds > 0
 
 
-def contenders_by_table(monkeypatch, cores):
+def contenders_by_table(monkeypatch, cores, **options):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)))
     monkeypatch.setattr("ctranslate2.get_supported_compute_types", lambda device: {"int8", "float32", "bfloat16"})
-    return [list(table.contenders) for table in decoding.comparisons("task")]
+    return [list(table.contenders) for table in decoding.comparisons("task", **options)]
+
+
+def test_a_shortlist_is_compared_in_both_engines(monkeypatch):
+    float32, best, greedy, single = contenders_by_table(monkeypatch, cores=1, shortlist=True)
+    both = ["SavedModel", "CTranslate2", "SavedModel, shortlist", "CTranslate2, shortlist"]
+    assert float32 == greedy == single == both
+    assert {"SavedModel, float32, shortlist", "CTranslate2, int8", "CTranslate2, int8, shortlist"} <= set(best)
 
 
 def test_engines_are_compared_on_the_cores_that_there_are_at_the_moment(monkeypatch):

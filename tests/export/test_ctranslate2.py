@@ -18,6 +18,7 @@ from keras_transformer.commands.main import main
 from keras_transformer.config import DecodingConfig, TokenizerConfig, TransformerConfig
 from keras_transformer.decoding import beam_search, greedy_search
 from keras_transformer.errors import ConfigError
+from keras_transformer.model_dir.shortlist_file import Shortlist
 from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import TokenizerPair, WordPieceTokenizer, load_tokenizers
 from keras_transformer.tokenizers.sentencepiece import prepare_line
@@ -349,3 +350,30 @@ def test_their_length_penalty_is_a_power_of_the_length_with_its_end_token(traine
         lengths = np.array([len(hypothesis) + 1 for hypothesis in hypotheses])
         assert len(set(lengths)) > 3
         np.testing.assert_allclose([each.scores[0] for each in results], summed / lengths**penalty, rtol=1e-4)
+
+
+def test_both_engines_find_the_same_among_the_pieces_of_a_shortlist(trained, tiny_model_dir, tmp_path):
+    plain = Translator.load(tiny_model_dir)
+    tokenizer = plain.tokenizers.source
+    rng = np.random.default_rng(0)
+    # Too short for most translations, so that both have to take other pieces.
+    shortlist = Shortlist(
+        rng.integers(4, tokenizer.vocab_size, (tokenizer.vocab_size, 5), "int32"),
+        np.union1d(range(4), rng.choice(tokenizer.vocab_size, 40)).astype("int32"),
+    )
+    decoding = DecodingConfig(beam_size=1, max_extra_tokens=64)
+    translator = Translator(plain.model, plain.tokenizers, decoding, shortlist=shortlist)
+    engine = load(export_ctranslate2(translator, tmp_path))
+    sources = [source for source, _ in sentence_pairs()[:16]]
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.file_content)
+    pieces = processor.encode([prepare_line(source) for source in sources], out_type=str)
+    # Each sentence with a list of its own.
+    options = dict(beam_size=1, max_decoding_length=64, min_decoding_length=0, max_batch_size=1)
+    theirs, theirs_of_all = (
+        [
+            processor.decode(result.hypotheses[0]).removeprefix(" ")
+            for result in engine.translate_batch(pieces, use_vmap=use_vmap, **options)
+        ]
+        for use_vmap in (True, False)
+    )
+    assert [translator([source])[0] for source in sources] == theirs != theirs_of_all
