@@ -15,9 +15,11 @@ from .options import Languages, NotEmpty, OutputDirectory, Parser, ServablePath,
 from .trained import load_translator, read_trained
 
 if typing.TYPE_CHECKING:
+    from keras_transformer.export.model_card import Facts
+
     from ..model_dir import ModelDir
 
-SUMMARY = "Write a SavedModel for TensorFlow Serving, or a CTranslate2 model."
+SUMMARY = "Write a SavedModel for TensorFlow Serving, or a model of CTranslate2 or Hugging Face."
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +35,10 @@ def add_options(parser: Parser) -> None:
         help="the directory in which the next version is written",
     )
     parser.add_argument(
-        "--format", choices=("saved-model", "ctranslate2"), default="saved-model", help="what to write (saved-model)"
+        "--format",
+        choices=("saved-model", "ctranslate2", "hugging-face"),
+        default="saved-model",
+        help="what to write (saved-model)",
     )
     add_decoding(parser)
     parser.add_argument(
@@ -65,10 +70,10 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Runs the command."""
-    if options.format == "ctranslate2":
-        _check_ctranslate2_options(options)
-    else:
+    if options.format == "saved-model":
         check("--output", options.output, ServablePath)
+    else:
+        _check_saved_model_options(options)
     trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
     language = None if options.languages is None else source_language(options.languages)
     translator = load_translator(trained, options.precision, language, shortlist=not options.no_shortlist)
@@ -76,25 +81,29 @@ def run(options: argparse.Namespace) -> None:
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 
         path = export_ctranslate2(translator, options.output)
-    else:
-        from keras_transformer.export.model_card import Facts
-        from keras_transformer.export.servable import export_servable
+    elif options.format == "hugging-face":
+        from keras_transformer.export.hugging_face import export_hugging_face
 
-        from ..model_dir.evaluation_file import read_evaluation
+        path = export_hugging_face(translator, options.output, facts=_facts(options, trained.model_dir))
+    else:
+        from keras_transformer.export.servable import export_servable
 
         path = export_servable(
             translator,
             options.output,
             signatures=options.signatures,
             verified=not options.no_verify,
-            facts=Facts(
-                options.languages,
-                options.license,
-                read_evaluation(trained.model_dir),
-                _describe_training(trained.model_dir),
-            ),
+            facts=_facts(options, trained.model_dir),
         )
     write_lines([str(path)])
+
+
+def _facts(options: argparse.Namespace, model_dir: "ModelDir") -> "Facts":
+    from keras_transformer.export.model_card import Facts
+
+    from ..model_dir.evaluation_file import read_evaluation
+
+    return Facts(options.languages, options.license, read_evaluation(model_dir), _describe_training(model_dir))
 
 
 def _describe_training(model_dir: "ModelDir") -> str | None:
@@ -113,22 +122,26 @@ def _describe_training(model_dir: "ModelDir") -> str | None:
     return f"{state.step:,} updates, with a text of {text['lines']:,} sentence pairs ({checksums})"
 
 
-def _check_ctranslate2_options(options: argparse.Namespace) -> None:
+def _check_saved_model_options(options: argparse.Namespace) -> None:
+    """Refuses options of SavedModels that another format has no place for."""
+    given = f"must not be given with --format {options.format}"
     if options.precision != "float32":
-        raise ConfigError(
-            "--precision must not be given with --format ctranslate2: CTranslate2 loads float32 weights in the type "
-            "that its compute_type names"
-        )
+        raise ConfigError(f"--precision {given}: its weights are float32, and take another type when they are loaded")
+    if tuple(options.signatures) != typing.get_args(SignatureName) or options.no_verify:
+        raise ConfigError(f"--signatures and --no-verify {given}: they are about SavedModels")
+    if options.format == "ctranslate2":
+        _check_ctranslate2_options(options)
+
+
+def _check_ctranslate2_options(options: argparse.Namespace) -> None:
     if (options.beam_size, options.length_penalty) != (None, None):
         raise ConfigError(
             "--beam-size and --length-penalty must not be given with --format ctranslate2: its models hold no search "
             "settings, its translate_batch takes them"
         )
-    of_saved_models = (options.no_verify, options.languages, options.license)
-    if tuple(options.signatures) != typing.get_args(SignatureName) or any(of_saved_models):
+    if options.languages or options.license:
         raise ConfigError(
-            "--signatures, --no-verify, --languages and --license must not be given with --format ctranslate2: they "
-            "are about SavedModels"
+            "--languages and --license must not be given with --format ctranslate2: its models have no card"
         )
     if importlib.util.find_spec("ctranslate2") is None:
         raise MissingPackageError(

@@ -1,29 +1,59 @@
-"""Hugging Face's port of Marian models: config.json, model.safetensors, vocab.json, source.spm and target.spm."""
+"""Hugging Face's classes for Transformers like ours: its port of Marian, and Blenderbot's, which normalizes first.
+
+A folder has config.json, model.safetensors and the files of a tokenizer: those of Marian's models (vocab.json,
+source.spm and target.spm), or tokenizer.model, where `export --format hugging-face` wrote one that was trained here.
+"""
 
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
+from keras import ops
 
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..config.rules import require
 from ..errors import ConfigError
+from ..layers.positions import sinusoids
+from ..tokenizers import Tokenizer, TokenizerPair
 from .foreign_files import option, read_json, read_json_vocabulary, read_safetensors, reading, require_supported
-from .model import PretrainedModel, TieEmbeddings, as_weight, tie_embeddings
-from .vocabulary import Vocabulary, tokenizers_of
+from .model import PretrainedModel, TieEmbeddings, as_weight, interleaved, tie_embeddings
+from .vocabulary import Vocabulary, own_tokenizer, tokenizers_of
 
+# Whether the layers of a class normalize their inputs, or the residual sums.
+NORM_FIRST = {"marian": False, "blenderbot": True}
+ACTIVATIONS = ("swish", "silu", "relu", "gelu")
 _SUPPORTED: dict[str, tuple[object, ...]] = {
-    "model_type": ("marian",),
-    "activation_function": ("swish", "silu", "relu", "gelu"),
+    "model_type": tuple(NORM_FIRST),
+    "activation_function": ACTIVATIONS,
     "scale_embedding": (True,),
     "tie_word_embeddings": (True, False),
 }
-_ATTENTION = {"self_attn": "attention", "encoder_attn": "source_attention"}
-_PARTS = {"q": "query", "k": "key", "v": "value", "out": "output"}
-_NORMS = {**_ATTENTION, "final": "feed_forward"}
-# The port has this one; Marian's is 1e-6.
-_EPSILON = 1e-5
+# In a layer, our name of what has weights, and theirs.
+_PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+_THEIRS = {
+    **{f"attention/{ours}": f"self_attn.{theirs}" for ours, theirs in _PARTS.items()},
+    **{f"source_attention/{ours}": f"encoder_attn.{theirs}" for ours, theirs in _PARTS.items()},
+    "feed_forward/hidden": "fc1",
+    "feed_forward/output": "fc2",
+    "attention/norm": "self_attn_layer_norm",
+    "source_attention/norm": "encoder_attn_layer_norm",
+    "feed_forward/norm": "final_layer_norm",
+}
+_OURS = {theirs: ours for ours, theirs in _THEIRS.items()}
+_DENSE_KINDS = {"weight": "kernel", "bias": "bias"}
+_NORM_KINDS = {"weight": "gamma", "bias": "beta"}
+_KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+_ATTENTION_BIAS = re.compile(r".*attention/\w+/bias")
+_FEED_FORWARD_BIAS = re.compile(r".*feed_forward/\w+/bias")
+_LOGITS_BIAS = re.compile("logits/bias")
+# Both classes have this one; Marian's is 1e-6.
+EPSILON = 1e-5
+# Between sinusoids of float32 and of float64 at position 1000, and far less than learned positions differ from them.
+_POSITIONS_TOLERANCE = 1e-3
+
+Positions = Literal["sinusoidal", "tensor2tensor", "learned"]
 
 
 def matches(folder: pathlib.Path) -> bool:
@@ -31,8 +61,22 @@ def matches(folder: pathlib.Path) -> bool:
     return (folder / "config.json").is_file()
 
 
+class _Tokenizers(NamedTuple):
+    """The tokenizers of a folder, and the rows of its model that their ids stand for."""
+
+    config: TokenizerConfig
+    pair: TokenizerPair
+    source_rows: Sequence[int | None]
+    target_rows: Sequence[int | None]
+
+    @property
+    def are_own(self) -> bool:
+        """Whether this package trained them."""
+        return self.config.kind != "sentencepiece"
+
+
 def read(folder: pathlib.Path) -> PretrainedModel:
-    """Reads a folder that `save_pretrained` of a MarianMTModel and its tokenizer wrote.
+    """Reads a folder that `save_pretrained` of a MarianMTModel and its tokenizer, or `export_hugging_face`, wrote.
 
     Raises:
         InvalidFileError: A file is missing or damaged, or an option has a value that is not supported.
@@ -43,32 +87,41 @@ def read(folder: pathlib.Path) -> PretrainedModel:
         require_supported(options, _SUPPORTED)
         vocab_size = option(options, "vocab_size", int)
         sizes = vocab_size, option(options, "decoder_vocab_size", int, vocab_size)
-        has_start = options.get("decoder_start_token_id") is not None
-        start_id = option(options, "decoder_start_token_id", int) if has_start else None
         # All values are checked before the large files are read; the model is known only after them.
-        _model(options, *sizes, tie_embeddings="none")
+        _model(options, sizes, {}, "none", "sinusoidal")
     arrays = read_safetensors(weights_path)
     with reading(weights_path):
         weights = _weights(arrays)
-    source, target = (
-        (folder / name, Vocabulary.of(read_json_vocabulary(ids), ids, size, start_id))
-        for name, ids, size in zip(("source.spm", "target.spm"), _vocabulary_paths(folder), sizes, strict=True)
-    )
-    tokenizers = tokenizers_of(source, target)
+        positions = _take_positions(weights)
+    tokenizers = _tokenizers(folder, options, sizes)
+    if tokenizers.are_own:
+        # With other tokenizers, the bias excludes the start token, which is none of theirs.
+        _drop_zeros(weights, _LOGITS_BIAS)
+    _drop_zeros(weights, _ATTENTION_BIAS)
+    _drop_zeros(weights, _FEED_FORWARD_BIAS)
     with reading(config_path):
-        model = _model(options, len(source[1].rows), len(target[1].rows), tie_embeddings(weights))
-        tokenizer = TokenizerConfig("sentencepiece", len(target[1].rows), tokenizers.is_shared)
-    config = Config(model, tokenizer, _decoding(folder / "generation_config.json"))
-    return PretrainedModel(weights_path, config, tokenizers, weights, source[1].rows, target[1].rows)
+        model = _model(
+            options,
+            (len(tokenizers.source_rows), len(tokenizers.target_rows)),
+            weights,
+            tie_embeddings(weights),
+            positions,
+        )
+    config = Config(model, tokenizers.config, _decoding(folder / "generation_config.json", tokenizers))
+    rows = tokenizers.source_rows, tokenizers.target_rows
+    return PretrainedModel(weights_path, config, tokenizers.pair, weights, *rows)
 
 
 def _model(
-    options: Mapping[str, object], source_size: int, target_size: int, tie_embeddings: TieEmbeddings
+    options: Mapping[str, object],
+    sizes: tuple[int, int],
+    weights: Mapping[str, np.ndarray],
+    tie_embeddings: TieEmbeddings,
+    positions: Positions,
 ) -> TransformerConfig:
     depths = option(options, "encoder_layers", int), option(options, "decoder_layers", int)
     return TransformerConfig(
-        source_size,
-        target_size,
+        *sizes,
         num_layers=depths[0],
         num_decoder_layers=None if depths[0] == depths[1] else depths[1],
         d_model=option(options, "d_model", int),
@@ -78,10 +131,13 @@ def _model(
         attention_dropout=option(options, "attention_dropout", float, 0.0),
         activation_dropout=option(options, "activation_dropout", float, 0.0),
         activation=option(options, "activation_function", str),
+        norm_first=NORM_FIRST[option(options, "model_type", str)],
+        positions=positions,
         tie_embeddings=tie_embeddings,
-        attention_bias=True,
-        logits_bias=True,
-        epsilon=_EPSILON,
+        attention_bias=any(map(_ATTENTION_BIAS.fullmatch, weights)),
+        feed_forward_bias=any(map(_FEED_FORWARD_BIAS.fullmatch, weights)),
+        logits_bias="logits/bias" in weights,
+        epsilon=EPSILON,
         max_length=option(options, "max_position_embeddings", int, 512),
     )
 
@@ -97,8 +153,6 @@ def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The weights under our names, in the shapes that Keras has."""
     weights = {}
     for name, array in arrays.items():
-        if "embed_positions" in name:
-            continue
         ours = _our_name(name)
         weights[ours] = as_weight(ours, array.T if ours.endswith("kernel") else array)
     if "logits/kernel" in weights and "target_embedding" in weights:
@@ -106,17 +160,93 @@ def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return weights
 
 
+def _take_positions(weights: dict[str, np.ndarray]) -> Positions:
+    """Says which positions a file has; only learned ones stay among its weights."""
+    tables = [weights.pop(name) for name in ("source_positions", "target_positions") if name in weights]
+    if not tables:
+        return "sinusoidal"
+    names: tuple[Positions, ...] = ("sinusoidal", "tensor2tensor")
+    for name in names:
+        if all(_is_sinusoidal(table, ends_at_limit=name == "tensor2tensor") for table in tables):
+            return name
+    weights["target_positions"] = tables[-1]
+    if tie_embeddings(weights) != "all":
+        weights["source_positions"] = tables[0]
+    elif not np.array_equal(tables[0], tables[-1]):
+        raise ConfigError("encoder and decoder share embeddings, but not learned positions; this is not supported")
+    return "learned"
+
+
+def _is_sinusoidal(table: np.ndarray, ends_at_limit: bool) -> bool:
+    length, d_model = table.shape
+    if d_model % 2:
+        return False
+    expected = ops.convert_to_numpy(sinusoids(ops.arange(length), d_model, ends_at_limit))
+    return np.allclose(table[:, interleaved(d_model)], expected, rtol=0, atol=_POSITIONS_TOLERANCE)
+
+
+def _drop_zeros(weights: dict[str, np.ndarray], biases: re.Pattern[str]) -> None:
+    """Drops biases which their classes cannot be without, if all of them are zero."""
+    names = [name for name in weights if biases.fullmatch(name)]
+    if not any(weights[name].any() for name in names):
+        for name in names:
+            del weights[name]
+
+
+def _tokenizers(folder: pathlib.Path, options: Mapping[str, object], sizes: tuple[int, int]) -> _Tokenizers:
+    own_path = folder / "tokenizer.model"
+    if own_path.is_file():
+        config, tokenizer = own_tokenizer(own_path, sizes)
+        rows = range(tokenizer.vocab_size)
+        return _Tokenizers(config, TokenizerPair.of(tokenizer), rows, rows)
+    with reading(folder / "config.json"):
+        has_start = options.get("decoder_start_token_id") is not None
+        start_id = option(options, "decoder_start_token_id", int) if has_start else None
+    source, target = (
+        (folder / name, Vocabulary.of(read_json_vocabulary(ids), ids, size, start_id))
+        for name, ids, size in zip(("source.spm", "target.spm"), _vocabulary_paths(folder), sizes, strict=True)
+    )
+    pair = tokenizers_of(source, target)
+    with reading(folder / "config.json"):
+        config = TokenizerConfig("sentencepiece", len(target[1].rows), pair.is_shared)
+    return _Tokenizers(config, pair, source[1].rows, target[1].rows)
+
+
 def _vocabulary_paths(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     shared, target = folder / "vocab.json", folder / "target_vocab.json"
     return shared, target if target.is_file() else shared
 
 
-def _decoding(path: pathlib.Path) -> DecodingConfig:
+def _decoding(path: pathlib.Path, tokenizers: _Tokenizers) -> DecodingConfig:
     settings = read_json(path) if path.is_file() else {}
     with reading(path):
         beam_size = option(settings, "num_beams", int, 1)
         length_penalty = option(settings, "length_penalty", float, 1.0)
-        return DecodingConfig(beam_size, length_penalty if beam_size > 1 else 0.0, forbidden_tokens="special")
+        min_new_tokens = option(settings, "min_new_tokens", int, 0)
+        return DecodingConfig(
+            beam_size,
+            length_penalty if beam_size > 1 else 0.0,
+            forbidden_tokens=_forbidden_tokens(settings.get("bad_words_ids"), tokenizers),
+            no_repeat_ngram_size=option(settings, "no_repeat_ngram_size", int, 0),
+            repetition_penalty=option(settings, "repetition_penalty", float, 1.0),
+            # Ours counts the end token too.
+            min_length=min_new_tokens + 1 if min_new_tokens > 0 else 0,
+        )
+
+
+def _forbidden_tokens(bad_words: object, tokenizers: _Tokenizers) -> Literal["none", "special", "unknown"]:
+    if isinstance(bad_words, list) and [tokenizers.target_rows[Tokenizer.unk_id]] in bad_words:
+        return "unknown"
+    # Padding and start of other tokenizers are one token there, which must never be chosen.
+    return "special" if bad_words or not tokenizers.are_own else "none"
+
+
+def their_name(name: str) -> str:
+    """Returns Hugging Face's name of a weight of a layer or of a final norm, whose name we know."""
+    *path, kind = name.split("/")
+    if path[1] == "final_norm":
+        return f"model.{path[0]}.layer_norm.{_KINDS[kind]}"
+    return f"model.{path[0]}.layers.{path[1]}.{_THEIRS['/'.join(path[2:])]}.{_KINDS[kind]}"
 
 
 def _our_name(name: str) -> str:
@@ -124,18 +254,17 @@ def _our_name(name: str) -> str:
         "model.shared.weight": "target_embedding",
         "model.decoder.embed_tokens.weight": "target_embedding",
         "model.encoder.embed_tokens.weight": "source_embedding",
+        "model.encoder.embed_positions.weight": "source_positions",
+        "model.decoder.embed_positions.weight": "target_positions",
         "lm_head.weight": "logits/kernel",
         "final_logits_bias": "logits/bias",
     }
     if name in special:
         return special[name]
-    if match := re.fullmatch(r"model\.(encoder|decoder)\.layers\.([0-9]{1,4})\.(.*)\.(weight|bias)", name):
-        layer, kind = f"{match[1]}/{match[2]}", match[4]
-        if norm := re.fullmatch(r"(self_attn|encoder_attn|final)_layer_norm", match[3]):
-            return f"{layer}/{_NORMS[norm[1]]}/norm/{'gamma' if kind == 'weight' else 'beta'}"
-        kind = "kernel" if kind == "weight" else "bias"
-        if dense := re.fullmatch(r"(self_attn|encoder_attn)\.(q|k|v|out)_proj", match[3]):
-            return f"{layer}/{_ATTENTION[dense[1]]}/{_PARTS[dense[2]]}/{kind}"
-        if dense := re.fullmatch(r"fc([12])", match[3]):
-            return f"{layer}/feed_forward/{'hidden' if dense[1] == '1' else 'output'}/{kind}"
+    if match := re.fullmatch(r"model\.(encoder|decoder)\.layer_norm\.(weight|bias)", name):
+        return f"{match[1]}/final_norm/{_NORM_KINDS[match[2]]}"
+    match = re.fullmatch(r"model\.(encoder|decoder)\.layers\.([0-9]{1,4})\.(.*)\.(weight|bias)", name)
+    if match and (ours := _OURS.get(match[3])):
+        kinds = _NORM_KINDS if ours.endswith("/norm") else _DENSE_KINDS
+        return f"{match[1]}/{match[2]}/{ours}/{kinds[match[4]]}"
     raise ConfigError(f"the weight {name} is not one of a Transformer of this package")

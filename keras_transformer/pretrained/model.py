@@ -72,7 +72,7 @@ def as_weight(name: str, array: np.ndarray) -> np.ndarray:
     Raises:
         ConfigError: It is no matrix where the weight is one, or holds numbers that are not finite.
     """
-    if name.endswith(("kernel", "embedding")):
+    if name.endswith(("kernel", "embedding", "positions")):
         require(array.ndim == 2, f"the weight {name}", "a matrix", array.shape)
     else:
         array = array.ravel()
@@ -97,10 +97,9 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
     for name, variable in named_weights(transformer):
         variable.assign(_converted(name, model))
     if transformer.output_projection.bias is not None:
-        start = np.arange(model.config.model.target_vocab_size) == Tokenizer.start_id
-        missing = np.array([row is None for row in model.target_rows])
-        bias = np.asarray(transformer.output_projection.bias)
-        transformer.output_projection.bias.assign(np.where(start | missing, _NEVER_CHOSEN_LOGIT, bias))
+        bias = np.array(transformer.output_projection.bias)
+        bias[_not_theirs(model.target_rows)] = _NEVER_CHOSEN_LOGIT
+        transformer.output_projection.bias.assign(bias)
     with temporary_beside(path, is_directory=True) as temporary:
         model_dir = ModelDir(temporary)
         model.tokenizers.save(temporary)
@@ -108,6 +107,13 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
         model_dir.write_config(model.config)
         rename(temporary, path)
     return path
+
+
+def _not_theirs(rows: Sequence[int | None]) -> list[int]:
+    """The ids of ours that the other program does not have, and the start id if it stands for another token there."""
+    missing = [token_id for token_id, row in enumerate(rows) if row is None]
+    start = rows[Tokenizer.start_id]
+    return [*missing, *([Tokenizer.start_id] if list(rows).count(start) > 1 else [])]
 
 
 def check_weights(model: PretrainedModel) -> None:
@@ -158,10 +164,10 @@ def _rows(name: str, model: PretrainedModel) -> _Rows | None:
     }.get(name)
 
 
-def _model_axis(name: str) -> int | None:
-    """The axis that goes along the model's width; None if a weight has none."""
+def model_axis(name: str) -> int | None:
+    """Returns the axis of a weight that goes along the model's width; None if it has none."""
     *path, kind = name.split("/")
-    if kind in ("source_embedding", "target_embedding"):
+    if kind.endswith(("_embedding", "_positions")):
         return 1
     if kind in ("gamma", "beta"):
         return 0
@@ -176,11 +182,11 @@ def _converted(name: str, model: PretrainedModel) -> np.ndarray:
         array = np.moveaxis(np.take(array, [row or 0 for row in rows.ids], axis=rows.axis), rows.axis, 0)
         array[[row is None for row in rows.ids]] = 0
         array = np.moveaxis(array, 0, rows.axis)
-    if (axis := _model_axis(name)) is not None:
-        array = np.take(array, _interleaved(array.shape[axis]), axis=axis)
+    if (axis := model_axis(name)) is not None:
+        array = np.take(array, interleaved(array.shape[axis]), axis=axis)
     return array
 
 
-def _interleaved(d_model: int) -> np.ndarray:
-    """Where each place of the model axis comes from: the others' sinusoids are all sines, then all cosines."""
+def interleaved(d_model: int) -> np.ndarray:
+    """Returns where each place of the model axis comes from: the others' sinusoids are all sines, then all cosines."""
     return np.arange(d_model).reshape(2, -1).T.ravel()

@@ -4,10 +4,11 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..config import TokenizerConfig
 from ..config.rules import require
 from ..errors import ConfigError
-from ..tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair
-from ..tokenizers.sentencepiece_model import check_piece
+from ..tokenizers import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, TokenizerPair
+from ..tokenizers.sentencepiece_model import check_piece, parse_model
 from .foreign_files import read_sentencepiece, reading
 
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
@@ -71,3 +72,28 @@ def tokenizers_of(source: tuple[pathlib.Path, Vocabulary], target: tuple[pathlib
             tokenizers.append(PretrainedSentencePieceTokenizer.with_vocabulary(content, vocabulary.pieces))
     first, second = tokenizers
     return TokenizerPair.of(first) if first.file_content == second.file_content else TokenizerPair(first, second)
+
+
+def own_tokenizer(path: pathlib.Path, sizes: tuple[int, int]) -> tuple[TokenizerConfig, SentencePieceTokenizer]:
+    """Reads a tokenizer that was trained by this package, for both languages.
+
+    Args:
+        path: path of the SentencePiece model.
+        sizes: how many ids the model has for the source, and for the target.
+
+    Raises:
+        InvalidFileError: It is another file, or has another number of pieces.
+    """
+    content = read_sentencepiece(path)
+    with reading(path):
+        proto = parse_model(content)
+        spec = proto.normalizer_spec
+        if spec.precompiled_charsmap or spec.add_dummy_prefix or spec.remove_extra_whitespaces:
+            raise ConfigError(
+                "only a SentencePiece model without normalization, as this package trains it, is supported"
+            )
+        tokenizer = SentencePieceTokenizer(content)
+        for size in sizes:
+            require(tokenizer.vocab_size == size, "the number of pieces", f"the model's {size}", tokenizer.vocab_size)
+        kind = "bpe" if proto.trainer_spec.model_type == proto.trainer_spec.BPE else "unigram"
+        return TokenizerConfig(kind, tokenizer.vocab_size), tokenizer

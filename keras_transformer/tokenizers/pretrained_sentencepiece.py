@@ -1,5 +1,6 @@
 """SentencePiece models that other programs trained, with a vocabulary beside them, inside the graph."""
 
+import operator
 import os
 import pathlib
 from collections.abc import Sequence
@@ -110,6 +111,44 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         # Texts that SentencePiece would segment whenever it loads the file, with the pieces that it had.
         proto.ClearField("self_test_data")
         return cls(proto.SerializeToString())
+
+    def original_model(self) -> bytes:
+        """Returns the SentencePiece model that `with_vocabulary` was given.
+
+        Special pieces are where its options say; the others follow in SentencePiece's order, the most probable first.
+        """
+        proto = parse_model(self.file_content)
+        spec = proto.trainer_spec
+        special = {
+            piece: token_id
+            for piece, token_id in (
+                (spec.unk_piece, spec.unk_id),
+                (spec.bos_piece, spec.bos_id),
+                (spec.eos_piece, spec.eos_id),
+                (spec.pad_piece, spec.pad_id),
+            )
+            if token_id >= 0
+        }
+        defined = [piece for piece in (*spec.control_symbols, *spec.user_defined_symbols) if piece not in special]
+        kept = {*special, *defined}
+        # Pieces that were added for the vocabulary are of other types, or unused and without a score.
+        ordinary = [
+            piece
+            for piece in proto.pieces
+            if piece.piece not in kept
+            and (piece.type == SentencePiece.NORMAL or (piece.type == SentencePiece.UNUSED and piece.score != 0))
+        ]
+        ordinary.sort(key=lambda piece: (-piece.score, piece.piece))
+        types = dict.fromkeys(kept, SentencePiece.CONTROL)
+        types |= dict.fromkeys(spec.user_defined_symbols, SentencePiece.USER_DEFINED)
+        types[spec.unk_piece] = SentencePiece.UNKNOWN
+        pieces = [SentencePiece(piece=piece, score=0.0, type=types[piece]) for piece in defined] + ordinary
+        for piece, token_id in sorted(special.items(), key=operator.itemgetter(1)):
+            pieces.insert(token_id, SentencePiece(piece=piece, score=0.0, type=types[piece]))
+        del proto.pieces[:]
+        proto.pieces.extend(pieces)
+        spec.vocab_size = len(pieces)
+        return proto.SerializeToString()
 
 
 def pieces_of(model: bytes) -> list[str]:

@@ -13,15 +13,17 @@ from .tokenizer import Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is therefore escaped,
 # with a character that is escaped in turn.
-_SPACE, _ESCAPE = "\u2581", "\u241b"
+SPACE, _ESCAPE = "\u2581", "\u241b"
 _ESCAPED_SPACE, _ESCAPED_ESCAPE = _ESCAPE + "_", _ESCAPE + "."
+# What is written for what, in this order.
+ESCAPES = {_ESCAPE: _ESCAPED_ESCAPE, SPACE: _ESCAPED_SPACE}
 # The piece of a byte, by which unseen characters are spelled.
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 def prepare_line(line: str) -> str:
     """Returns a text as the SentencePiece model sees it: with a space in front, and escaped."""
-    return " " + line.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(_SPACE, _ESCAPED_SPACE)
+    return " " + line.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(SPACE, _ESCAPED_SPACE)
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -65,13 +67,13 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
         texts = tf.strings.regex_replace(texts, _ESCAPE, _ESCAPED_ESCAPE)
-        texts = tf.strings.regex_replace(texts, _SPACE, _ESCAPED_SPACE)
+        texts = tf.strings.regex_replace(texts, SPACE, _ESCAPED_SPACE)
         return self._subwords.tokenize(tf.where(texts == "", texts, " " + texts))
 
     def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
         texts = self._subwords.detokenize(token_ids)
         texts = tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
-        texts = tf.strings.regex_replace(texts, _ESCAPED_SPACE, _SPACE)
+        texts = tf.strings.regex_replace(texts, _ESCAPED_SPACE, SPACE)
         return tf.strings.regex_replace(texts, _ESCAPE + r"\.", _ESCAPE)
 
     def unknown_ids(self) -> list[int]:
