@@ -1,60 +1,55 @@
-"""Translates with LiteRT or ONNX Runtime: an encoder, and a step of the decoder, of fixed size, which Keras exports.
+"""Translates with LiteRT or ONNX Runtime, with what `keras-transformer export --format litert` or `onnx` wrote.
 
-    python examples/serving/translate_fixed_size.py models/en-de folder litert 48 < sentences
+    python examples/serving/translate_fixed_size.py litert/en-de/1 < sentences
 
-Tokenizer and search are not in the files. ONNX needs the packages onnxruntime, onnx and tf2onnx.
+Needs NumPy, SentencePiece, and the runtime. The search is greedy.
 """
 
-import functools
 import pathlib
 import sys
 
-import keras
 import numpy as np
-import tensorflow as tf
+import sentencepiece
 
-from keras_transformer import Translator
-from keras_transformer.masks import padding_mask
-
-folder, format, size = pathlib.Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-translator = Translator.load(sys.argv[1])
-model, tokenizers = translator.model, translator.tokenizers
+START, END = 2, 3
+folder = pathlib.Path(sys.argv[1])
 
 
-def export(path: pathlib.Path, inputs: list[keras.KerasTensor], outputs: keras.KerasTensor) -> None:
-    exported = keras.Model({each.name: each for each in inputs}, outputs)
-    # Keras exports to ONNX only what was called before.
-    exported({each.name: np.zeros(each.shape, each.dtype) for each in inputs})
-    exported.export(path, format=format, verbose=False)
-
-
-def function_of(path: pathlib.Path):
-    if format == "onnx":
+def load(name: str):
+    """Returns a function that takes inputs by name, and the length of "source"."""
+    if (path := folder / f"{name}.onnx").exists():
         import onnxruntime
 
         session = onnxruntime.InferenceSession(path)
-        return lambda **inputs: session.run(None, inputs)[0]
-    runner = tf.lite.Interpreter(str(path)).get_signature_runner()
-    return lambda **inputs: next(iter(runner(**inputs).values()))
+        shapes = {each.name: each.shape for each in session.get_inputs()}
+        return lambda **inputs: session.run(None, inputs)[0], shapes["source"][1]
+    import tensorflow as tf
+
+    # The package ai_edge_litert has the same class, without the rest of TensorFlow.
+    runner = tf.lite.Interpreter(str(folder / f"{name}.tflite")).get_signature_runner()
+    return lambda **inputs: next(iter(runner(**inputs).values())), runner.get_input_details()["source"]["shape"][1]
 
 
-source, target = (keras.Input(batch_shape=(1, size), dtype="int32", name=name) for name in ("source", "target"))
-encoded = keras.Input(batch_shape=(1, size, model.config.d_model), name="encoded")
-masks = dict(target_mask=padding_mask(target), source_mask=padding_mask(source))
-hidden = model.decoder(model.target_embedding(target), encoded, **masks)
-paths = [folder / f"{name}.{'onnx' if format == 'onnx' else 'tflite'}" for name in ("encoder", "decoder")]
-export(paths[0], [source], model.encode(source)[0])
-export(paths[1], [source, encoded, target], model.output_projection(hidden))
-encode, decode = map(function_of, paths)
+def tokenizer_of(side: str) -> sentencepiece.SentencePieceProcessor:
+    shared, own = folder / "tokenizer.model", folder / f"{side}.tokenizer.model"
+    return sentencepiece.SentencePieceProcessor(model_file=str(own if own.exists() else shared))
+
+
+(encode, length), (decode, _) = load("encoder"), load("decoder")
+source_tokenizer, target_tokenizer = tokenizer_of("source"), tokenizer_of("target")
 for line in sys.stdin.read().splitlines():
-    source_ids, target_ids = np.zeros((1, size), "int32"), np.zeros((1, size), "int32")
-    ids = tokenizers.source.tokenize([line]).to_list()[0][: size - 1]
-    source_ids[0, : len(ids) + 1] = [*ids, tokenizers.source.end_id]
-    step = functools.partial(decode, source=source_ids, encoded=encode(source=source_ids))
-    target_ids[0, 0] = tokenizers.target.start_id
-    for position in range(size - 1):
-        best = step(target=target_ids)[0, position].argmax()
-        if best == tokenizers.target.end_id:
+    source, target = np.zeros((1, length), "int32"), np.zeros((1, length), "int32")
+    # The tokenizer was learned from lines that begin with a space.
+    ids = source_tokenizer.encode(f" {line}")[: length - 1]
+    source[0, : len(ids) + 1] = [*ids, END]
+    encoded = encode(source=source)
+    target[0, 0] = START
+    translation: list[int] = []
+    for position in range(length - 1 if line.strip() else 0):
+        logits = decode(source=source, encoded=encoded, target=target, position=np.array([position], "int32"))
+        best = int(logits[0].argmax())
+        if best == END:
             break
-        target_ids[0, position + 1] = best
-    print(tokenizers.target.detokenize(target_ids).numpy()[0].decode())
+        translation.append(best)
+        target[0, position + 1] = best
+    print(target_tokenizer.decode(translation).removeprefix(" "))
