@@ -33,7 +33,6 @@ MODELS = {
         attention_bias=True,
         logits_bias=True,
         activation="silu",
-        num_decoder_layers=1,
         positions="tensor2tensor",
     ),
     "post-norm, target tied, learned positions": dict(
@@ -56,14 +55,25 @@ def tokenizer():
 
 
 def random_translator(tokenizer, decoding=None, **changes):
-    sizes = dict(num_layers=2, d_model=16, d_ff=24, num_heads=2, max_length=40, epsilon=1e-5)
+    sizes = dict(num_layers=2, num_decoder_layers=1, d_model=16, d_ff=24, num_heads=2, max_length=40, epsilon=1e-5)
     vocab_sizes = dict(source_vocab_size=tokenizer.vocab_size, target_vocab_size=tokenizer.vocab_size)
     model = build_transformer(TransformerConfig(**{**sizes, **vocab_sizes, **changes}), dtype="float32")
     return Translator(reference.randomize(model), tokenizer, decoding or DecodingConfig())
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_import_reads_the_same_model(name, tmp_path):
+@pytest.fixture
+def unverified(monkeypatch):
+    """To export quickly."""
+    monkeypatch.setattr(exporter, "_verify", lambda *arguments: None)
+
+
+QUICK = ("post-norm, no ties, biases", "pre-norm, learned positions, biases")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in MODELS]
+)
+def test_import_reads_the_same_model(name, tmp_path, unverified):
     changes = MODELS[name]
     tokenizer = trained_tokenizer("bpe" if "positions" in changes else "unigram")
     decoding = DecodingConfig(3, 0.0, forbidden_tokens="unknown", no_repeat_ngram_size=4, min_length=3)
@@ -79,12 +89,12 @@ def test_import_reads_the_same_model(name, tmp_path):
     assert not weights
 
 
-def test_a_smaller_epsilon_becomes_theirs(tokenizer, tmp_path):
+def test_a_smaller_epsilon_becomes_theirs(tokenizer, tmp_path, unverified):
     folder = export_hugging_face(random_translator(tokenizer, epsilon=1e-6), tmp_path / "out")
     assert ModelDir(import_model(folder, tmp_path / "model")).read_config().model.epsilon == 1e-5
 
 
-def test_weights_are_where_the_formulas_of_pytorch_look_for_them(tokenizer, tmp_path):
+def test_weights_are_where_the_formulas_of_pytorch_look_for_them(tokenizer, tmp_path, unverified):
     """Independent of `import`: a layer and its input, computed with the names and shapes of the file."""
     translator = random_translator(tokenizer, attention_bias=True)
     file = load_file(export_hugging_face(translator, tmp_path) / "model.safetensors")
@@ -112,7 +122,7 @@ def test_weights_are_where_the_formulas_of_pytorch_look_for_them(tokenizer, tmp_
     np.testing.assert_allclose(stream, np.concatenate([ours[..., ::2], ours[..., 1::2]], axis=-1), atol=1e-4)
 
 
-def test_settings_of_the_search(tokenizer, tmp_path, caplog):
+def test_settings_of_the_search(tokenizer, tmp_path, caplog, unverified):
     decoding = DecodingConfig(5, 0.6, forbidden_tokens="special", repetition_penalty=1.5, min_length=4)
     with caplog.at_level(logging.WARNING):
         folder = export_hugging_face(random_translator(tokenizer, decoding), tmp_path)
