@@ -23,7 +23,7 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.models.named_weights import named_weights
 from keras_transformer.pretrained import import_model
-from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair
 
 PAIRS = generate(300, seed=4)
 MODELS = {
@@ -58,7 +58,9 @@ def random_translator(tokenizer, decoding=None, **changes):
     sizes = dict(num_layers=2, num_decoder_layers=1, d_model=16, d_ff=24, num_heads=2, max_length=40, epsilon=1e-5)
     vocab_sizes = dict(source_vocab_size=tokenizer.vocab_size, target_vocab_size=tokenizer.vocab_size)
     model = build_transformer(TransformerConfig(**{**sizes, **vocab_sizes, **changes}), dtype="float32")
-    return Translator(reference.randomize(model), tokenizer, decoding or DecodingConfig())
+    reference.randomize(model)
+    # The seed has made TensorFlow lose the tokenizer.
+    return Translator(model, SentencePieceTokenizer(tokenizer.file_content), decoding or DecodingConfig())
 
 
 @pytest.fixture

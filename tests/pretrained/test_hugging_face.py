@@ -20,7 +20,7 @@ from keras_transformer import Translator
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.tokenizers import load_tokenizers
+from keras_transformer.tokenizers import SentencePieceTokenizer, load_tokenizers
 
 # Triton, which comes with PyTorch's build for GPUs, ends a process that TensorFlow is loaded in: both contain LLVM.
 # transformers and PyTorch do without it if it cannot be imported.
@@ -195,9 +195,9 @@ def exported(request, tmp_path_factory):
     tokenizer = train_tokenizer([text for pair in PAIRS for text in pair], changes.pop("kind"), 400)
     sizes = dict(num_layers=2, d_model=32, d_ff=48, num_heads=4, max_length=64)
     config = TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, **sizes, **changes)
-    translator = Translator(
-        reference.randomize(build_transformer(config, dtype="float32")), tokenizer, DecodingConfig()
-    )
+    model = reference.randomize(build_transformer(config, dtype="float32"))
+    # The seed has made TensorFlow lose the tokenizer.
+    translator = Translator(model, SentencePieceTokenizer(tokenizer.file_content), DecodingConfig())
     folder = export_hugging_face(translator, tmp_path_factory.mktemp("exported"))
     model, loading = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True)
     assert not any(loading.values())
