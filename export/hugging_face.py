@@ -166,7 +166,7 @@ def _generation(
         "special": {special["pad"], special["start"]},
         "unknown": {special["pad"], special["start"], special["unk"]},
     }[decoding.forbidden_tokens]
-    settings = {
+    settings: dict[str, object] = {
         "decoder_start_token_id": special["start"],
         "do_sample": False,
         "eos_token_id": special["end"],

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..config import TokenizerConfig
 from ..config.rules import require
+from ..config.tokenizer import TokenizerKind
 from ..errors import ConfigError
 from ..tokenizers import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, TokenizerPair
 from ..tokenizers.sentencepiece_model import check_piece, parse_model
@@ -95,5 +96,5 @@ def own_tokenizer(path: pathlib.Path, sizes: tuple[int, int]) -> tuple[Tokenizer
         tokenizer = SentencePieceTokenizer(content)
         for size in sizes:
             require(tokenizer.vocab_size == size, "the number of pieces", f"the model's {size}", tokenizer.vocab_size)
-        kind = "bpe" if proto.trainer_spec.model_type == proto.trainer_spec.BPE else "unigram"
+        kind: TokenizerKind = "bpe" if proto.trainer_spec.model_type == proto.trainer_spec.BPE else "unigram"
         return TokenizerConfig(kind, tokenizer.vocab_size), tokenizer

@@ -212,6 +212,13 @@ def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, option):
     assert "must not be given with --format ctranslate2" in message
 
 
+@pytest.mark.parametrize("option", [("--precision", "int8"), ("--signatures", "score"), ("--no-verify",)])
+def test_settings_of_saved_models_are_refused_for_hugging_face(fails, tmp_path, option):
+    arguments = ("--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "hugging-face")
+    assert option[0] in (message := fails("export", *arguments, *option))
+    assert "must not be given with --format hugging-face" in message
+
+
 @pytest.fixture(scope="module")
 def translator(tiny_model_dir):
     return Translator.load(tiny_model_dir)

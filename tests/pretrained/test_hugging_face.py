@@ -1,4 +1,4 @@
-"""Hugging Face's port of Marian: outputs of PyTorch and its tokenizer compared with those of the imported model."""
+"""Hugging Face's classes: outputs of PyTorch and its tokenizers compared with those of imported and exported models."""
 
 import itertools
 import json
@@ -7,16 +7,20 @@ import random
 import sys
 
 import numpy as np
+import numpy_transformer as reference
 import pytest
 import tensorflow as tf
 import torch
 import transformers
+from keras_transformer.export.hugging_face import export_hugging_face
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 from test_pretrained import PAIRS, import_here, pieces_of, train_sentencepiece
 
 from keras_transformer import Translator
-from keras_transformer.config import DecodingConfig
+from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.tokenizers import load_tokenizers
+from keras_transformer.models import build_transformer
+from keras_transformer.tokenizers import SentencePieceTokenizer, load_tokenizers
 
 # Triton, which comes with PyTorch's build for GPUs, ends a process that TensorFlow is loaded in: both contain LLVM.
 # transformers and PyTorch do without it if it cannot be imported.
@@ -158,3 +162,95 @@ def test_searches_find_what_pytorch_finds(hugging_face, beam_size):
     for _, group in itertools.groupby(lines, key=lambda line: len(tokenizer(line)["input_ids"])):
         theirs += translate_by_pytorch(model, tokenizer, list(group), beam_size)
     assert sum(map(operator.eq, ours, theirs)) >= 99
+
+
+def test_an_imported_model_becomes_the_files_that_they_wrote(hugging_face, tmp_path):
+    model, tokenizer, path = hugging_face
+    tokenizer.save_pretrained(tmp_path / "theirs")
+    model.save_pretrained(tmp_path / "theirs")
+    folder = export_hugging_face(Translator.load(path), tmp_path / "ours")
+    for name in ("model.safetensors", "vocab.json", "source.spm", "target.spm"):
+        assert (folder / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes(), name
+    ours, theirs = (json.loads((each / "config.json").read_text()) for each in (folder, tmp_path / "theirs"))
+    # Theirs has what `transformers` adds of itself too.
+    assert {**theirs, **ours, "forced_eos_token_id": 0, "bos_token_id": None} == {"bos_token_id": None, **theirs}
+    lines = texts(300)
+    assert transformers.AutoTokenizer.from_pretrained(folder)(lines)["input_ids"] == tokenizer(lines)["input_ids"]
+
+
+EXPORTED = {
+    "post-norm": dict(kind="bpe"),
+    "post-norm, no ties, other sinusoids": dict(
+        kind="unigram", tie_embeddings="none", positions="tensor2tensor", attention_bias=True, logits_bias=True
+    ),
+    "pre-norm": dict(kind="unigram", norm_first=True, activation="gelu"),
+    "pre-norm, learned positions": dict(kind="bpe", norm_first=True, positions="learned", logits_bias=True),
+}
+
+
+@pytest.fixture(scope="module", params=EXPORTED)
+def exported(request, tmp_path_factory):
+    """A translator with random weights, and what `transformers` loads from its folder."""
+    changes = dict(EXPORTED[request.param])
+    tokenizer = train_tokenizer([text for pair in PAIRS for text in pair], changes.pop("kind"), 400)
+    sizes = dict(num_layers=2, d_model=32, d_ff=48, num_heads=4, max_length=64)
+    config = TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, **sizes, **changes)
+    model = reference.randomize(build_transformer(config, dtype="float32"))
+    # The seed has made TensorFlow lose the tokenizer.
+    translator = Translator(model, SentencePieceTokenizer(tokenizer.file_content), DecodingConfig())
+    folder = export_hugging_face(translator, tmp_path_factory.mktemp("exported"))
+    model, loading = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(loading.values())
+    return translator, model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def test_their_tokenizer_reads_and_writes_text_as_ours(exported):
+    translator, _, tokenizer = exported
+    ours = translator.tokenizers.source
+    rng = random.Random(3)
+    alphabet = "aabbee  ..--!?'\"<>/s0x41\u2581\u241b🙂漢ß\u0301\t\n\r\u00a0\u200b\ufeff"
+    lines = [*texts(500), *("".join(rng.choices(alphabet, k=rng.randrange(40))) for _ in range(500))]
+    lines += [
+        "",
+        " ",
+        "  two  spaces  ",
+        "</s>",
+        "a</s>b <pad> <s> <unk>",
+        "<0x41>",
+        "12,345.67 €",
+        "aaaaaaaaaaaa ------",
+    ]
+    ids = ours.tokenize(lines)
+    assert tokenizer(lines)["input_ids"] == [[*row, 3] for row in ids.to_list()]
+    written = [text.decode() for text in ours.detokenize(ids).numpy()]
+    assert tokenizer.batch_decode(tokenizer(lines)["input_ids"], skip_special_tokens=True) == written == lines
+
+
+def test_logits_of_an_exported_model_are_ours(exported):
+    translator, model, _ = exported
+    rng = np.random.default_rng(0)
+    source, target = (rng.integers(4, translator.model.config.target_vocab_size, (5, size)) for size in (9, 12))
+    source[2, 6:] = source[3, 4:] = 0
+    target[:, 0] = 2
+    with torch.no_grad():
+        received = model(
+            input_ids=torch.tensor(source),
+            attention_mask=torch.tensor(source != 0).long(),
+            decoder_input_ids=torch.tensor(target),
+        ).logits.numpy()
+    np.testing.assert_allclose(received, translator.model({"source": source, "target": target}), atol=2e-3)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_searches_of_an_exported_model_find_what_ours_find(exported, beam_size):
+    translator, model, tokenizer = exported
+    torch.set_num_threads(1)
+    # All at most as long as any source may become, so that only one limit is needed.
+    lines = [pair[0] for pair in PAIRS[:100]]
+    decoding = DecodingConfig(beam_size, 0.0, max_extra_tokens=64)
+    ours = Translator(translator.model, translator.tokenizers, decoding)(lines)
+    settings = dict(length_penalty=0.0, early_stopping="never") if beam_size > 1 else {}
+    with torch.no_grad():
+        inputs = tokenizer(lines, return_tensors="pt", padding=True, truncation=True)
+        found = model.generate(**inputs, num_beams=beam_size, **settings)
+    assert sum(map(operator.eq, ours, tokenizer.batch_decode(found, skip_special_tokens=True))) >= 99

@@ -10,6 +10,7 @@ import pytest
 import sentencepiece
 import yaml
 from keras_transformer.export.ctranslate2 import export_ctranslate2
+from keras_transformer.export.hugging_face import export_hugging_face
 from safetensors.numpy import save_file
 
 from examples.corpus import generate
@@ -133,6 +134,18 @@ def test_ctranslate2_reads_the_same_model_from_marian_s_file(marian_folder, tmp_
     scores = [[sum(each.log_probs) for each in engine.score_batch(source, target)] for engine in (theirs, ours)]
     np.testing.assert_allclose(scores[0], scores[1], atol=2e-3)
     np.testing.assert_allclose(scores[0], translator.score(sources, targets), atol=2e-3)
+
+
+def test_a_model_of_marian_becomes_one_of_hugging_face(marian_folder, tmp_path):
+    translator = Translator.load(import_here(marian_folder, tmp_path / "model"))
+    folder = export_hugging_face(translator, tmp_path / "out")
+    again = Translator.load(import_here(folder, tmp_path / "again"))
+    # Hugging Face's class would compute others.
+    assert again.model.config.positions == "tensor2tensor"
+    for name in ("source.spm", "target.spm"):
+        assert (folder / name).read_bytes() == (marian_folder / name).read_bytes()
+    sources, targets = (list(side) for side in zip(*PAIRS[:50]))
+    np.testing.assert_allclose(again.score(sources, targets), translator.score(sources, targets), atol=1e-3)
 
 
 def test_an_imported_model_goes_on_learning(marian_folder, tmp_path):
