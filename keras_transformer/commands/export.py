@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
         _check_ctranslate2_options(options)
     else:
         check("--output", options.output, ServablePath)
-    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
+    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty, options.tag)
     language = None if options.languages is None else source_language(options.languages)
     translator = load_translator(trained, options.precision, language, shortlist=not options.no_shortlist)
     if options.format == "ctranslate2":
@@ -119,10 +119,10 @@ def _check_ctranslate2_options(options: argparse.Namespace) -> None:
             "--precision must not be given with --format ctranslate2: CTranslate2 loads float32 weights in the type "
             "that its compute_type names"
         )
-    if (options.beam_size, options.length_penalty) != (None, None):
+    if (options.beam_size, options.length_penalty, options.tag) != (None, None, None):
         raise ConfigError(
-            "--beam-size and --length-penalty must not be given with --format ctranslate2: its models hold no search "
-            "settings, its translate_batch takes them"
+            "--beam-size, --length-penalty and --tag must not be given with --format ctranslate2: its models hold no "
+            "search settings and no tag, its translate_batch takes them"
         )
     of_saved_models = (options.no_verify, options.languages, options.license)
     if tuple(options.signatures) != typing.get_args(SignatureName) or any(of_saved_models):

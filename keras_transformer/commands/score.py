@@ -5,7 +5,7 @@ import argparse
 from ..runtime.progress import ProgressBar
 from ..runtime.standard_streams import write_lines
 from .lines import log_truncated, numbered_blocks
-from .options import InputFile, Parser, add_model_dir
+from .options import InputFile, Parser, add_model_dir, add_tag
 from .trained import load_translator, read_trained
 
 SUMMARY = "Print the log probability of each given translation."
@@ -14,6 +14,7 @@ SUMMARY = "Print the log probability of each given translation."
 def add_options(parser: Parser) -> None:
     """Adds the command's options."""
     add_model_dir(parser)
+    add_tag(parser)
     parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
     parser.add_option("--target", InputFile, metavar="FILE", required=True, help="their translations")
 
@@ -23,7 +24,7 @@ def run(options: argparse.Namespace) -> None:
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 
-    trained = read_trained(options.model_dir)
+    trained = read_trained(options.model_dir, tag=options.tag)
     pairs = read_pairs(options.source, options.target)
     translator = load_translator(trained)
     max_length = trained.config.model.max_length
