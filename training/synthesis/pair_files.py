@@ -71,8 +71,9 @@ def write_pairs(
         make: Callable. Takes the number of lines before a block, and its lines.
 
     Raises:
-        ConfigError: What was written before was made with other settings, or of another text.
-        InvalidFileError: `NAME.unfinished` is none, or no pair is left.
+        ConfigError: What was written before was made with other settings, or of another text; or no pair is
+            left.
+        InvalidFileError: The text is empty, or `NAME.unfinished` holds something else.
         LockedError: Another process writes these files.
         OSError: A file cannot be written.
     """
@@ -87,8 +88,7 @@ def write_pairs(
             unfinished.unlink(missing_ok=True)
             _log.info(f"{finished}: these pairs are complete")
             return
-        _begin(unfinished, settings)
-        _make_blocks(unfinished, lines, make)
+        _make_blocks(unfinished, settings, lines, make)
         _finish(output, unfinished, settings)
 
 
@@ -96,16 +96,16 @@ def _named(output: pathlib.Path, ending: str) -> pathlib.Path:
     return output.with_name(f"{output.name}.{ending}")
 
 
-def _begin(unfinished: pathlib.Path, settings: Settings) -> None:
-    """Makes the file that is added to, or prepares that of a run that was stopped."""
+def _blocks_before(unfinished: pathlib.Path, settings: Settings) -> list[str]:
+    """Returns the hashes of the lines of the blocks that a run before has made."""
     if not unfinished.is_file():
-        with replacing(unfinished) as temporary:
-            temporary.write_text(f"{json.dumps({'settings': settings})}\n")
-        return
+        return []
     with naming_errors(unfinished), open(unfinished, "rb+") as file:
         # A run that is killed may leave a part of a line.
         file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
     _require_same(unfinished, settings)
+    with open(unfinished, encoding="utf-8") as text:
+        return [_read(unfinished, line, "lines") for line in itertools.islice(text, 1, None)]
 
 
 def _require_same(path: pathlib.Path, settings: Settings) -> None:
@@ -127,34 +127,43 @@ def _read(path: pathlib.Path, line: str, key: str) -> Any:
         raise InvalidFileError(f"{path}: not a file of pairs that are made; received {shown(line)}") from None
 
 
-def _make_blocks(unfinished: pathlib.Path, lines: Iterator[Texts], make: Callable[[int, list[Texts]], Made]) -> None:
+def _make_blocks(
+    unfinished: pathlib.Path,
+    settings: Settings,
+    lines: Iterator[Texts],
+    make: Callable[[int, list[Texts]], Made],
+) -> None:
     """Adds what is missing; what is there must be of the same lines."""
-    with open(unfinished, encoding="utf-8") as file:
-        hashes = [_read(unfinished, line, "lines") for line in itertools.islice(file, 1, None)]
+    hashes = _blocks_before(unfinished, settings)
     first = number = 0
-    with (
-        naming_errors(unfinished),
-        open(unfinished, "a", encoding="utf-8") as file,
-        ProgressBar("translating", "lines") as bar,
-    ):
+    with ProgressBar("translating", "lines") as bar:
         for number, block in enumerate(in_chunks(lines, LINES_PER_BLOCK), start=1):
             hash_ = hashlib.sha256(json.dumps(block).encode()).hexdigest()
             if number > len(hashes):
-                made = make(first, block)
-                file.write(f"{json.dumps({'lines': hash_, **made._asdict()}, ensure_ascii=False)}\n")
-                file.flush()
-                os.fsync(file.fileno())
+                _add(unfinished, settings, {"lines": hash_, **make(first, block)._asdict()})
             elif hashes[number - 1] != hash_:
                 raise ConfigError(
                     f"{unfinished}: the text has changed after line {first:,}; give the same one, or another --output"
                 )
             first += len(block)
             bar.advance(len(block))
+    if not number:
+        raise InvalidFileError("the text is empty")
     if number < len(hashes):
         raise ConfigError(
             f"{unfinished}: the text ends after line {first:,}, earlier than before; give the same one, or another "
             "--output"
         )
+
+
+def _add(unfinished: pathlib.Path, settings: Settings, block: Mapping[str, object]) -> None:
+    if not unfinished.is_file():
+        with replacing(unfinished) as temporary:
+            temporary.write_text(f"{json.dumps({'settings': settings})}\n")
+    with naming_errors(unfinished), open(unfinished, "a", encoding="utf-8") as file:
+        file.write(f"{json.dumps(block, ensure_ascii=False)}\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) -> None:
