@@ -7,8 +7,9 @@ from typing import Annotated
 
 from .rules import Rule
 
-# Where a tag may be text, as in the vocabularies of imported models, it begins like a language: ">>fra<<".
-_TAG = r"<(?!(pad|unk|start|/?s|0x[0-9A-F]{2})>)[^\s<>,]{1,50}>|>>[^\s<>,]{1,50}<<"
+_NAME = r"[A-Za-z0-9_.:@=+-]{1,50}"
+# Without the special pieces that every vocabulary has, and those of bytes.
+_TAG = rf"<(?!(pad|unk|start|s|0x[0-9A-F]{{2}})>){_NAME}>|>>{_NAME}<<"
 _NUM_LISTED = 10
 
 
