@@ -3,6 +3,7 @@
 import argparse
 import itertools
 from collections.abc import Iterable
+from typing import Literal
 
 from ..config.decoding import BeamSize
 from ..config.rules import require
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
     translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
     from keras_transformer.training.synthesis.distillation import distill
 
-    metric = options.metric or "bleu"
+    metric: Literal["bleu", "chrf"] = "chrf" if options.metric == "chrf" else "bleu"
     names = {"source": options.source, "target": options.target}
     settings = settings_of(trained, translator, **names, n_best=n_best, metric=metric)
     distill(translator, pairs, options.output, settings, n_best, metric)

@@ -77,7 +77,7 @@ def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> Tokenizer
     else:
         texts = {"vocabulary of the source": pairs.source, "vocabulary of the target": pairs.target}
     tags = list(dict.fromkeys(tag for _, tag in pairs.tags if tag))
-    tokenizers = []
+    tokenizers: list[Tokenizer] = []
     for name, lines in texts.items():
         with ProgressBar(f"learning a {name} of {config.vocab_size:,} tokens"):
             tokenizers.append(train_tokenizer(lines, kind, config.vocab_size, [] if tokenizers else tags))

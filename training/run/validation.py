@@ -11,7 +11,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translation import Translator
 
-from ..evaluate import evaluate
+from ..evaluate import Evaluation, evaluate
 from ..step.model import TrainingModel
 from ..text.corpus import SentencePairs
 
@@ -69,7 +69,7 @@ def measure_bleu(translate: Translate, pairs: SentencePairs) -> TranslatedText:
     texts, translations = iter(pairs.source), []
     for number, tag in pairs.tags or ((len(pairs), ""),):
         translations.append(translate(list(itertools.islice(texts, number)), tag))
-    found = evaluate(lambda _: list(itertools.chain.from_iterable(translations)), pairs)
+    found = _scored(list(itertools.chain.from_iterable(translations)), pairs)
     if len(pairs.tags) > 1:
         _log.info(f"BLEU {', '.join(_bleu_of_tags(pairs, translations))}")
     samples = map(Sample, pairs.source, pairs.target, found.translations)
@@ -81,5 +81,9 @@ def _bleu_of_tags(pairs: SentencePairs, translations: list[list[str]]) -> Iterat
     for (number, tag), translated in zip(pairs.tags, translations, strict=True):
         if number:
             source, target = zip(*itertools.islice(texts, number), strict=True)
-            found = evaluate(lambda _, translated=translated: translated, SentencePairs(source, target, tag))
+            found = _scored(translated, SentencePairs(source, target, tag))
             yield f"{tag or 'without a tag'} {found.bleu.score:.2f}"
+
+
+def _scored(translations: list[str], pairs: SentencePairs) -> Evaluation:
+    return evaluate(lambda _: translations, pairs)

@@ -100,10 +100,10 @@ def _blocks_before(unfinished: pathlib.Path, settings: Settings) -> list[str]:
     """Returns the hashes of the lines of the blocks that a run before has made."""
     if not unfinished.is_file():
         return []
+    _require_same(unfinished, settings)
     with naming_errors(unfinished), open(unfinished, "rb+") as file:
         # A run that is killed may leave a part of a line.
         file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
-    _require_same(unfinished, settings)
     with open(unfinished, encoding="utf-8") as text:
         return [_read(unfinished, line, "lines") for line in itertools.islice(text, 1, None)]
 

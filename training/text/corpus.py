@@ -217,7 +217,7 @@ def _hold_out(held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: Da
     _log.info(f"held out {counted(len(held.pairs), 'sentence pair')}{copies} to validate on")
     if not is_kept.any():
         raise ConfigError(f"{name}: all sentence pairs are held out; none are left to train on")
-    pairs, tags = held.pairs, ()
+    pairs, tags = held.pairs, _tag_runs([], data)
     if data.tags:
         # Those of one corpus together.
         corpus_of = np.searchsorted(np.cumsum(sizes), [first for first, *_ in held.places], side="right")

@@ -1,11 +1,13 @@
 """Tags: one model for two directions, with tags that no text can spell, and that every command puts in front."""
 
 import dataclasses
+import io
 import logging
 
 import keras
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export.servable import export_servable
@@ -22,9 +24,11 @@ from session_mode import run_session
 
 from keras_transformer import Translator
 from keras_transformer.commands.main import main
-from keras_transformer.config import DataConfig
+from keras_transformer.config import DataConfig, DecodingConfig, TransformerConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.models import build_transformer
+from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer, pieces_of
 
 PAIRS = sentence_pairs()
 ENGLISH, GERMAN = (list(side) for side in zip(*PAIRS, strict=True))
@@ -123,6 +127,29 @@ def test_a_servable_has_the_tag(two_directions, tmp_path):
     ((texts, _),) = run_session(path, [GERMAN[:5]])
     assert [text.decode() for text in texts] == translator(GERMAN[:5])
     assert "| Tag | >>en<<, in front of every source |" in (path / "assets.extra" / "README.md").read_text()
+
+
+def test_an_imported_multilingual_model_takes_its_languages_as_tags():
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(ENGLISH), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=2
+    )
+    pieces = [piece for piece in pieces_of(model.getvalue()) if piece not in ("<unk>", "<s>", "</s>")]
+    vocabulary = [*pieces, ">>fra<<", ">>deu<<"]
+    tokenizer = PretrainedSentencePieceTokenizer.with_vocabulary(model.getvalue(), vocabulary)
+    size = tokenizer.vocab_size
+    config = TransformerConfig(size, size, num_layers=1, d_model=16, d_ff=16, num_heads=1, max_length=30)
+    transformer = build_transformer(config, dtype="float32")
+    tagged = Translator(transformer, tokenizer, DecodingConfig(tag=">>fra<<"))
+    plain = Translator(transformer, tokenizer, DecodingConfig())
+    in_front = [f">>fra<< {text}" for text in ENGLISH]
+    assert tagged.tokenize(ENGLISH) == plain.tokenize(in_front)
+    assert {row[0] for row in tagged.tokenize(ENGLISH)} == {">>fra<<"}
+    assert tagged.translate(ENGLISH[:5]) == plain.translate(in_front[:5])
+    with pytest.raises(
+        ConfigError, match="^decoding.tag must be one of >>fra<<, >>deu<<; received decoding.tag='<bt>'$"
+    ):
+        Translator(transformer, tokenizer, DecodingConfig(tag="<bt>"))
 
 
 @pytest.mark.parametrize("kind, vocab_size", [("bpe", 320), ("unigram", 320), ("wordpiece", 100)])
