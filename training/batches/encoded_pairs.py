@@ -216,7 +216,7 @@ def _chunks(
 
 
 def _require_tags(pairs: SentencePairs, tokenizer: SubwordTokenizer) -> None:
-    if missing := {tag for _, tag in pairs.tags if tag} - tokenizer.tags.keys():
+    if missing := {tag for _, tag in pairs.tags if tag and tag not in tokenizer.tags}:
         known = f"among {listed(tokenizer.tags)}, which the vocabulary has" if tokenizer.tags else "left out"
         raise ConfigError(f"data.tags must be {known}; received {listed(sorted(missing))}")
 

@@ -15,7 +15,7 @@ def backtranslate(
     settings: Settings,
     sampling: Sampling | None = None,
 ) -> None:
-    """Writes pairs of back-translations and a text (Sennrich et al. 2016, arXiv 1511.06709).
+    r"""Writes pairs of back-translations and a text (Sennrich et al. 2016, arXiv 1511.06709).
 
     Args:
         translator: Translator from the target language into the source language.
@@ -24,6 +24,12 @@ def backtranslate(
         settings: mapping. What decides about the pairs, by which a run is resumed with the same options only.
         sampling: Sampling or None. Draws translations at random, from which more is learned where there is a lot of
             text (Edunov et al. 2018, arXiv 1808.09381). Defaults to None: the best are searched.
+
+    Example:
+        >>> backtranslate(Translator.load("models/en-de"), ["Anna sees a tree.", " "], "bt", settings={})
+        >>> with open("bt.target") as file:
+        ...     file.read()
+        'Anna sees a tree.\n'
     """
     max_length = translator.model.config.max_length
 

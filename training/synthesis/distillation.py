@@ -23,7 +23,7 @@ def distill(
     n_best: Size = 1,
     metric: Metric = "bleu",
 ) -> None:
-    """Writes pairs of sources and a teacher's translations (Kim and Rush 2016, arXiv 1606.07947).
+    r"""Writes pairs of sources and a teacher's translations (Kim and Rush 2016, arXiv 1606.07947).
 
     With references, each translation is the one of the `n_best` that is most like its reference (their sequence-level
     interpolation); of equal ones, the more probable. Otherwise it is the best.
@@ -35,6 +35,13 @@ def distill(
         settings: mapping. What decides about the pairs, by which a run is resumed with the same options only.
         n_best: int, at most the beam size. How many translations are compared with the reference. Defaults to 1.
         metric: "bleu" or "chrf", of sentences, by sacreBLEU. What "most like" means. Defaults to "bleu".
+
+    Example:
+        >>> teacher = Translator.load("models/en-de")
+        >>> distill(teacher, [("Anna sees a tree.", "Anna sieht einen Baum.")], "distilled", settings={}, n_best=4)
+        >>> with open("distilled.source") as file:
+        ...     file.read()
+        'Anna sees a tree.\n'
     """
     max_length = translator.model.config.max_length
     score = _SCORES[metric]()
