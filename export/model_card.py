@@ -65,6 +65,7 @@ def model_card(
         "Vocabulary": f"{model.source_vocab_size:,} tokens"
         + ("" if tokenizers.is_shared else f" of the source language, {model.target_vocab_size:,} of the target"),
         "Search": search,
+        **({"Tag": f"{decoding.tag}, in front of every source"} if decoding.tag else {}),
         "Longest input": f"{model.max_length:,} tokens with the end token; of a longer text the end is not read, and "
         "`truncated` is true",
         "Longest document": f"{MAX_SENTENCES:,} sentences, or those that reach {MAX_TOKENS:,} tokens; divided by the "

@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
     pairs = read_pairs(options.source, options.reference)
     # What is wrong with a system is known before a model has translated for minutes.
     files = [System(path, list(read_pairs(options.source, path).target)) for path in options.hypotheses]
-    models = [read_trained(path, options.beam_size, options.length_penalty) for path in options.model_dir]
+    models = [read_trained(path, options.beam_size, options.length_penalty, options.tag) for path in options.model_dir]
     systems = [*(_translated(trained, pairs, options) for trained in models), *files]
     comparison = compare(systems, pairs, options.tokenize, options.test)
     if options.output:

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 
-    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
+    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty, options.tag)
     pairs = read_pairs(options.source, options.reference)
     translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
     from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
@@ -43,7 +43,8 @@ def run(options: argparse.Namespace) -> None:
         trained.model_dir,
         f"{len(pairs):,} sentences of {os.path.basename(name)}, "
         f"beam size {trained.decoding.beam_size}, length penalty {trained.decoding.length_penalty:g}"
-        f"{'' if translator.candidates is None else ', shortlist'}",
+        f"{'' if translator.candidates is None else ', shortlist'}"
+        f"{'' if trained.decoding.tag is None else f', tag {trained.decoding.tag}'}",
         {score.text: score.signature for score in (result.bleu, result.chrf)},
     )
     scores = {"bleu": result.bleu, "chrf": result.chrf}

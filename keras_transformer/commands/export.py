@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
         check("--output", options.output, ServablePath)
     else:
         _check_saved_model_options(options)
-    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
+    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty, options.tag)
     language = None if options.languages is None else source_language(options.languages)
     translator = load_translator(trained, options.precision, language, shortlist=not options.no_shortlist)
     if options.format == "ctranslate2":
@@ -150,6 +150,8 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
         raise ConfigError(f"--precision {given}: its weights are float32, and take another type when they are loaded")
     if tuple(options.signatures) != typing.get_args(SignatureName) or options.no_verify:
         raise ConfigError(f"--signatures and --no-verify {given}: they are about SavedModels")
+    if options.tag is not None:
+        raise ConfigError(f"--tag {given}: its tokenizer knows none; put the tag's token before those of each source")
     if options.format in _NEEDED_PACKAGES:
         _check_options_of_a_network(options)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 from ..config.decoding import BeamSize, LengthPenalty
 from ..config.precision import PrecisionOrAuto
 from ..config.rules import Rule, Sentence, Size, at_most, check
+from ..config.tag import Tag
 from ..errors import ConfigError, StreamError
 
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
@@ -73,7 +74,7 @@ def add_json(parser: Parser) -> None:
 
 
 def add_decoding(parser: Parser) -> None:
-    """Adds --beam-size, --length-penalty and --no-shortlist."""
+    """Adds --beam-size, --length-penalty, --no-shortlist and --tag."""
     parser.add_option(
         "--beam-size", BeamSize, metavar="N", help="hypotheses kept at each step, at most 1,000; 1 is greedy search"
     )
@@ -82,6 +83,14 @@ def add_decoding(parser: Parser) -> None:
     )
     parser.add_argument(
         "--no-shortlist", action="store_true", help="search all pieces although the model directory has a shortlist"
+    )
+    add_tag(parser)
+
+
+def add_tag(parser: Parser) -> None:
+    """Adds --tag."""
+    parser.add_option(
+        "--tag", Tag, metavar="TAG", help="of the vocabulary, in front of every source, such as '>>de<<' (decoding.tag)"
     )
 
 

@@ -6,7 +6,7 @@ import typing
 from ..config.attention_view import AttentionKind, AttentionView, HeadChoice, LayerChoice
 from ..config.rules import PicturePath
 from ..runtime.standard_streams import write_lines
-from .options import Parser, SentenceToTranslate, add_model_dir
+from .options import Parser, SentenceToTranslate, add_model_dir, add_tag
 from .trained import load_translator, read_trained
 
 SUMMARY = "Draw what a translation attends to: a picture, or a page to point at tokens."
@@ -15,6 +15,7 @@ SUMMARY = "Draw what a translation attends to: a picture, or a page to point at 
 def add_options(parser: Parser) -> None:
     """Adds the command's options."""
     add_model_dir(parser)
+    add_tag(parser)
     parser.add_option("--text", SentenceToTranslate, required=True, help="the sentence to translate")
     parser.add_option(
         "--output",
@@ -35,7 +36,7 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Runs the command."""
-    trained = read_trained(options.model_dir)
+    trained = read_trained(options.model_dir, tag=options.tag)
     view = AttentionView(options.kind, options.layer, options.head)
     # Before TensorFlow is loaded.
     view.layers(trained.config.model), view.heads(trained.config.model)

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
-    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
+    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty, options.tag)
     translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
     from keras_transformer.export.servable import graph_of
     from keras_transformer.export.signatures import SIGNATURES
@@ -62,11 +62,11 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
 
 
 def _api_of_servable(options: argparse.Namespace) -> "RestApi":
-    given = (options.beam_size, options.length_penalty, options.precision, options.no_shortlist)
-    if given != (None, None, "auto", False):
+    given = (options.beam_size, options.length_penalty, options.precision, options.no_shortlist, options.tag)
+    if given != (None, None, "auto", False, None):
         raise ConfigError(
-            "--beam-size, --length-penalty, --precision and --no-shortlist are for --model-dir: a SavedModel has "
-            "its own"
+            "--beam-size, --length-penalty, --precision, --no-shortlist and --tag are for --model-dir: a SavedModel "
+            "has its own"
         )
     with tensorflow_backend():
         from ..serving.rest import RestApi

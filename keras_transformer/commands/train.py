@@ -111,7 +111,7 @@ def _init_from(path: str | None, model_dir: str) -> "ModelDir | None":
 
 
 def _read_text(options: argparse.Namespace, data: DataConfig) -> "tuple[SentencePairs, SentencePairs]":
-    from keras_transformer.training.text.corpus import read_text
+    from keras_transformer.training.text.corpus import read_text, read_valid_text
 
     train_pairs, valid_pairs = read_text(train_corpora(options), data, held_out(options))
-    return train_pairs, valid_pairs or read_text(valid_corpora(options))[0]
+    return train_pairs, valid_pairs or read_valid_text(valid_corpora(options), data)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from ..config import Config, DecodingConfig
 from ..config.language import Language
 from ..config.precision import Precision, PrecisionOrAuto
+from ..config.tag import listed
+from ..errors import ConfigError
 from .backend import tensorflow_backend
 
 if TYPE_CHECKING:
@@ -30,16 +32,20 @@ class Trained(NamedTuple):
     decoding: DecodingConfig
 
 
-def read_trained(path: str, beam_size: int | None = None, length_penalty: float | None = None) -> Trained:
+def read_trained(
+    path: str, beam_size: int | None = None, length_penalty: float | None = None, tag: str | None = None
+) -> Trained:
     """Reads the configuration of a model directory.
 
     Args:
         path: str. The path of the directory.
         beam_size: int or None. Replaces that of the configuration. Defaults to None: it does not.
         length_penalty: float or None. Replaces that of the configuration. Defaults to None: it does not.
+        tag: str or None. Replaces that of the configuration. Defaults to None: it does not.
 
     Raises:
-        ConfigError: It is not a model directory, it has no weights, or a value breaks its rule.
+        ConfigError: It is not a model directory, it has no weights, a value breaks its rule, or no tag is given for a
+            model that knows tagged sources only.
     """
     from ..model_dir import ModelDir
 
@@ -51,6 +57,14 @@ def read_trained(path: str, beam_size: int | None = None, length_penalty: float 
         decoding = dataclasses.replace(decoding, beam_size=beam_size)
     if length_penalty is not None:
         decoding = dataclasses.replace(decoding, length_penalty=length_penalty)
+    if tag is not None:
+        decoding = dataclasses.replace(decoding, tag=tag)
+    trained_with = config.data.tags or [None]
+    if decoding.tag is None and None not in trained_with:
+        raise ConfigError(
+            f"{model_dir}: the model was trained with tagged sources only; give --tag, one of "
+            f"{listed(dict.fromkeys(tag for tag in trained_with if tag))}"
+        )
     return Trained(model_dir, config, decoding)
 
 

@@ -7,24 +7,23 @@ import logging
 import sys
 import typing
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..config.decoding import BeamSize, TopP
+from ..config.decoding import BeamSize
 from ..config.language import Language
-from ..config.rules import Count, Positive, Size, at_most, require
+from ..config.rules import require
 from ..errors import ConfigError
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
 from .lines import LINES_PER_BLOCK, log_truncated
 from .options import ExistingFile, Parser, add_decoding, add_model_dir, add_precision_or_auto
+from .sampling import add_sampling, check_sampling, sampling_of
 from .trained import load_translator, read_trained
 
 if TYPE_CHECKING:
-    from ..translation import Sampling, Translator
+    from ..translation import Translator
 
 SUMMARY = "Translate standard input, line by line."
-
-_SAMPLING = ("--temperature", "--top-k", "--top-p", "--seed")
 
 _log = logging.getLogger(__name__)
 
@@ -50,19 +49,7 @@ def add_options(parser: Parser) -> None:
     parser.add_option(
         "--prefix", ExistingFile, metavar="FILE", help="what the translation of each line begins with, one per line"
     )
-    parser.add_argument(
-        "--sample", action="store_true", help="draw translations at random instead of searching the best"
-    )
-    parser.add_option(
-        "--temperature", Positive, metavar="T", help="of --sample: above 1 for more variety, below 1 for less (1)"
-    )
-    parser.add_option("--top-k", Size, metavar="K", help="of --sample: draw from the K most probable tokens (all)")
-    parser.add_option(
-        "--top-p", TopP, metavar="P", help="of --sample: draw from the tokens that have the probability P together (1)"
-    )
-    parser.add_option(
-        "--seed", Annotated[Count, at_most(2**32 - 1)], metavar="N", help="of --sample: another text for another N (0)"
-    )
+    add_sampling(parser)
     parser.add_argument(
         "--documents",
         action="store_true",
@@ -80,7 +67,7 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Runs the command."""
     _check_combinations(options)
-    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
+    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty, options.tag)
     beam_size = trained.decoding.beam_size
     require((options.n_best or 1) <= beam_size, "--n-best", f"at most the beam size {beam_size}", options.n_best)
     standard_input()
@@ -107,9 +94,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _check_combinations(options: argparse.Namespace) -> None:
-    given = [name for name in _SAMPLING if getattr(options, name.removeprefix("--").replace("-", "_")) is not None]
-    if given and not options.sample:
-        raise ConfigError(f"{given[0]} needs --sample")
+    check_sampling(options)
     if options.sample and (options.n_best or 1) > 1:
         raise ConfigError("give either --sample or --n-best")
     if options.documents and (options.sample or options.n_best is not None or options.prefix is not None):
@@ -127,7 +112,7 @@ def _translate(
         raise ConfigError(
             f"{options.prefix}: there must be as many lines as in standard input; it has {num_lines}, which has more"
         )
-    sampling = _sampling(options, block.first - 1) if options.sample else None
+    sampling = sampling_of(options, block.first - 1)
     found = translator.translate(block.texts, options.n_best or 1, prefixes=own, sampling=sampling)
     max_length = translator.model.config.max_length
     log_truncated((each.source_length for each in found), max_length, block.first)
@@ -135,13 +120,6 @@ def _translate(
         for text, score in each.hypotheses:
             line = _one_line(text)
             yield line if options.n_best is None else f"{number}\t{score:.4f}\t{line}"
-
-
-def _sampling(options: argparse.Namespace, first_row: int) -> "Sampling":
-    from ..translation import Sampling
-
-    temperature = 1.0 if options.temperature is None else options.temperature
-    return Sampling(options.seed or 0, temperature, options.top_k, options.top_p, first_row)
 
 
 def _translate_documents(translator: "Translator", block: _Block, language: Language | None) -> Iterator[str]:

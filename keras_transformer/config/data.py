@@ -4,6 +4,7 @@ import dataclasses
 from typing import Annotated
 
 from .rules import Rule, Share, Size, at_least, at_most, check_fields, require
+from .tag import Tags
 
 
 def _is_script(value: str) -> bool:
@@ -52,6 +53,11 @@ class DataConfig:
     Args:
         weights: list of float or None. For each corpus, how often its pairs are used in an epoch: 2 is twice; 0.5 is
             half of them, chosen at random but always in the same way; each from 0.001 to 1,000. Defaults to None: once.
+        tags: list of str or None. For each corpus, the tag in front of its sources, such as ">>de<<" for a language to
+            translate into or "<bt>" for back-translations; None for a corpus without one. A tag is one piece of the
+            vocabulary, which no text contains. Defaults to None: no tags.
+        valid_tags: list of str or None. The same for the corpora to validate on, among `tags`. Pairs that are held out
+            keep theirs. Defaults to None: no tags.
         min_characters: int or None. Leaves out pairs with a side that is shorter; at most 1,000,000. Defaults to None.
         max_characters: int or None. Leaves out pairs with a side that is longer; at most 1,000,000. Defaults to None.
         max_length_ratio: float or None. Leaves out pairs whose longer side has more than this many times the characters
@@ -70,6 +76,8 @@ class DataConfig:
     """
 
     weights: Weights | None = None
+    tags: Tags | None = None
+    valid_tags: Tags | None = None
     min_characters: Annotated[Size, at_most(1_000_000)] | None = None
     max_characters: Annotated[Size, at_most(1_000_000)] | None = None
     max_length_ratio: Annotated[float, at_least(1), at_most(1000)] | None = None
@@ -88,3 +96,9 @@ class DataConfig:
                 f"at most max_characters={self.max_characters}",
                 self.min_characters,
             )
+        require(
+            set(self.valid_tags or ()) <= {None, *(self.tags or ())},
+            "data.valid_tags",
+            "among data.tags",
+            self.valid_tags,
+        )

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Annotated, Literal
 
 from .rules import Count, NonNegative, Positive, Share, Size, at_most, check_fields
+from .tag import Tag
 
 BeamSize = Annotated[Size, at_most(1000)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
@@ -31,6 +32,8 @@ class DecodingConfig:
         shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for each source piece
             the target pieces that may translate it. Translations are searched among these, whenever the model
             directory has a shortlist. Defaults to False.
+        tag: str or None. The tag in front of every source, one of the vocabulary, such as ">>de<<". Defaults to None:
+            none.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -44,6 +47,7 @@ class DecodingConfig:
     repetition_penalty: Annotated[Positive, at_most(100)] = 1.0
     min_length: Annotated[Count, at_most(1_000_000)] = 0
     shortlist: bool = False
+    tag: Tag | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "decoding")

@@ -41,16 +41,20 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         self.vocabulary = tuple(piece.piece for piece in proto.pieces[:vocab_size])
         special = self.vocabulary[:4]
         require(special == _SPECIAL_PIECES, "special pieces", f"{', '.join(_SPECIAL_PIECES)}, in front", special)
-        super().__init__(vocab_size, model, bytes_per_piece(proto))
+        tags = {
+            piece: token_id
+            for token_id, piece in enumerate(self.vocabulary)
+            if piece.startswith(">>") and piece.endswith("<<")
+        }
+        super().__init__(vocab_size, model, bytes_per_piece(proto), tags)
         self._segment = load_subwords(model, tf.string)
         # Not the special ones, which a text may spell in characters that are unknown.
         pieces = tf.constant(self.vocabulary[len(special) :], tf.string)
         initializer = tf.lookup.KeyValueTensorInitializer(pieces, tf.range(len(special), vocab_size))
         self._ids = tf.lookup.StaticHashTable(initializer, self.unk_id)
-        self._has_languages = any(piece.startswith(">>") and piece.endswith("<<") for piece in self.vocabulary)
 
     def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
-        if not self._has_languages:
+        if not self.tags:
             return self._lookup(self._segment.tokenize(texts))
         has_language = tf.strings.regex_full_match(texts, _LANGUAGE)
         languages = tf.strings.regex_replace(tf.boolean_mask(texts, has_language), _LANGUAGE, r"\1")

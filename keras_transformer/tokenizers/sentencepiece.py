@@ -7,8 +7,9 @@ import re
 import tensorflow as tf
 
 from ..config.rules import require
+from ..config.tag import is_tag
 from ..tensors import Tensor
-from .sentencepiece_model import bytes_per_piece, load_subwords, parse_model
+from .sentencepiece_model import SentencePiece, bytes_per_piece, load_subwords, parse_model
 from .tokenizer import Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is therefore escaped,
@@ -55,7 +56,12 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, model: bytes) -> None:
         proto = parse_model(model)
         subwords = load_subwords(model, tf.int32)
-        super().__init__(int(subwords.vocab_size()), model, bytes_per_piece(proto))
+        tags = {
+            each.piece: token_id
+            for token_id, each in enumerate(proto.pieces)
+            if each.type == SentencePiece.CONTROL and is_tag(each.piece)
+        }
+        super().__init__(int(subwords.vocab_size()), model, bytes_per_piece(proto), tags)
         self._subwords = subwords
         special = self.pieces(range(min(4, self.vocab_size)))
         require(

@@ -1,7 +1,8 @@
 """What the tokenizers share: special ids, valid UTF-8 in, no special tokens out, one file."""
 
 import os
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import tensorflow as tf
@@ -22,16 +23,20 @@ class Tokenizer(tf.Module):
         filename: str. Name of the tokenizer's file in a model directory.
         file_content: bytes. The content of that file.
         bytes_per_token: int. The most bytes of a text that one id stands for.
+        tags: mapping of str to int. The ids of the tags that may stand in front of a source. No text is split into
+            them.
     """
 
     pad_id, unk_id, start_id, end_id = 0, 1, 2, 3
     filename: str
 
-    def __init__(self, vocab_size: int, file_content: bytes, bytes_per_token: int) -> None:
+    def __init__(self, vocab_size: int, file_content: bytes, bytes_per_token: int, tags: Mapping[str, int]) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.file_content = file_content
         self.bytes_per_token = bytes_per_token
+        # Not a dict, which TensorFlow would track.
+        self.tags = types.MappingProxyType(dict(tags))
 
     def shorten(
         self, texts: Annotated[Tensor, "string (n,)"], num_tokens: int

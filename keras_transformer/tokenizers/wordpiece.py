@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow_text import FastBertTokenizer
 
 from ..config.rules import require
+from ..config.tag import is_tag
 from ..errors import ConfigError
 from ..tensors import Tensor
 from .tokenizer import Tokenizer
@@ -44,7 +45,9 @@ class WordPieceTokenizer(Tokenizer):
         require(special == self.special_pieces, "vocabulary", f"a list that begins with {expected}", special)
         file_content = "".join(piece + "\n" for piece in vocabulary).encode()
         longest = max(len(piece.encode()) for piece in vocabulary)
-        super().__init__(len(vocabulary), file_content, max(longest, _BYTES_PER_WORD))
+        # A text is split at "<" and ">".
+        tags = {piece: token_id for token_id, piece in enumerate(vocabulary) if is_tag(piece)}
+        super().__init__(len(vocabulary), file_content, max(longest, _BYTES_PER_WORD), tags)
         self.vocabulary = tuple(vocabulary)
         try:
             self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)

@@ -71,7 +71,7 @@ def search_documents(
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     # One more than are translated, so that it is known.
     sentences = split_sentences(texts, language)[:, : MAX_SENTENCES + 1]
-    max_tokens = translator.model.config.max_length - 1
+    max_tokens = translator.model.config.max_length - len(translator.tag_ids) - 1
     sentences = divide_long_sentences(sentences, translator.count_source_tokens, max_tokens)
     read = _within_max_tokens(sentences[:, :MAX_SENTENCES], translator)
     goes_on = _num_filled(sentences) > _num_filled(read)

@@ -13,6 +13,7 @@ from ..config import Config, DecodingConfig, TransformerConfig
 from ..config.language import Language
 from ..config.precision import Precision
 from ..config.rules import check, require, shown
+from ..config.tag import listed
 from ..decoding import (
     Decodable,
     Hypotheses,
@@ -94,7 +95,8 @@ class Translator:
     """Translates texts with a trained model (section 6.1 of the paper).
 
     A source longer than `config.max_length` tokens, including its end token, is truncated; most of what is too long is
-    not read at all. The translation of an empty or blank text is empty.
+    not read at all. The translation of an empty or blank text is empty. With `decoding.tag`, every source has that tag
+    in front, which is one of its tokens.
 
     Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models that it holds: set
     seeds before loading a translator.
@@ -142,6 +144,7 @@ class Translator:
         self.model = model
         self.decoding = decoding
         self.language = language
+        self.tag_ids = _tag_ids(decoding.tag, self.tokenizers.source)
         self._int8_matrices = int8_matrices(model.variables) if is_int8 else []
         self.candidates = None if shortlist is None else CandidateTable(shortlist, model.config.target_vocab_size)
         self._graphs: dict[tuple[object, ...], Callable[..., Any]] = {}
@@ -354,7 +357,7 @@ class Translator:
         Returns:
             `Translations`.
         """
-        source, source_lengths = self._token_ids_with_end(self.tokenizers.source, texts)
+        source, source_lengths = self._source_ids(texts)
         max_extra = self.decoding.max_extra_tokens
         most = tf.minimum(tf.cast(source.row_lengths(), tf.int32) + max_extra, self.model.config.max_length)
         limits = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, most)
@@ -471,7 +474,7 @@ class Translator:
         self, sources: Annotated[Tensor, "string (batch,)"], targets: Annotated[Tensor, "string (batch,)"]
     ) -> TokenScores:
         """Computes what `score_tokens` does; traced by `tf.function` here and for export."""
-        source, source_lengths = self._token_ids_with_end(self.tokenizers.source, sources)
+        source, source_lengths = self._source_ids(sources)
         labels, target_lengths = self._token_ids_with_end(self.tokenizers.target, targets)
         with self._read_weights():
             log_probs = token_log_probs(cast(Transformer, self.model), source, labels)
@@ -509,7 +512,7 @@ class Translator:
         """Computes what `align` does; traced by `tf.function` here and for export."""
         num_layers = self.model.config.depths[1]
         require(-num_layers <= layer < num_layers, "layer", f"from {-num_layers} to {num_layers - 1}", layer)
-        source, source_lengths = self._token_ids_with_end(self.tokenizers.source, sources)
+        source, source_lengths = self._source_ids(sources)
         labels, target_lengths = self._token_ids_with_end(self.tokenizers.target, targets)
         with self._read_weights():
             attention = mean_source_attention(cast(Transformer, self.model), source, labels, layer)
@@ -536,7 +539,7 @@ class Translator:
 
     def encode_texts(self, texts: Annotated[Tensor, "string (batch,)"]) -> Embeddings:
         """Computes what `encode` does; traced by `tf.function` here and for export."""
-        source, source_lengths = self._token_ids_with_end(self.tokenizers.source, texts)
+        source, source_lengths = self._source_ids(texts)
         with self._read_weights():
             return Embeddings(mean_encoding(cast(Transformer, self.model), source), source_lengths)
 
@@ -547,7 +550,7 @@ class Translator:
 
     def tokenize_texts(self, texts: Annotated[Tensor, "string (batch,)"]) -> Tokens:
         """Splits sources into the tokens that the model reads; traced by `tf.function` here and for export."""
-        return self._tokens("source", *self._token_ids_with_end(self.tokenizers.source, texts))
+        return self._tokens("source", *self._source_ids(texts))
 
     def detokenize(self, token_ids: Annotated[Tensor, "int32 (batch, length)"]) -> Annotated[Tensor, "string (batch,)"]:
         """Joins tokens of the target language into texts; special ones and what is no id of the vocabulary are ignored.
@@ -563,7 +566,7 @@ class Translator:
 
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
         """Returns sources as the model takes them: int32 (batch, length), truncated, with end tokens, padded with 0."""
-        token_ids, _ = self._token_ids_with_end(self.tokenizers.source, tf.constant(list(texts), tf.string))
+        token_ids, _ = self._source_ids(tf.constant(list(texts), tf.string))
         return token_ids.to_tensor().numpy()
 
     def num_tokens(self, texts: Sequence[str | bytes], side: Side = "source") -> np.ndarray:
@@ -574,21 +577,37 @@ class Translator:
             side: "source" or "target". Whose tokenizer counts. Defaults to "source".
         """
         tokenizer = getattr(self.tokenizers, side)
-        return tokenizer.tokenize(tf.constant(list(texts), tf.string)).row_lengths().numpy() + 1
+        num_tags = len(self.tag_ids) if side == "source" else 0
+        return tokenizer.tokenize(tf.constant(list(texts), tf.string)).row_lengths().numpy() + num_tags + 1
 
     def count_source_tokens(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "int64 (n,)"]:
-        """Returns `Translations.source_lengths` without end tokens, in the graph."""
+        """Returns `Translations.source_lengths` without tags and end tokens, in the graph."""
         return self._token_ids_with_end(self.tokenizers.source, texts)[1] - 1
 
-    def _token_ids_with_end(self, tokenizer: Tokenizer, texts: Tensor) -> tuple[tf.RaggedTensor, Tensor]:
+    def _source_ids(self, texts: Tensor) -> tuple[tf.RaggedTensor, Tensor]:
+        return self._token_ids_with_end(self.tokenizers.source, texts, self.tag_ids)
+
+    def _token_ids_with_end(
+        self, tokenizer: Tokenizer, texts: Tensor, tag_ids: Sequence[int] = ()
+    ) -> tuple[tf.RaggedTensor, Tensor]:
         """The tokens of texts, truncated, with end tokens; and their numbers as in `Translations.source_lengths`."""
         max_length = self.model.config.max_length
         texts, is_cut = tokenizer.shorten(texts, max_length)
         all_ids = tokenizer.tokenize(texts)
-        lengths = all_ids.row_lengths() + 1
-        token_ids = all_ids[:, : max_length - 1]
-        ends = tf.fill([token_ids.nrows(), 1], tokenizer.end_id)
-        return tf.concat([token_ids, ends], axis=1), tf.where(is_cut, tf.maximum(lengths, max_length + 1), lengths)
+        lengths = all_ids.row_lengths() + len(tag_ids) + 1
+        token_ids = all_ids[:, : max_length - len(tag_ids) - 1]
+        *tags, ends = (tf.fill([token_ids.nrows(), 1], token_id) for token_id in (*tag_ids, tokenizer.end_id))
+        return tf.concat([*tags, token_ids, ends], axis=1), tf.where(
+            is_cut, tf.maximum(lengths, max_length + 1), lengths
+        )
+
+
+def _tag_ids(tag: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
+    if tag is None:
+        return ()
+    known = f"one of {listed(tokenizer.tags)}" if tokenizer.tags else "null: the vocabulary has no tags"
+    require(tag in tokenizer.tags, "decoding.tag", known, tag)
+    return (tokenizer.tags[tag],)
 
 
 def _check_texts(texts: Sequence[str | bytes]) -> None:

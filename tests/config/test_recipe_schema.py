@@ -52,6 +52,8 @@ def test_every_key_is_explained_as_in_the_reference():
         "model: {preset: big, dropout: 0}",
         "training: {steps: 1e5, peak_learning_rate: 5e-4, clip_norm: null}",
         "data: {weights: [1, 0.5]}",
+        "data: {tags: [null, <bt>, '>>de<<']}",
+        "decoding: {tag: <bt>}",
     ],
 )
 def test_what_is_right(text, tmp_path):
@@ -78,6 +80,10 @@ def test_what_is_right(text, tmp_path):
         "training: {label_smoothing: 1}",
         "data: {weights: []}",
         "data: {weights: [0]}",
+        "data: {tags: []}",
+        "data: {tags: [<s>]}",
+        "data: {tags: [de, <bt>]}",
+        "decoding: {tag: <0x41>}",
         "- model",
     ],
 )

@@ -1,14 +1,16 @@
 """A parallel text as token ids, in files."""
 
 import dataclasses
+import operator
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Protocol
 
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.config.tag import listed
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.progress import ProgressBar
@@ -36,6 +38,8 @@ class SubwordTokenizer(Protocol):
     def end_id(self) -> int: ...
     @property
     def vocab_size(self) -> int: ...
+    @property
+    def tags(self) -> Mapping[str, int]: ...
     def tokenize(self, texts: Annotated[Tensor, "string (n,)"], /) -> tf.RaggedTensor: ...
 
 
@@ -136,7 +140,8 @@ def encode(
     directory: str | os.PathLike[str],
     times: int = 1,
 ) -> EncodedPairs:
-    """Tokenizes a parallel text and leaves out pairs of which a side is empty or too long.
+    """Tokenizes a parallel text, with tags in front of its sources, and leaves out pairs of which a side is empty or
+    too long.
 
     Args:
         pairs: SentencePairs.
@@ -147,8 +152,9 @@ def encode(
             Defaults to 1.
 
     Raises:
-        ConfigError: No pair is left.
+        ConfigError: No pair is left, or the vocabulary lacks a tag.
     """
+    _require_tags(pairs, tokenizers[0])
     directory = pathlib.Path(directory)
     directory.mkdir()
     num_pairs = times * pairs_per_epoch(pairs)
@@ -157,12 +163,14 @@ def encode(
     random = np.random.default_rng(0)
     num_kept = num_empty = num_too_long = 0
     text = TextHash()
-    for epoch, *texts in _chunks(pairs, times, num_pairs):
+    for epoch, tags, *texts in _chunks(pairs, times, num_pairs):
         if epoch == 0:
-            text.add(*texts)
+            text.add(map(operator.add, tags, texts[0]), texts[1])
         sides = [tokenizer.tokenize(tf.constant(side)) for tokenizer, side in zip(tokenizers, texts, strict=True)]
         lengths = np.stack([side.row_lengths().numpy() for side in sides])  # (2, chunk)
         is_empty = lengths.min(axis=0) == 0
+        sides[0] = _with_tags(sides[0], tags, tokenizers[0])
+        lengths[0] = sides[0].row_lengths()
         is_too_long = ~is_empty & (lengths.max(axis=0) + 1 > max_length)
         kept = np.flatnonzero(~(is_empty | is_too_long))
         blocks = random.integers(num_blocks, size=len(kept))
@@ -196,13 +204,29 @@ def _count_lengths_of_block(directory: pathlib.Path, block: int) -> np.ndarray:
     return count_lengths(block, *(np.fromfile(directory / f"{block}.{side}.lengths", "int32") for side in _SIDES))
 
 
-def _chunks(pairs: SentencePairs, times: int, num_pairs: int) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+def _chunks(
+    pairs: SentencePairs, times: int, num_pairs: int
+) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
     with ProgressBar(f"tokenizing {pairs.name}", "sentence pairs", num_pairs) as bar:
         for epoch in range(times):
             for chunk in in_chunks(pairs_of_epoch(pairs, epoch), _SENTENCES_PER_CALL):
-                sources, targets = zip(*chunk)
-                yield epoch, sources, targets
+                sources, targets, tags = zip(*chunk)
+                yield epoch, tags, sources, targets
                 bar.advance(len(chunk))
+
+
+def _require_tags(pairs: SentencePairs, tokenizer: SubwordTokenizer) -> None:
+    if missing := {tag for _, tag in pairs.tags if tag and tag not in tokenizer.tags}:
+        known = f"among {listed(tokenizer.tags)}, which the vocabulary has" if tokenizer.tags else "left out"
+        raise ConfigError(f"data.tags must be {known}; received {listed(sorted(missing))}")
+
+
+def _with_tags(ragged: tf.RaggedTensor, tags: Sequence[str], tokenizer: SubwordTokenizer) -> tf.RaggedTensor:
+    """Puts the ids of the tags that are not empty in front of the rows."""
+    if not any(tags):
+        return ragged
+    ids = tf.constant([tokenizer.tags[tag] for tag in tags if tag], ragged.dtype)
+    return tf.concat([tf.RaggedTensor.from_row_lengths(ids, [int(tag != "") for tag in tags]), ragged], axis=1)
 
 
 def _with_end(ragged: tf.RaggedTensor, end_id: int) -> tf.RaggedTensor:

@@ -28,6 +28,7 @@ class SubwordDropout:
     def __init__(self, tokenizer: SentencePieceTokenizer, rate: float, seed: int) -> None:
         self.end_id = tokenizer.end_id
         self.vocab_size = tokenizer.vocab_size
+        self.tags = tokenizer.tags
         self.rate = rate
         self.seed = seed
         self._calls = 0

@@ -6,7 +6,7 @@ import itertools
 import logging
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import sentencepiece
@@ -33,7 +33,9 @@ MAX_LINE_BYTES = 65_536
 
 
 @checked
-def train_tokenizer(lines: Iterable[str], kind: LearnedTokenizerKind, vocab_size: Size) -> Tokenizer:
+def train_tokenizer(
+    lines: Iterable[str], kind: LearnedTokenizerKind, vocab_size: Size, tags: Sequence[str] = ()
+) -> Tokenizer:
     """Learns a subword vocabulary from text.
 
     The same lines in the same order give the same tokenizer. From more than two million lines, a random sample of
@@ -44,6 +46,7 @@ def train_tokenizer(lines: Iterable[str], kind: LearnedTokenizerKind, vocab_size
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
         vocab_size: int. Number of ids, including the special ones. WordPiece chooses pieces by a threshold on their
             frequency, so that it may have up to 5% fewer, or as many as the nearest threshold gives.
+        tags: list of str. Special pieces after the four that every vocabulary has. Defaults to none.
 
     Raises:
         ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for the alphabet of the
@@ -57,12 +60,12 @@ def train_tokenizer(lines: Iterable[str], kind: LearnedTokenizerKind, vocab_size
     if not sample:
         raise ConfigError("the training text must have a line that is not empty")
     if kind == "wordpiece":
-        return _train_wordpiece(sample, vocab_size)
-    return _train_sentencepiece(sample, kind, vocab_size)
+        return _train_wordpiece(sample, vocab_size, tags)
+    return _train_sentencepiece(sample, kind, vocab_size, tags)
 
 
 def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> TokenizerPair:
-    """Learns one vocabulary that the languages share, or one for each.
+    """Learns one vocabulary that the languages share, or one for each; that of the source has the tags.
 
     Raises:
         ConfigError: `vocab_size` does not fit the text.
@@ -73,10 +76,11 @@ def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> Tokenizer
         texts: dict[str, Iterable[str]] = {"vocabulary": itertools.chain(pairs.source, pairs.target)}
     else:
         texts = {"vocabulary of the source": pairs.source, "vocabulary of the target": pairs.target}
-    tokenizers = []
+    tags = list(dict.fromkeys(tag for _, tag in pairs.tags if tag))
+    tokenizers: list[Tokenizer] = []
     for name, lines in texts.items():
         with ProgressBar(f"learning a {name} of {config.vocab_size:,} tokens"):
-            tokenizers.append(train_tokenizer(lines, kind, config.vocab_size))
+            tokenizers.append(train_tokenizer(lines, kind, config.vocab_size, [] if tokenizers else tags))
         _log.info(f"{name}: {tokenizers[-1].vocab_size:,} tokens")
     return TokenizerPair(tokenizers[0], tokenizers[-1])
 
@@ -96,7 +100,7 @@ def sample_lines(lines: Iterable[str], size: int) -> list[str]:
     return sample
 
 
-def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int) -> SentencePieceTokenizer:
+def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int, tags: Sequence[str]) -> SentencePieceTokenizer:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -117,6 +121,8 @@ def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int) -> Senten
             unk_id=SentencePieceTokenizer.unk_id,
             bos_id=SentencePieceTokenizer.start_id,
             eos_id=SentencePieceTokenizer.end_id,
+            # Unlike pieces that users define, no text is split into them.
+            control_symbols=list(tags),
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -130,7 +136,7 @@ def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int) -> Senten
     return tokenizer
 
 
-def _train_wordpiece(lines: list[str], vocab_size: int) -> WordPieceTokenizer:
+def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str]) -> WordPieceTokenizer:
     # Splits words as the FastBertTokenizer of WordPieceTokenizer does.
     split = BasicTokenizer(lower_case=False)
     counts: collections.Counter[str] = collections.Counter()
@@ -140,7 +146,7 @@ def _train_wordpiece(lines: list[str], vocab_size: int) -> WordPieceTokenizer:
     if not counts:
         raise ConfigError("the training text must have a word")
 
-    special = list(WordPieceTokenizer.special_pieces)
+    special = [*WordPieceTokenizer.special_pieces, *tags]
     max_characters = 1000
     num_characters = min(len(set().union(*counts)), max_characters)
     # Each character is a piece at the start of a word, and another one inside a word.

@@ -44,7 +44,7 @@ from .loop import TrainingLoop, TrainingRun
 from .memory import require_memory_to_train
 from .progress_report import ProgressReport
 from .state import restore_training_state
-from .validation import greedy_translator, measure_bleu
+from .validation import greedy_translation, measure_bleu
 from .workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -385,8 +385,8 @@ def _fit(
         _log.info(f"resuming after step {state.step:,}")
     bleu = None
     if run.workers.is_chief and training.validate_by == "bleu":
-        translator = greedy_translator(model, data.tokenizers, run.config.decoding)
-        bleu = functools.partial(measure_bleu, translator, valid_pairs)
+        translate = greedy_translation(model, data.tokenizers, run.config.decoding)
+        bleu = functools.partial(measure_bleu, translate, valid_pairs)
     with ProgressBar("training", "steps", training.steps, done=state.step) as bar:
         report = ProgressReport(bar, data.train.pairs.num_target_tokens / data.train.num_steps)
         loop = TrainingLoop(run, report, bleu, callbacks)

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_transformer.config import DataConfig
 
-from .corpus import JudgedPairs, judged_pairs, name_of_text, require_weight_of_each
+from .corpus import JudgedPairs, judged_pairs, name_of_text, require_one_for_each
 from .filters import RECOMMENDED, Filters
 from .held_out import HeldOut
 from .parallel_text import Corpus
@@ -70,11 +70,12 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
         held_out: HeldOut or None. What to hold out of the pairs that the filters keep. Defaults to None: nothing.
 
     Raises:
-        ConfigError: A file cannot be opened, or `data.weights` does not have one weight for each corpus.
+        ConfigError: A file cannot be opened, or `data.weights` or `data.tags` does not have one for each
+            corpus.
         InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
     """
     data = data or DataConfig()
-    require_weight_of_each(corpora, data)
+    require_one_for_each(corpora, data)
     filters = Filters(data)
     is_configured = bool(filters.filters)
     if not is_configured:
@@ -106,7 +107,7 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
             for filter_, count, places in zip(filters.filters, counts[1:], examples[1:])
         ],
         "kept": int(counts[0]),
-        "held_out": len(held_out.finish()[0]) if held_out else 0,
+        "held_out": len(held_out.finish().pairs) if held_out else 0,
     }
 
 

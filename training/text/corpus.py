@@ -5,7 +5,7 @@ import itertools
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from .held_out import HeldOut
 from .parallel_text import Corpus, Shard, text_corpora
 
 _log = logging.getLogger(__name__)
+
+Texts = TypeVar("Texts", bound=tuple[str, ...])
 
 _PAIRS_AT_A_TIME = 2**15
 # More than a chunk of ordinary text has. Lines of a hostile text may have a mebibyte each.
@@ -36,12 +38,15 @@ class SentencePairs:
         name: str. The name of this text in messages.
         weights: tuple of (int, float). Numbers of consecutive pairs with the same weight, and that weight, which is how
             often they are used in an epoch. Defaults to none: all pairs are used once.
+        tags: tuple of (int, str). Numbers of consecutive pairs with the same tag in front of their sources, and that
+            tag, which is empty for none. Defaults to none: no pair has one.
     """
 
     source: Collection[str]
     target: Collection[str]
     name: str
     weights: tuple[tuple[int, float], ...] = ()
+    tags: tuple[tuple[int, str], ...] = ()
 
     def __len__(self) -> int:
         return len(self.source)
@@ -88,14 +93,14 @@ def judged_pairs(corpora: Sequence[Corpus], filters: Filters) -> Iterator[Judged
                 raise InvalidFileError(f"{name}: the text is empty")
 
 
-def in_chunks(pairs: Iterator[Pair], size: int) -> Iterator[list[Pair]]:
+def in_chunks(pairs: Iterator[Texts], size: int) -> Iterator[list[Texts]]:
     """Divides pairs into chunks that bound memory.
 
     Args:
-        pairs: iterator over (source, target).
+        pairs: iterator over (source, target), or other tuples of texts.
         size: int. The number of pairs in a chunk. If sentences are very long, it has fewer.
     """
-    chunk: list[Pair] = []
+    chunk: list[Texts] = []
     num_characters = 0
     while counted_pairs := list(itertools.islice(pairs, min(_PAIRS_PER_COUNT, size - len(chunk)))):
         chunk += counted_pairs
@@ -113,11 +118,12 @@ def name_of_text(corpora: Sequence[Corpus]) -> str:
     return corpora[0].name + more
 
 
-def require_weight_of_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
-    """Raises a ConfigError if `data.weights` is given and does not have one weight for each corpus."""
-    if data.weights is not None:
-        rule = f"a list of one number for each corpus, here {len(corpora)}"
-        require(len(data.weights) == len(corpora), "data.weights", rule, data.weights)
+def require_one_for_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
+    """Raises a ConfigError if `data.weights` or `data.tags` is given and does not have one for each corpus."""
+    for name, values, what in (("weights", data.weights, "number"), ("tags", data.tags, "tag or null")):
+        if values is not None:
+            rule = f"a list of one {what} for each corpus, here {len(corpora)}"
+            require(len(values) == len(corpora), f"data.{name}", rule, values)
 
 
 def read_text(
@@ -130,20 +136,20 @@ def read_text(
 
     Args:
         corpora: list of Corpus.
-        data: DataConfig or None. Its filters and weights. Defaults to None: every pair of the text, once.
+        data: DataConfig or None. Its filters, weights and tags. Defaults to None: every pair of the text, once.
         held_out: HeldOut or None. What to hold out of the pairs that the filters keep. Defaults to None: nothing.
 
     Returns:
         The pairs that are left, and those that are held out or None. What was left out and held out is logged.
 
     Raises:
-        ConfigError: A file cannot be opened, no pair is left, or `data.weights` does not have one weight for each
-            corpus.
+        ConfigError: A file cannot be opened, no pair is left, or `data.weights` or `data.tags` does not have one for
+            each corpus.
         InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
     """
     data = data or DataConfig()
     name = name_of_text(corpora)
-    require_weight_of_each(corpora, data)
+    require_one_for_each(corpora, data)
     filters = Filters(data)
     sizes = [0] * len(corpora)
     verdicts = bytearray()
@@ -157,8 +163,23 @@ def read_text(
     is_kept = np.frombuffer(verdicts, np.uint8) == 0 if verdicts else None
     if filters.filters:
         _report_left_out(filters.filters, np.bincount(np.frombuffer(verdicts, np.uint8)), name)
-    valid_pairs = _hold_out(held_out, is_kept, name) if held_out and is_kept is not None else None
-    return _kept_pairs(corpora, sizes, is_kept, data.weights, name), valid_pairs
+    valid_pairs = _hold_out(held_out, is_kept, sizes, data, name) if held_out and is_kept is not None else None
+    return _kept_pairs(corpora, sizes, is_kept, data, name), valid_pairs
+
+
+def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePairs:
+    """Reads a text to validate on, with the tags `data.valid_tags`.
+
+    Raises:
+        ConfigError: A file cannot be opened, or there is not one tag for each corpus: they may be left out if
+            not all corpora to train on have one.
+        InvalidFileError: As in `read_text`.
+    """
+    tags = data.valid_tags
+    if tags is not None or None not in (data.tags or [None]):
+        rule = f"a list of one tag or null for each corpus to validate on, here {len(corpora)}"
+        require(tags is not None and len(tags) == len(corpora), "data.valid_tags", rule, tags)
+    return read_text(corpora, DataConfig(tags=tags))[0]
 
 
 def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]) -> SentencePairs:
@@ -184,26 +205,38 @@ def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> No
     _log.info(f"filters left out {total - counts[0]:,} of {counted(total, 'sentence pair')}{by}")
 
 
-def _hold_out(held_out: HeldOut, is_kept: np.ndarray, name: str) -> SentencePairs:
+def _hold_out(held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: DataConfig, name: str) -> SentencePairs:
     """Returns the pairs that are held out, which are no longer among those that are kept."""
-    pairs, places = held_out.finish()
+    held = held_out.finish()
+    places = list(itertools.chain.from_iterable(held.places))
     is_kept[places] = False
-    num_copies = len(places) - len(pairs)
+    num_copies = len(places) - len(held.pairs)
     copies = (
         f" and {'another copy' if num_copies == 1 else f'{num_copies:,} more copies'} of them" if num_copies else ""
     )
-    _log.info(f"held out {counted(len(pairs), 'sentence pair')}{copies} to validate on")
+    _log.info(f"held out {counted(len(held.pairs), 'sentence pair')}{copies} to validate on")
     if not is_kept.any():
         raise ConfigError(f"{name}: all sentence pairs are held out; none are left to train on")
+    pairs, tags = held.pairs, _tag_runs([], data)
+    if data.tags:
+        # Those of one corpus together.
+        corpus_of = np.searchsorted(np.cumsum(sizes), [first for first, *_ in held.places], side="right")
+        pairs = [pairs[number] for number in np.argsort(corpus_of, kind="stable")]
+        tags = _tag_runs(np.bincount(corpus_of, minlength=len(sizes)).tolist(), data)
     source, target = zip(*pairs)
-    return SentencePairs(list(source), list(target), f"{len(pairs):,} pairs held out of {name}")
+    return SentencePairs(list(source), list(target), f"{len(pairs):,} pairs held out of {name}", tags=tags)
+
+
+def _tag_runs(numbers: list[int], data: DataConfig) -> tuple[tuple[int, str], ...]:
+    """The tags of so many pairs of each corpus."""
+    return tuple((number, tag or "") for number, tag in zip(numbers, data.tags or (), strict=False))
 
 
 def _kept_pairs(
     corpora: Sequence[Corpus],
     sizes: list[int],
     is_kept: np.ndarray | None,
-    weights: list[float] | None,
+    data: DataConfig,
     name: str,
 ) -> SentencePairs:
     numbers_kept = sizes
@@ -212,7 +245,8 @@ def _kept_pairs(
     shards = [shard for corpus in corpora for shard in corpus.shards]
     bits = None if is_kept is None else np.packbits(is_kept)
     source, target = (_Sentences([shard[side] for shard in shards], bits, sum(numbers_kept)) for side in (0, 1))
-    return SentencePairs(source, target, name, tuple(zip(numbers_kept, weights)) if weights else ())
+    weights = tuple(zip(numbers_kept, data.weights)) if data.weights else ()
+    return SentencePairs(source, target, name, weights, _tag_runs(numbers_kept, data))
 
 
 class _Sentences(Collection[str]):

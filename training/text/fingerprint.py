@@ -1,7 +1,7 @@
 """Fingerprints of texts, by which a resumed training run notices that its text has changed."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 from keras_transformer.errors import ConfigError
@@ -29,11 +29,11 @@ class TextHash:
         self._num_lines = 0
         self._source, self._target = hashlib.sha256(), hashlib.sha256()
 
-    def add(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+    def add(self, sources: Iterable[str], targets: Sequence[str]) -> None:
         """Adds the next lines."""
         for hash_, lines in ((self._source, sources), (self._target, targets)):
             hash_.update("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
-        self._num_lines += len(sources)
+        self._num_lines += len(targets)
 
     def fingerprint(self) -> TextFingerprint:
         """Returns the fingerprint of all lines so far."""

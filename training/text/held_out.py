@@ -1,6 +1,6 @@
 """A part of the training text that is held out to validate on."""
 
-import itertools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,6 +9,18 @@ from keras_transformer.errors import ConfigError
 from .filters import Pair, hash_pairs
 
 _LARGEST_HASH = 2**64 - 1
+
+
+class HeldPairs(NamedTuple):
+    """The pairs that are held out, ordered by their hashes.
+
+    Attributes:
+        pairs: list of (source, target).
+        places: list of list of int. The places of all copies of each pair in the text, ascending.
+    """
+
+    pairs: list[Pair]
+    places: list[list[int]]
 
 
 class HeldOut:
@@ -46,8 +58,8 @@ class HeldOut:
         if len(lowest) == size:
             self._last_hash = lowest[-1]
 
-    def finish(self) -> tuple[list[Pair], list[int]]:
-        """Returns the pairs, ordered by their hashes, and the places of all their copies in the text.
+    def finish(self) -> HeldPairs:
+        """Returns what is held out.
 
         Raises:
             ConfigError: The text does not have enough pairs.
@@ -61,4 +73,4 @@ class HeldOut:
             raise ConfigError("--valid-fraction must be larger for this text: not one sentence pair is held out")
         self._keep_lowest(len(self._held) if self._size is None else self._size)
         pairs, places = zip(*self._held.values())
-        return list(pairs), list(itertools.chain.from_iterable(places))
+        return HeldPairs(list(pairs), list(places))

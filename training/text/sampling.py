@@ -15,8 +15,8 @@ def pairs_per_epoch(pairs: SentencePairs) -> int:
     return round(sum(number * weight for number, weight in pairs.weights)) if pairs.weights else len(pairs)
 
 
-def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of an epoch; a pair that is used several times comes several times in a row.
+def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str, str]]:
+    """Yields the pairs of an epoch with their tags; a pair that is used several times comes several times in a row.
 
     Args:
         pairs: SentencePairs.
@@ -25,15 +25,16 @@ def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str]
     Example:
         >>> pairs = SentencePairs(["one", "two"], ["eins", "zwei"], "numbers", weights=((1, 2), (1, 1)))
         >>> list(pairs_of_epoch(pairs, epoch=0))
-        [('one', 'eins'), ('one', 'eins'), ('two', 'zwei')]
+        [('one', 'eins', ''), ('one', 'eins', ''), ('two', 'zwei', '')]
     """
-    sentences = zip(pairs.source, pairs.target, strict=True)
+    tags = (itertools.repeat(tag, number) for number, tag in pairs.tags or ((len(pairs), ""),))
+    tagged = zip(pairs.source, pairs.target, itertools.chain.from_iterable(tags), strict=True)
     if not pairs.weights:
-        return sentences
+        return tagged
     counts = itertools.chain.from_iterable(
         _counts(number, weight, seed=[epoch, corpus]) for corpus, (number, weight) in enumerate(pairs.weights)
     )
-    return itertools.chain.from_iterable(map(itertools.repeat, sentences, counts))
+    return itertools.chain.from_iterable(map(itertools.repeat, tagged, counts))
 
 
 def _counts(number: int, weight: float, seed: list[int]) -> Iterator[int]:

@@ -6,6 +6,7 @@ import functools
 import glob
 import gzip
 import io
+import itertools
 import lzma
 import os
 import re
@@ -65,6 +66,20 @@ def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
         return Reread(functools.partial(_lines, path))
     with ProgressBar(f"reading {name_of(path)}", "lines") as bar:
         return list(bar.count(_lines(path)))
+
+
+def read_texts(paths: Iterable[str | os.PathLike[str]]) -> Iterable[str]:
+    """Reads text files one after another, each as `read_lines` does.
+
+    Args:
+        paths: paths of files or patterns, as `shards_of` takes them.
+
+    Raises:
+        ConfigError: A pattern matches no file, or a file cannot be opened.
+        InvalidFileError: A file is damaged or is not text.
+    """
+    texts = [read_lines(file) for path in paths for file in shards_of(path).values()]
+    return Reread(lambda: itertools.chain.from_iterable(texts))
 
 
 def name_of(path: str | os.PathLike[str]) -> str:

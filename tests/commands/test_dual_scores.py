@@ -1,0 +1,30 @@
+"""`score --reverse-model-dir`: by the log probabilities that the command prints for each direction."""
+
+import numpy as np
+from conftest import sentence_pairs
+
+from keras_transformer import Translator
+from keras_transformer.commands.main import main
+
+
+def test_dual_scores_are_those_of_both_directions(tiny_model_dir, wordpiece_model_dir, tmp_path, capsys):
+    english, german = (list(side) for side in zip(*sentence_pairs()[:10], strict=True))
+    german = german[:5] + german[:5]
+    for name, lines in (("en", english), ("de", german)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+    def score(model_dir, source, target, *options):
+        files = ("--source", str(tmp_path / source), "--target", str(tmp_path / target))
+        main(["score", "--model-dir", str(model_dir), *files, *map(str, options)])
+        return np.array([float(line) for line in capsys.readouterr().out.split()])
+
+    # A model of the opposite direction that has learned nothing: what it says differs.
+    found = score(tiny_model_dir, "en", "de", "--reverse-model-dir", wordpiece_model_dir)
+    lengths = [
+        Translator.load(path).num_tokens(lines, "target")
+        for path, lines in ((tiny_model_dir, german), (wordpiece_model_dir, english))
+    ]
+    there = -score(tiny_model_dir, "en", "de") / lengths[0]
+    back = -score(wordpiece_model_dir, "de", "en") / lengths[1]
+    expected = np.exp(-abs(there - back)) * np.sqrt(np.exp(-there) * np.exp(-back))
+    np.testing.assert_allclose(found, expected, atol=1e-4)

@@ -1,0 +1,83 @@
+"""Distillation: a student learns from what its teacher makes of the training text."""
+
+import os
+from collections.abc import Iterable
+from typing import Literal
+
+import sacrebleu
+
+from keras_transformer.config.rules import Size
+from keras_transformer.translation import Translator
+
+from ..text.filters import Pair
+from .pair_files import Made, Settings, made_of, write_pairs
+
+Metric = Literal["bleu", "chrf"]
+
+
+def distill(
+    translator: Translator,
+    pairs: Iterable[Pair],
+    output: str | os.PathLike[str],
+    settings: Settings,
+    n_best: Size = 1,
+    metric: Metric = "bleu",
+) -> None:
+    r"""Writes pairs of sources and a teacher's translations (Kim and Rush 2016, arXiv 1606.07947).
+
+    With references, each translation is the one of the `n_best` that is most like its reference (their sequence-level
+    interpolation); of equal ones, the more probable. Otherwise it is the best.
+
+    Args:
+        translator: Translator. The teacher.
+        pairs: iterable of (source, reference). References that are empty do not count.
+        output: str or path. The beginning of the files' names, see `write_pairs`, which also says what is raised.
+        settings: mapping. What decides about the pairs, by which a run is resumed with the same options only.
+        n_best: int, at most the beam size. How many translations are compared with the reference. Defaults to 1.
+        metric: "bleu" or "chrf", of sentences, by sacreBLEU. What "most like" means. Defaults to "bleu".
+
+    Example:
+        >>> teacher = Translator.load("models/en-de")
+        >>> distill(teacher, [("Anna sees a tree.", "Anna sieht einen Baum.")], "distilled", settings={}, n_best=4)
+        >>> with open("distilled.source") as file:
+        ...     file.read()
+        'Anna sees a tree.\n'
+    """
+    max_length = translator.model.config.max_length
+    score = _SCORES[metric]()
+
+    def make(_: int, lines: list[Pair]) -> Made:
+        found = translator.translate([source for source, _ in lines], n_best)
+        chosen = (
+            (source, most_like(reference, [text for text, _ in each.hypotheses], score))
+            for each, (source, reference) in zip(found, lines, strict=True)
+        )
+        return made_of(chosen, [each.source_length > max_length for each in found])
+
+    write_pairs(output, settings, iter(pairs), make)
+
+
+def most_like(reference: str, translations: list[str], score: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF) -> str:
+    """Returns the translation with the highest score, the first of those.
+
+    Args:
+        reference: str. If it is blank, the first translation is returned.
+        translations: list of str.
+        score: BLEU or CHRF of sacreBLEU.
+
+    Example:
+        >>> from sacrebleu.metrics import CHRF
+        >>> most_like("a dog runs", ["the cat sits", "a dog ran", "a dog"], CHRF())
+        'a dog ran'
+    """
+    if len(translations) == 1 or not reference.strip():
+        return translations[0]
+    return max(translations, key=lambda text: score.sentence_score(text, [reference]).score)
+
+
+def _sentence_bleu() -> sacrebleu.metrics.BLEU:
+    # Of the n-grams that a short sentence has.
+    return sacrebleu.metrics.BLEU(effective_order=True)
+
+
+_SCORES = {"bleu": _sentence_bleu, "chrf": sacrebleu.metrics.CHRF}
