@@ -25,7 +25,7 @@ Schema = dict[str, object]
 _TYPES = {bool: "boolean", float: "number", int: "integer", str: "string"}
 # Of an argument in a docstring: its name, and what is said after its type.
 _ARGUMENT = re.compile(
-    r"^    (\w+): (?:(?:bool|float|int|list of float|str)(?: or None)?\. )?(.*(?:\n     .*)*)", re.MULTILINE
+    r"^    (\w+): (?:(?:bool|float|int|list of float|list of str|str)(?: or None)?\. )?(.*(?:\n     .*)*)", re.MULTILINE
 )
 
 

@@ -11,7 +11,7 @@ from ..config.rules import check
 from ..config.signature_names import SignatureName
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..runtime.standard_streams import write_lines
-from .options import Languages, NotEmpty, OutputDirectory, Parser, ServablePath, add_decoding, add_model_dir
+from .options import Languages, NotEmpty, OutputDirectory, Parser, ServablePath, add_decoding, add_keep, add_model_dir
 from .trained import load_translator, read_trained
 
 if typing.TYPE_CHECKING:
@@ -36,6 +36,7 @@ def add_options(parser: Parser) -> None:
         "--format", choices=("saved-model", "ctranslate2"), default="saved-model", help="what to write (saved-model)"
     )
     add_decoding(parser)
+    add_keep(parser)
     parser.add_argument(
         "--precision",
         choices=typing.get_args(Precision),
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
         _check_ctranslate2_options(options)
     else:
         check("--output", options.output, ServablePath)
-    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty)
+    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty, options.keep)
     language = None if options.languages is None else source_language(options.languages)
     translator = load_translator(trained, options.precision, language, shortlist=not options.no_shortlist)
     if options.format == "ctranslate2":

@@ -2,11 +2,13 @@
 
 import dataclasses
 import logging
+import pathlib
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..config import Config, DecodingConfig
 from ..config.language import Language
 from ..config.precision import Precision, PrecisionOrAuto
+from ..errors import ConfigError, InvalidFileError
 from .backend import tensorflow_backend
 
 if TYPE_CHECKING:
@@ -30,16 +32,21 @@ class Trained(NamedTuple):
     decoding: DecodingConfig
 
 
-def read_trained(path: str, beam_size: int | None = None, length_penalty: float | None = None) -> Trained:
+def read_trained(
+    path: str, beam_size: int | None = None, length_penalty: float | None = None, keep: str | None = None
+) -> Trained:
     """Reads the configuration of a model directory.
 
     Args:
         path: str. The path of the directory.
         beam_size: int or None. Replaces that of the configuration. Defaults to None: it does not.
         length_penalty: float or None. Replaces that of the configuration. Defaults to None: it does not.
+        keep: str or None. The path of a file of terms, one per line, that stay as they are, beside those of the
+            configuration. Defaults to None: there are no others.
 
     Raises:
         ConfigError: It is not a model directory, it has no weights, or a value breaks its rule.
+        InvalidFileError: The file of terms is not text, or has none.
     """
     from ..model_dir import ModelDir
 
@@ -51,7 +58,21 @@ def read_trained(path: str, beam_size: int | None = None, length_penalty: float 
         decoding = dataclasses.replace(decoding, beam_size=beam_size)
     if length_penalty is not None:
         decoding = dataclasses.replace(decoding, length_penalty=length_penalty)
+    if keep is not None:
+        if not decoding.placeholders:
+            raise ConfigError("--keep needs a model that was trained with decoding.placeholders=true")
+        decoding = dataclasses.replace(decoding, keep=[*(decoding.keep or ()), *_terms(keep)])
     return Trained(model_dir, config, decoding)
+
+
+def _terms(path: str) -> list[str]:
+    try:
+        lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise InvalidFileError(f"{path}: the file must be text in UTF-8") from None
+    if not (terms := [line.strip() for line in lines if line.strip()]):
+        raise InvalidFileError(f"{path}: the file must have a term in a line")
+    return terms
 
 
 def load_translator(
