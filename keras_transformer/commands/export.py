@@ -125,11 +125,11 @@ def _check_ctranslate2_options(options: argparse.Namespace) -> None:
             "--beam-size and --length-penalty must not be given with --format ctranslate2: its models hold no search "
             "settings, its translate_batch takes them"
         )
-    of_saved_models = (options.no_verify, options.languages, options.license)
+    of_saved_models = (options.no_verify, options.languages, options.license, options.keep)
     if tuple(options.signatures) != typing.get_args(SignatureName) or any(of_saved_models):
         raise ConfigError(
-            "--signatures, --no-verify, --languages and --license must not be given with --format ctranslate2: they "
-            "are about SavedModels"
+            "--signatures, --no-verify, --languages, --license and --keep must not be given with --format ctranslate2: "
+            "they are about SavedModels"
         )
     if importlib.util.find_spec("ctranslate2") is None:
         raise MissingPackageError(

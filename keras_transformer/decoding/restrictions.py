@@ -89,7 +89,8 @@ def restrict(
         if sets_min_length:
             is_blocked.append(ends_early(position, end_ids, min_length, vocab_size))
         if placeholders is not None:
-            is_blocked.append(misuses_placeholders(seen, position, *known, end_ids, vocab_size))
+            required, limits = known
+            is_blocked.append(misuses_placeholders(seen, position, required, limits, end_ids, vocab_size))
         return block(logits, functools.reduce(ops.logical_or, is_blocked)) if is_blocked else logits
 
     known = () if placeholders is None else (ops.cast(placeholders, "bool"), limits)

@@ -1,6 +1,8 @@
 """What must stay as it is comes back exactly once, whatever the model: here one that never saw a placeholder."""
 
+import dataclasses
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -9,8 +11,9 @@ from conftest import SUBJECTS
 from keras_transformer.export.servable import export_servable
 from test_shortlist import random_shortlist
 
+from keras_transformer.commands.trained import read_trained
 from keras_transformer.config import DecodingConfig
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.tokenizers import load_tokenizers
 from keras_transformer.translation import Sampling, Translator
@@ -163,3 +166,20 @@ def test_ten_thousand_texts_in_session_mode(model_dir, tmp_path):
     path = export_servable(translator, tmp_path, signatures=["translate"], verified=False)
     texts = fitting(translator, 10_000, seed=8)
     assert_kept(texts, translated(path, [text for text, _ in texts], 256))
+
+
+def test_terms_are_read_from_a_file(tiny_model_dir, tmp_path):
+    path, model_dir = tmp_path / "terms.txt", ModelDir(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+    path.write_text("Kibo\n\n C++ \n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="--keep needs a model that was trained with decoding.placeholders=true"):
+        read_trained(model_dir.path, keep=path)
+    config = model_dir.read_config()
+    decoding = dataclasses.replace(config.decoding, placeholders=True, keep=["Fuji San"])
+    model_dir.write_config(dataclasses.replace(config, decoding=decoding))
+    assert read_trained(model_dir.path, keep=path).decoding.keep == ["Fuji San", "Kibo", "C++"]
+    for content, message in ((b"\xff", "must be text in UTF-8"), (b" \n", "must have a term in a line")):
+        path.write_bytes(content)
+        with pytest.raises(InvalidFileError, match=f"terms.txt: the file {message}"):
+            read_trained(model_dir.path, keep=path)
+    with pytest.raises(ConfigError, match="decoding.keep needs decoding.placeholders=true"):
+        DecodingConfig(keep=["Kibo"])

@@ -42,7 +42,7 @@ class SubwordDropout:
 
     def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
         """Segments parts of texts, as `Tokenizer.segment` does: int32 (n, None)."""
-        return self._sample([escape(part.decode()) for part in parts.numpy()])
+        return self._sample([escape(part.decode()) for part in tf.convert_to_tensor(parts).numpy()])
 
     def _sample(self, lines: list[str]) -> tf.RaggedTensor:
         # SentencePiece's random numbers start from the seed in a new thread, and it starts one for two lines or more.
