@@ -109,7 +109,7 @@ def test_each_comes_back_once_with_a_shortlist(tiny_model_dir):
 
 def test_documents_are_not_divided_in_what_stays(translator):
     texts = fitting(translator, 20, seed=6)
-    documents = [(" ".join(texts[i][0] for i in (n, n + 1)), texts[n][1] + texts[n + 1][1]) for n in range(0, 20, 2)]
+    documents = [("\n".join(texts[i][0] for i in (n, n + 1)), texts[n][1] + texts[n + 1][1]) for n in range(0, 20, 2)]
     # Terms may be in both.
     documents = [(text, [span for span in spans if span not in TERMS]) for text, spans in documents]
     assert_kept(documents, [found.text for found in translator.translate_document([text for text, _ in documents])])
