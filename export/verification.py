@@ -19,9 +19,11 @@ from keras_transformer.errors import VerificationError
 from .signatures import SIGNATURES
 from .versions import PROBES
 
+# What placeholders stand for, in a model that has them.
+_SPANS = [b"<b>{name}</b>, see https://a.org/b or %s"]
 # Texts that nobody means well with.
 _HOSTILE = [b"\xff\xc3 \0 a", "</s> <pad> <0x0A> ▁␛ >>de<<".encode(), ("a" + "\u0301" * 2000).encode()]
-TEXTS = [*(text.encode() for text in PROBES), *_HOSTILE]
+TEXTS = [*(text.encode() for text in PROBES), *_SPANS, *_HOSTILE]
 # Of floats that were added up in another order. A bfloat16 has 8 bits: scores of random bytes differ by up to 0.7%.
 _TOLERANCE = {"float32": 1e-4, "int8": 1e-4, "bfloat16": 2**-6}
 _MAX_SECONDS = 3600

@@ -73,8 +73,8 @@ def model_dirs(tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "made").exists():
             keras.utils.set_random_seed(1)
-            make_model_dir(paths["tiny"], "bpe", 320, epochs=120)
-            make_model_dir(paths["wordpiece"], "wordpiece", 90, epochs=0)
+            make_model_dir(paths["tiny"], "bpe", 328, epochs=120)
+            make_model_dir(paths["wordpiece"], "wordpiece", 98, epochs=0)
             (folder / "made").touch()
     return paths
 

@@ -94,6 +94,16 @@ def add_tag(parser: Parser) -> None:
     )
 
 
+def add_keep(parser: Parser) -> None:
+    """Adds --keep."""
+    parser.add_option(
+        "--keep",
+        ExistingFile,
+        metavar="FILE",
+        help="terms, one per line, that stay as they are, in a model that was trained with decoding.placeholders=true",
+    )
+
+
 def add_tokenize(parser: Parser) -> None:
     """Adds --tokenize."""
     parser.add_argument(

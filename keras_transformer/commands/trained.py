@@ -2,13 +2,14 @@
 
 import dataclasses
 import logging
+import pathlib
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..config import Config, DecodingConfig
 from ..config.language import Language
 from ..config.precision import Precision, PrecisionOrAuto
 from ..config.tag import listed
-from ..errors import ConfigError
+from ..errors import ConfigError, InvalidFileError
 from .backend import tensorflow_backend
 
 if TYPE_CHECKING:
@@ -33,7 +34,11 @@ class Trained(NamedTuple):
 
 
 def read_trained(
-    path: str, beam_size: int | None = None, length_penalty: float | None = None, tag: str | None = None
+    path: str,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    tag: str | None = None,
+    keep: str | None = None,
 ) -> Trained:
     """Reads the configuration of a model directory.
 
@@ -42,10 +47,13 @@ def read_trained(
         beam_size: int or None. Replaces that of the configuration. Defaults to None: it does not.
         length_penalty: float or None. Replaces that of the configuration. Defaults to None: it does not.
         tag: str or None. Replaces that of the configuration. Defaults to None: it does not.
+        keep: str or None. The path of a file of terms, one per line, that stay as they are, beside those of the
+            configuration. Defaults to None: there are no others.
 
     Raises:
         ConfigError: It is not a model directory, it has no weights, a value breaks its rule, or no tag is given for a
             model that knows tagged sources only.
+        InvalidFileError: The file of terms is not text, or has none.
     """
     from ..model_dir import ModelDir
 
@@ -65,7 +73,21 @@ def read_trained(
             f"{model_dir}: the model was trained with tagged sources only; give --tag, one of "
             f"{listed(dict.fromkeys(tag for tag in trained_with if tag))}"
         )
+    if keep is not None:
+        if not decoding.placeholders:
+            raise ConfigError("--keep needs a model that was trained with decoding.placeholders=true")
+        decoding = dataclasses.replace(decoding, keep=[*(decoding.keep or ()), *_terms(keep)])
     return Trained(model_dir, config, decoding)
+
+
+def _terms(path: str) -> list[str]:
+    try:
+        lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise InvalidFileError(f"{path}: the file must be text in UTF-8") from None
+    if not (terms := [line.strip() for line in lines if line.strip()]):
+        raise InvalidFileError(f"{path}: the file must have a term in a line")
+    return terms
 
 
 def load_translator(

@@ -3,12 +3,27 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from .rules import Count, NonNegative, Positive, Share, Size, at_most, check_fields
+from ..errors import ConfigError
+from .rules import Count, NonNegative, Positive, Rule, Share, Size, at_most, check_fields
 from .tag import Tag
 
 BeamSize = Annotated[Size, at_most(1000)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
 TopP = Share
+
+
+def _are_terms(value: object) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(isinstance(term, str) and term.strip() for term in value)
+
+
+Terms = Annotated[
+    list[str],
+    Rule(
+        "a list of texts that are not blank",
+        _are_terms,
+        {"items": {"type": "string", "pattern": "\\S"}, "minItems": 1},
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +49,11 @@ class DecodingConfig:
             directory has a shortlist. Defaults to False.
         tag: str or None. The tag in front of every source, one of the vocabulary, such as ">>de<<". Defaults to None:
             none.
+        placeholders: bool. Whether URLs, e-mail addresses, `{names}`, formats such as `%s` and tags such as `<b>` are
+            in a translation as they are in its source, each once; the first eight of a text. In training text, a
+            placeholder of the vocabulary stands for each that is on both sides of a pair, so that a model learns where
+            they belong. Defaults to False.
+        keep: list of str or None. Terms that placeholders stand for, too, where they are whole words. Defaults to None.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -48,6 +68,10 @@ class DecodingConfig:
     min_length: Annotated[Count, at_most(1_000_000)] = 0
     shortlist: bool = False
     tag: Tag | None = None
+    placeholders: bool = False
+    keep: Terms | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "decoding")
+        if self.keep is not None and not self.placeholders:
+            raise ConfigError("decoding.keep needs decoding.placeholders=true")

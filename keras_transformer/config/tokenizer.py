@@ -16,7 +16,8 @@ class TokenizerConfig:
     Args:
         kind: "bpe" or "unigram" (SentencePiece) or "wordpiece", which are learned from the training text; or
             "sentencepiece", the SentencePiece model of an imported model. Defaults to "bpe".
-        vocab_size: int. Number of tokens, including the four special ones; 5 to 1,000,000. Defaults to 8000.
+        vocab_size: int. Number of tokens, including the four special ones and eight placeholders; 5 to
+            1,000,000. Defaults to 8000.
         shared: bool. Whether both languages share one vocabulary, as in the paper. Otherwise each has its own, of
             `vocab_size` tokens, and `model.tie_embeddings` must be "target" or "none". Defaults to True.
 

@@ -58,6 +58,7 @@ def beam_search(
     no_repeat_ngram_size: int = 0,
     min_length: int | Tensor = 0,
     forbidden_ids: Sequence[int] = (),
+    placeholders: Annotated[Tensor, "bool (batch, n)"] | None = None,
     drop_finished: bool = False,
 ) -> Hypotheses:
     """Searches for the sequences with the highest `log P / ((5 + length) / 6) ** length_penalty`.
@@ -89,6 +90,10 @@ def beam_search(
             The probabilities of other tokens stay as they are. Defaults to 0.
         forbidden_ids: tokens that are never chosen; the probabilities of the others stay as they are. Defaults to
             none.
+        placeholders: bool (batch, n). Which of the last n tokens of the vocabulary each sequence has exactly once, with
+            those that it starts with: it does not end before, and has none of the others. The probabilities of other
+            tokens stay as they are. A sequence's maximum must have room for them. Defaults to None: they are tokens
+            like others.
         drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
             TensorFlow, with an unknown batch size. Defaults to False.
 
@@ -115,9 +120,9 @@ def beam_search(
     check("length_penalty", length_penalty, NonNegative)
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
 
-    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids)
+    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids, placeholders)
     step, state, not_chosen = restrict(
-        step, state, restrictions, start_id, end_ids, like=limits, max_length=max_length, beam_size=beam_size
+        step, state, restrictions, start_id, end_ids, limits=limits, max_length=max_length, beam_size=beam_size
     )
 
     def is_unfinished(active: _Active[State]) -> Tensor:

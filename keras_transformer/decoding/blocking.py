@@ -64,6 +64,37 @@ def ends_early(
     return ops.logical_and(is_end, position + 1 < min_length)
 
 
+def misuses_placeholders(
+    seen: Annotated[Tensor, "int32 (batch, beam_size, number of tokens)"],
+    position: Annotated[Tensor, "int32 ()"],
+    required: Annotated[Tensor, "bool (batch, n)"],
+    limits: Annotated[Tensor, "int32 (batch, 1)"],
+    end_ids: Sequence[int],
+    vocab_size: Dimension,
+) -> Annotated[Tensor, "bool (batch, beam_size, vocab_size)"]:
+    """Returns which next tokens would leave out one of a sequence's placeholders, have it twice, or have another one.
+
+    Args:
+        seen: the tokens of each hypothesis; negative where there is none.
+        position: the position of the newest.
+        required: which of the last n tokens of the vocabulary each sequence has once; it has none of the others.
+        limits: the most tokens of each sequence.
+        end_ids: the tokens that end a sequence.
+        vocab_size: how many tokens there are.
+    """
+    n = required.shape[1]
+    first = vocab_size - n
+    is_seen = ops.any(ops.equal(seen[..., None], first + ops.arange(n, dtype="int32")), axis=2)
+    is_missing = ops.logical_and(required[:, None], ops.logical_not(is_seen))  # (batch, beam_size, n)
+    num_missing = ops.sum(ops.cast(is_missing, "int32"), axis=2)
+    # Only what is missing has room before the limit.
+    is_full = (num_missing >= limits - position)[..., None]
+    token_ids = ops.arange(vocab_size, dtype="int32")
+    is_end = is_any_of(token_ids, end_ids) if end_ids else ops.zeros_like(token_ids, "bool")
+    others = ops.logical_or(ops.logical_and(is_end[:first], (num_missing > 0)[..., None]), is_full)
+    return ops.concatenate([others, ops.logical_not(is_missing)], axis=-1)
+
+
 def block(
     logits: Annotated[Tensor, "(batch, beam_size, vocab_size)"],
     is_blocked: Annotated[Tensor, "bool, broadcasts to (batch, beam_size, vocab_size)"],

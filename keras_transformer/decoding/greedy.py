@@ -23,6 +23,7 @@ def greedy_search(
     no_repeat_ngram_size: int = 0,
     min_length: int | Tensor = 0,
     forbidden_ids: Sequence[int] = (),
+    placeholders: Annotated[Tensor, "bool (batch, n)"] | None = None,
     drop_finished: bool = False,
 ) -> Hypotheses:
     """Takes the most probable token at each step until the end token or the maximum length.
@@ -49,6 +50,10 @@ def greedy_search(
             The probabilities of other tokens stay as they are. Defaults to 0.
         forbidden_ids: tokens that are never chosen; the probabilities of the others stay as they are. Defaults to
             none.
+        placeholders: bool (batch, n). Which of the last n tokens of the vocabulary each sequence has exactly once, with
+            those that it starts with: it does not end before, and has none of the others. The probabilities of other
+            tokens stay as they are. A sequence's maximum must have room for them. Defaults to None: they are tokens
+            like others.
         drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
             TensorFlow, with an unknown batch size. Defaults to False.
 
@@ -68,8 +73,10 @@ def greedy_search(
     """
     limits, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id)
 
-    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids)
-    step, state, not_chosen = restrict(step, state, restrictions, start_id, end_ids, like=limits, max_length=max_length)
+    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids, placeholders)
+    step, state, not_chosen = restrict(
+        step, state, restrictions, start_id, end_ids, limits=limits, max_length=max_length
+    )
 
     def choose(log_probs: Tensor, logits: Tensor, position: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         continued, token_ids = continuations(log_probs, logits, 1, not_chosen)  # (n, 1, 1)

@@ -13,6 +13,7 @@ class WithHistory(NamedTuple, Generic[State]):
     """The state of a step that knows what every hypothesis says so far."""
 
     token_ids: Tensor  # int32 (batch, beam_size, number of tokens), negative where there is none yet
+    known: Any  # what is known of each sequence: a nest of tensors with a row for each
     state: State  # of the step function inside
 
 
@@ -24,6 +25,7 @@ class Change(Protocol):
         seen: the tokens of each hypothesis; negative where there is none.
         newest: the place of the newest in `seen`.
         position: the position of the newest.
+        known: what is known of each sequence.
     """
 
     def __call__(
@@ -32,6 +34,7 @@ class Change(Protocol):
         seen: Annotated[Tensor, "int32 (batch, beam_size, number of tokens)"],
         newest: Annotated[Tensor, "int32 ()"],
         position: Annotated[Tensor, "int32 ()"],
+        known: Any,
         /,
     ) -> Annotated[Tensor, "(batch, beam_size, ...)"]: ...
 
@@ -45,6 +48,7 @@ def with_history(
     like: Annotated[Tensor, "(batch, ...)"],
     max_length: Dimension,
     beam_size: int = 1,
+    known: Any = (),
 ) -> tuple[Step[Any], Any]:
     """Changes the logits of a step, whatever searches it.
 
@@ -57,6 +61,8 @@ def with_history(
         like: any tensor with one row per sequence.
         max_length: the most steps.
         beam_size: hypotheses per sequence. Defaults to 1.
+        known: what the change needs to know of each sequence, a nest of tensors with a row for each. Defaults to
+            nothing.
 
     Returns:
         The new step function, and the state for its first call.
@@ -73,8 +79,8 @@ def with_history(
         is_newest = ops.equal(ops.arange(ops.shape(seen)[2], dtype="int32"), newest)
         seen = ops.where(is_newest, token_ids[..., None], seen)
         logits, inner = step(token_ids, parents, position, state.state)
-        return change(logits, seen, newest, position), WithHistory(seen, inner)
+        return change(logits, seen, newest, position, state.known), WithHistory(seen, state.known, inner)
 
     earlier = ops.cast(start_ids[:, :-1], "int32")
     seen = ops.concatenate([earlier, ops.full((batch_size, max_length), -1, "int32")], axis=1)
-    return changed, WithHistory(ops.concatenate([seen[:, None]] * beam_size, axis=1), state)
+    return changed, WithHistory(ops.concatenate([seen[:, None]] * beam_size, axis=1), known, state)

@@ -36,6 +36,7 @@ def sample(
     no_repeat_ngram_size: int = 0,
     min_length: int | Tensor = 0,
     forbidden_ids: Sequence[int] = (),
+    placeholders: Annotated[Tensor, "bool (batch, n)"] | None = None,
     drop_finished: bool = False,
 ) -> Hypotheses:
     """Draws each next token from the model's probabilities until an end token or the maximum length.
@@ -71,6 +72,10 @@ def sample(
         min_length: the fewest tokens, including the end token: no sequence ends before, unless it reaches its maximum.
             The probabilities of other tokens stay as they are. Defaults to 0.
         forbidden_ids: tokens that are never chosen. Defaults to none.
+        placeholders: bool (batch, n). Which of the last n tokens of the vocabulary each sequence has exactly once, with
+            those that it starts with: it does not end before, and has none of the others. The probabilities of other
+            tokens stay as they are. A sequence's maximum must have room for them. Defaults to None: they are tokens
+            like others.
         drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
             TensorFlow, with an unknown batch size. Defaults to False.
 
@@ -93,8 +98,10 @@ def sample(
     batch_size = ops.shape(limits)[0]
     numbers = uniform_numbers(seed, batch_size if rows is None else rows, max_length)
 
-    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids)
-    step, state, not_chosen = restrict(step, state, restrictions, start_id, end_ids, like=limits, max_length=max_length)
+    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids, placeholders)
+    step, state, not_chosen = restrict(
+        step, state, restrictions, start_id, end_ids, limits=limits, max_length=max_length
+    )
 
     def choose(log_probs: Tensor, logits: Tensor, position: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         vocab_size = last_size(logits)

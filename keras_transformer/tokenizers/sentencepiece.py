@@ -9,6 +9,7 @@ import tensorflow as tf
 from ..config.rules import require
 from ..config.tag import is_tag
 from ..tensors import Tensor
+from .placeholders import NUM_PLACEHOLDERS
 from .sentencepiece_model import SentencePiece, bytes_per_piece, load_subwords, parse_model
 from .tokenizer import Tokenizer
 
@@ -22,9 +23,14 @@ ESCAPES = {_ESCAPE: _ESCAPED_ESCAPE, SPACE: _ESCAPED_SPACE}
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
+def escape(part: str) -> str:
+    """Returns a part of a text as the SentencePiece model sees it."""
+    return part.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(SPACE, _ESCAPED_SPACE)
+
+
 def prepare_line(line: str) -> str:
     """Returns a text as the SentencePiece model sees it: with a space in front, and escaped."""
-    return " " + line.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(SPACE, _ESCAPED_SPACE)
+    return SentencePieceTokenizer.space_in_front + escape(line)
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -52,6 +58,8 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     filename = "tokenizer.model"
+    space_in_front = " "
+    placeholder_pieces = tuple(f"{{ph{number}}}" for number in range(1, NUM_PLACEHOLDERS + 1))
 
     def __init__(self, model: bytes) -> None:
         proto = parse_model(model)
@@ -70,17 +78,23 @@ class SentencePieceTokenizer(Tokenizer):
             "<pad>, <unk>, <s>, </s>, with the ids 0 to 3",
             special,
         )
+        last = [(piece.piece, piece.type) for piece in proto.pieces[-NUM_PLACEHOLDERS:]]
+        if last == [(piece, SentencePiece.CONTROL) for piece in self.placeholder_pieces]:
+            self.placeholder_ids = range(self.vocab_size - NUM_PLACEHOLDERS, self.vocab_size)
 
     def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
-        texts = tf.strings.regex_replace(texts, _ESCAPE, _ESCAPED_ESCAPE)
-        texts = tf.strings.regex_replace(texts, SPACE, _ESCAPED_SPACE)
-        return self._subwords.tokenize(tf.where(texts == "", texts, " " + texts))
+        return self.segment(tf.where(texts == "", texts, self.space_in_front + texts))
 
     def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
-        texts = self._subwords.detokenize(token_ids)
-        texts = tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
-        texts = tf.strings.regex_replace(texts, _ESCAPED_SPACE, SPACE)
-        return tf.strings.regex_replace(texts, _ESCAPE + r"\.", _ESCAPE)
+        return tf.strings.regex_replace(self.join(token_ids), "^ ", "", replace_global=False)
+
+    def segment(self, parts: Tensor) -> tf.RaggedTensor:
+        parts = tf.strings.regex_replace(parts, _ESCAPE, _ESCAPED_ESCAPE)
+        return self._subwords.tokenize(tf.strings.regex_replace(parts, SPACE, _ESCAPED_SPACE))
+
+    def join(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
+        parts = tf.strings.regex_replace(self._subwords.detokenize(token_ids), _ESCAPED_SPACE, SPACE)
+        return tf.strings.regex_replace(parts, _ESCAPE + r"\.", _ESCAPE)
 
     def unknown_ids(self) -> list[int]:
         pieces = self.pieces(range(self.vocab_size))
@@ -88,6 +102,15 @@ class SentencePieceTokenizer(Tokenizer):
 
     def id_to_piece(self, token_ids: Tensor) -> tf.Tensor:
         return self._subwords.id_to_string(token_ids)
+
+    @classmethod
+    def with_placeholders(cls, model: bytes) -> "SentencePieceTokenizer":
+        """Makes a tokenizer of a SentencePiece model file and of placeholders, which become its last ids."""
+        proto = parse_model(model)
+        for piece in cls.placeholder_pieces:
+            proto.pieces.append(SentencePiece(piece=piece, score=0.0, type=SentencePiece.CONTROL))
+        proto.trainer_spec.vocab_size = len(proto.pieces)
+        return cls(proto.SerializeToString())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":

@@ -14,8 +14,9 @@ from ..tensors import Tensor
 class Tokenizer(tf.Module):
     """Text to subword ids and back, inside the TensorFlow graph.
 
-    A subclass implements `_tokenize` and `_detokenize` for valid input, `pieces` and `load`. As a `tf.Module`, it can
-    be an attribute of what is passed to `tf.saved_model.save`, which then saves the vocabulary too.
+    A subclass implements `_tokenize` and `_detokenize` for valid input, `pieces` and `load`; one whose vocabulary may
+    have placeholders, also `segment` and `join`. As a `tf.Module`, it can be an attribute of what is passed to
+    `tf.saved_model.save`, which then saves the vocabulary too.
 
     Attributes:
         pad_id: int. 0 in every tokenizer, as `unk_id` is 1, `start_id` 2 and `end_id` 3.
@@ -25,10 +26,16 @@ class Tokenizer(tf.Module):
         bytes_per_token: int. The most bytes of a text that one id stands for.
         tags: mapping of str to int. The ids of the tags that may stand in front of a source. No text is split into
             them.
+        placeholder_ids: range. The last ids of the vocabulary, which no text is segmented into and no text is made of,
+            if it has them: see `placeholders.py`.
+        space_in_front: str. What is put in front of a text that is not empty before it is segmented, and is removed
+            when it is joined.
+        space_behind: str. What is removed from the end of a text when it is joined.
     """
 
     pad_id, unk_id, start_id, end_id = 0, 1, 2, 3
     filename: str
+    space_in_front = space_behind = ""
 
     def __init__(self, vocab_size: int, file_content: bytes, bytes_per_token: int, tags: Mapping[str, int]) -> None:
         super().__init__()
@@ -37,6 +44,7 @@ class Tokenizer(tf.Module):
         self.bytes_per_token = bytes_per_token
         # Not a dict, which TensorFlow would track.
         self.tags = types.MappingProxyType(dict(tags))
+        self.placeholder_ids = range(vocab_size, vocab_size)
 
     def shorten(
         self, texts: Annotated[Tensor, "string (n,)"], num_tokens: int
@@ -76,18 +84,26 @@ class Tokenizer(tf.Module):
         """Joins subword ids into texts.
 
         Args:
-            token_ids: RaggedTensor. Special ids, and ids beyond the vocabulary, are ignored.
+            token_ids: RaggedTensor. Special ids, placeholders, and ids beyond the vocabulary are ignored.
 
         Returns:
             Always valid UTF-8.
         """
-        in_vocabulary = (token_ids > self.end_id) & (token_ids < self.vocab_size)
+        in_vocabulary = (token_ids > self.end_id) & (token_ids < self.placeholder_ids.start)
         return self._detokenize(tf.ragged.boolean_mask(token_ids, in_vocabulary))
 
     def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
         raise NotImplementedError
 
     def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
+        raise NotImplementedError
+
+    def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
+        """Splits parts of texts, in valid UTF-8, into subword ids: without `space_in_front`."""
+        raise NotImplementedError
+
+    def join(self, token_ids: Annotated[tf.RaggedTensor, "int32 (n, None)"]) -> Annotated[tf.Tensor, "string (n,)"]:
+        """Joins subword ids, without special ones and placeholders, into parts of texts: with `space_in_front`."""
         raise NotImplementedError
 
     def unknown_ids(self) -> list[int]:

@@ -11,6 +11,7 @@ from ..config.rules import require
 from ..config.tag import is_tag
 from ..errors import ConfigError
 from ..tensors import Tensor
+from .placeholders import NUM_PLACEHOLDERS
 from .tokenizer import Tokenizer
 
 # Longer words are unknown whatever they are; few words are.
@@ -38,6 +39,9 @@ class WordPieceTokenizer(Tokenizer):
 
     filename = "vocab.txt"
     special_pieces = ("[PAD]", "[UNK]", "[START]", "[END]")
+    # As the special ones, they are no words, which end at punctuation marks.
+    placeholder_pieces = tuple(f"[PH{number}]" for number in range(1, NUM_PLACEHOLDERS + 1))
+    space_in_front = space_behind = " "
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
         special = tuple(vocabulary[:4])
@@ -49,6 +53,8 @@ class WordPieceTokenizer(Tokenizer):
         tags = {piece: token_id for token_id, piece in enumerate(vocabulary) if is_tag(piece)}
         super().__init__(len(vocabulary), file_content, max(longest, _BYTES_PER_WORD), tags)
         self.vocabulary = tuple(vocabulary)
+        if self.vocabulary[-NUM_PLACEHOLDERS:] == self.placeholder_pieces:
+            self.placeholder_ids = range(self.vocab_size - NUM_PLACEHOLDERS, self.vocab_size)
         try:
             self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)
         except RuntimeError as error:
@@ -60,6 +66,14 @@ class WordPieceTokenizer(Tokenizer):
 
     def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
         return self._subwords.detokenize(token_ids)
+
+    def segment(self, parts: Tensor) -> tf.RaggedTensor:
+        return self._subwords.tokenize(parts)
+
+    def join(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
+        # One space between words and what stays as it is, too.
+        parts = self._subwords.detokenize(token_ids)
+        return tf.where(tf.equal(parts, ""), "", tf.strings.join([" ", parts, " "]))
 
     def id_to_piece(self, token_ids: Tensor) -> tf.Tensor:
         return tf.gather(tf.constant(self.vocabulary), token_ids)

@@ -2,6 +2,7 @@
 
 from typing import Annotated, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from ..model_dir.shortlist_file import Shortlist
@@ -15,13 +16,14 @@ class CandidateTable(tf.Module):
     Args:
         shortlist: Shortlist.
         vocab_size: int. The number of target pieces.
+        also: ids of pieces that may be anywhere, too. Defaults to none.
     """
 
-    def __init__(self, shortlist: Shortlist, vocab_size: int) -> None:
+    def __init__(self, shortlist: Shortlist, vocab_size: int, also: range = range(0)) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.by_source = tf.Variable(shortlist.by_source, trainable=False, name="by_source")
-        self.always = tf.Variable(shortlist.always, trainable=False, name="always")
+        self.always = tf.Variable(np.union1d(shortlist.always, [*also]).astype("int32"), trainable=False, name="always")
 
     def read(self) -> "Candidates":
         """Returns the values of the variables: TensorFlow does not run a loop that reads variables beside another."""

@@ -70,9 +70,10 @@ def search_documents(
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     # One more than are translated, so that it is known.
-    sentences = split_sentences(texts, language)[:, : MAX_SENTENCES + 1]
+    sentences = _joined_in_spans(split_sentences(texts, language), translator)[:, : MAX_SENTENCES + 1]
     max_tokens = translator.model.config.max_length - len(translator.tag_ids) - 1
     sentences = divide_long_sentences(sentences, translator.count_source_tokens, max_tokens)
+    sentences = _joined_in_spans(sentences, translator)
     read = _within_max_tokens(sentences[:, :MAX_SENTENCES], translator)
     goes_on = _num_filled(sentences) > _num_filled(read)
     sentences = read
@@ -82,6 +83,25 @@ def search_documents(
     joined = tf.strings.reduce_join(sentences.with_flat_values(_spaced_as(sentences, translations)), axis=1)
     any_cut = tf.reduce_any(sentences.with_flat_values(is_cut), axis=1)
     return TranslatedDocuments(joined, goes_on | any_cut)
+
+
+def _joined_in_spans(sentences: tf.RaggedTensor, translator: "Translator") -> tf.RaggedTensor:
+    """The sentences (batch, None), of which those are joined that divide what must stay as it is, such as a tag."""
+    if translator.spans is None:
+        return sentences
+    parts = translator.spans.parts(tf.strings.reduce_join(sentences, axis=1))
+    is_span = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
+    sizes = tf.strings.length(parts.flat_values)
+    part_ends = tf.cumsum(sizes)
+    span_ends, span_starts = (tf.boolean_mask(each, is_span) for each in (part_ends, part_ends - sizes))
+    texts = sentences.flat_values
+    ends = tf.cumsum(tf.strings.length(texts))
+    num_begun, num_ended = tf.searchsorted(span_starts, ends), tf.searchsorted(span_ends, ends, side="right")
+    begins = tf.concat([[True], (num_begun <= num_ended)[:-1]], 0)[: tf.size(texts)]
+    starts = tf.concat([tf.where(begins)[:, 0], tf.size(texts, tf.int64)[None]], 0)
+    joined = tf.strings.reduce_join(tf.RaggedTensor.from_row_splits(texts, starts, validate=False), axis=1)
+    text_of = tf.boolean_mask(sentences.value_rowids(), begins)
+    return tf.RaggedTensor.from_value_rowids(joined, text_of, sentences.nrows(), validate=False)
 
 
 def _within_max_tokens(sentences: tf.RaggedTensor, translator: "Translator") -> tf.RaggedTensor:

@@ -9,15 +9,15 @@ from ..tokenizers import Tokenizer
 from .sentences import SPACES
 
 
-def prefix_ids(
+def shortened_prefixes(
     tokenizer: Tokenizer, prefixes: Annotated[Tensor, "string (batch,)"], max_length: int
-) -> Annotated[tf.RaggedTensor, "int32 (batch, None)"]:
-    """Returns the tokens that translations begin with, without a start token and at most `max_length - 1`.
+) -> Annotated[Tensor, "string (batch,)"]:
+    """Returns what translations begin with, of at least `max_length` tokens.
 
     White space at the end is left out: it belongs to the token that follows.
     """
     prefixes, _ = tokenizer.shorten(prefixes, max_length)
-    return tokenizer.tokenize(tf.strings.regex_replace(prefixes, rf"[{SPACES}]+$", ""))[:, : max_length - 1]
+    return tf.strings.regex_replace(prefixes, rf"[{SPACES}]+$", "")
 
 
 def left_padded(token_ids: tf.RaggedTensor) -> Annotated[tf.Tensor, "int32 (batch, length)"]:

@@ -400,7 +400,7 @@ def test_the_labels_of_a_picture_are_the_tokens_that_the_search_chose(tiny_model
     translator = Translator.load(tiny_model_dir)
     # Hardly ever the segmentation that the tokenizer chooses for the same text.
     translator.model.output_projection.embedding.token_table.assign_add(
-        np.random.default_rng(0).normal(size=(320, 64), scale=0.3).astype("float32")
+        np.random.default_rng(0).normal(size=(328, 64), scale=0.3).astype("float32")
     )
     _, _, target, translation = source_attention(translator, "Anna sees a tree.")
     chosen = translator.search(tf.constant(["Anna sees a tree."])).token_ids.numpy()[0, 0]

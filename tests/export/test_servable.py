@@ -444,7 +444,7 @@ def test_the_model_card_says_what_an_operator_asks(translator, saved_model):
         "| Training | 100 updates, with 12 pairs |",
         "| Longest document | 200 sentences, or those that reach 8,192 tokens; divided by the rules for unknown",
         f"| Parameters | {translator.model.count_params():,}, float32, {len(weights) / 1e6:.1f} MB |",
-        "| Vocabulary | 320 tokens |",
+        "| Vocabulary | 328 tokens |",
         "| Search | beam of 4, length penalty 0.6 |",
         "| Longest input | 64 tokens with the end token;",
         f"`{hashlib.sha256(weights).hexdigest()}`",

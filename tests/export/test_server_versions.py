@@ -12,20 +12,41 @@ from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.export.verification import TEXTS, verify
 from test_a_thousand_sentences import C_PROCESS, assert_same, decoded
+from test_shortlist import random_shortlist
 
+from keras_transformer.config import DecodingConfig
+from keras_transformer.config.signature_names import SignatureName
 from keras_transformer.translation import Translator
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 ENVIRONMENTS = sorted(path.parent for path in CHECKOUT.glob(".venv-servers-*/installed"))
 
 
-@pytest.fixture(scope="module", params=["tiny", "wordpiece"])
+# Of servables whose graphs have operations that others lack, the signatures in which these are.
+SEARCHES: tuple[SignatureName, ...] = ("translate_with_prefix", "translate_document")
+
+
+def translator_and_signatures(name, model_dirs):
+    tiny = model_dirs["tiny"]
+    if name == "shortlist":
+        plain = Translator.load(tiny)
+        shortlist = random_shortlist(plain.tokenizers.target.vocab_size)
+        return Translator(plain.model, plain.tokenizers, plain.decoding, shortlist=shortlist), SEARCHES
+    if name == "int8":
+        return Translator.load(tiny, precision="int8"), SEARCHES
+    if name == "placeholders":
+        return Translator.load(tiny, DecodingConfig(placeholders=True, keep=["Anna"])), (*SEARCHES, "score")
+    return Translator.load(model_dirs[name]), tuple(SIGNATURES)
+
+
+@pytest.fixture(scope="module", params=["tiny", "wordpiece", "shortlist", "int8", "placeholders"])
 def saved_and_functions(request, model_dirs, tmp_path_factory):
     """The path of a SavedModel, and the functions that were saved."""
     seen = []
+    translator, signatures = translator_and_signatures(request.param, model_dirs)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(servable, "verify", lambda path, functions, precision: seen.append(functions))
-        path = export_servable(Translator.load(model_dirs[request.param]), tmp_path_factory.mktemp(request.param))
+        path = export_servable(translator, tmp_path_factory.mktemp(request.param), signatures=signatures)
     return path, seen[0]
 
 

@@ -192,7 +192,7 @@ def test_tokenize_and_detokenize(predict, translator):
     (texts,) = predict("detokenize", token_id=answer["token_id"]).values()
     whole = ~answer["truncated"]
     assert [text for text, kept in zip(strings(texts), whole) if kept] == [t for t, kept in zip(TEXTS, whole) if kept]
-    strange = [[-1, 2**31 - 1, 320, 0, 3], [*answer["token_id"][0][:5]]]
+    strange = [[-1, 2**31 - 1, 328, 0, 3], [*answer["token_id"][0][:5]]]
     assert strings(predict("detokenize", token_id=strange)["text"]) == strings(translator.detokenize(strange).numpy())
 
 

@@ -47,6 +47,7 @@ def divide(texts):
         ("en", ["He turned 12. ", "She is 13... and that... is that!"]),
         ("en", ["First line\n", "second line, in lower case\r\n\r\n", "1. An item. ", "Its text.\n", "2. Another"]),
         ("en", ["Stop (now!) ", "¿Qué? ", "«Oui.» ", "“Yes.” ", "[1] A note."]),
+        ("en", ["It is late. ", "# 8 runs. ", "#1 wins."]),
         ("de", ["Am 3. Oktober kam z. B. Prof. Dr. Müller bzw. Frau Schmidt. ", "Ludwig XIV. blieb."]),
         ("de", ["Das gilt nach Art. 5 Abs. 2 ca. drei Jahre. ", "Ägypten nicht."]),
         ("fr", ["M. Dupont et Mme. Durand sont là. ", "Élise aussi ! ", "Où ?"]),

@@ -214,7 +214,7 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
         weights = np.asarray(variable)
         if weights.ndim == 2:
             # Of a table of tokens, whose rows are columns of the logits' kernel, and of a kernel.
-            channels = weights if weights.shape == (320, 64) else weights.T
+            channels = weights if weights.shape == (328, 64) else weights.T
             steps = np.abs(channels).max(axis=1) / 127
             nearest = np.array([np.round(row / step) * step for row, step in zip(channels, steps)])
             variable.assign(nearest if channels is weights else nearest.T)
@@ -249,7 +249,7 @@ def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wor
         translator.score(["a"], ["a", "b"])
     model_dir = ModelDir(tiny_model_dir)
     model = model_dir.load_model(model_dir.read_config().model)
-    with pytest.raises(ConfigError, match="tokenizer.vocab_size must be the model's target_vocab_size=320; received"):
+    with pytest.raises(ConfigError, match="tokenizer.vocab_size must be the model's target_vocab_size=328; received"):
         Translator(model, load_tokenizer(wordpiece_model_dir), DecodingConfig())
 
 

@@ -15,6 +15,7 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tensors import Dimension, Tensor
+from keras_transformer.tokenizers.placeholders import Segmenter, SpanFinder, tokenize_pairs
 
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.fingerprint import TextFingerprint, TextHash
@@ -31,7 +32,7 @@ LENGTH_COUNT = np.dtype(
 )
 
 
-class SubwordTokenizer(Protocol):
+class SubwordTokenizer(Segmenter, Protocol):
     """What a text is encoded with: a `Tokenizer`, or `SubwordDropout`."""
 
     @property
@@ -139,6 +140,7 @@ def encode(
     max_length: int,
     directory: str | os.PathLike[str],
     times: int = 1,
+    spans: SpanFinder | None = None,
 ) -> EncodedPairs:
     """Tokenizes a parallel text, with tags in front of its sources, and leaves out pairs of which a side is empty or
     too long.
@@ -150,6 +152,8 @@ def encode(
         directory: str or path of a new directory for the token ids.
         times: int. How many epochs of the text to tokenize, for a tokenizer that segments it differently each time.
             Defaults to 1.
+        spans: SpanFinder. Finds what placeholders stand for where both sides of a pair have the same. Defaults to
+            None: nothing.
 
     Raises:
         ConfigError: No pair is left, or the vocabulary lacks a tag.
@@ -166,7 +170,7 @@ def encode(
     for epoch, tags, *texts in _chunks(pairs, times, num_pairs):
         if epoch == 0:
             text.add(map(operator.add, tags, texts[0]), texts[1])
-        sides = [tokenizer.tokenize(tf.constant(side)) for tokenizer, side in zip(tokenizers, texts, strict=True)]
+        sides = _tokenized(tokenizers, [tf.constant(side) for side in texts], spans)
         lengths = np.stack([side.row_lengths().numpy() for side in sides])  # (2, chunk)
         is_empty = lengths.min(axis=0) == 0
         sides[0] = _with_tags(sides[0], tags, tokenizers[0])
@@ -185,6 +189,14 @@ def encode(
         raise _nothing_left(pairs, num_empty // times, num_too_long // times, max_length)
     length_counts = np.concatenate([_count_lengths_of_block(directory, block) for block in range(num_blocks)])
     return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint())
+
+
+def _tokenized(
+    tokenizers: tuple[SubwordTokenizer, SubwordTokenizer], texts: list[Tensor], spans: SpanFinder | None
+) -> Sequence[tf.RaggedTensor]:
+    if spans is None:
+        return [tokenizer.tokenize(side) for tokenizer, side in zip(tokenizers, texts, strict=True)]
+    return tokenize_pairs(tokenizers, *map(spans.divide, texts))
 
 
 def _nothing_left(pairs: SentencePairs, num_empty: int, num_too_long: int, max_length: int) -> ConfigError:

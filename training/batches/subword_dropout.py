@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import SentencePieceTokenizer
-from keras_transformer.tokenizers.sentencepiece import prepare_line
+from keras_transformer.tokenizers.sentencepiece import escape, prepare_line
 
 
 class SubwordDropout:
@@ -29,6 +29,8 @@ class SubwordDropout:
         self.end_id = tokenizer.end_id
         self.vocab_size = tokenizer.vocab_size
         self.tags = tokenizer.tags
+        self.placeholder_ids = tokenizer.placeholder_ids
+        self.space_in_front = tokenizer.space_in_front
         self.rate = rate
         self.seed = seed
         self._calls = 0
@@ -37,7 +39,13 @@ class SubwordDropout:
     def tokenize(self, texts: Annotated[Tensor, "string (n,)"] | list[str]) -> tf.RaggedTensor:
         """Segments texts in valid UTF-8, as `Tokenizer.tokenize` does: int32 (n, None)."""
         decoded = [text.decode() for text in tf.convert_to_tensor(texts).numpy()]
-        lines = [prepare_line(text) if text else "" for text in decoded]
+        return self._sample([prepare_line(text) if text else "" for text in decoded])
+
+    def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
+        """Segments parts of texts, as `Tokenizer.segment` does: int32 (n, None)."""
+        return self._sample([escape(part.decode()) for part in tf.convert_to_tensor(parts).numpy()])
+
+    def _sample(self, lines: list[str]) -> tf.RaggedTensor:
         # SentencePiece's random numbers start from the seed in a new thread, and it starts one for two lines or more.
         sentencepiece.set_random_generator_seed((self.seed * 1_000_003 + self._calls) % 2**32)
         self._calls += 1

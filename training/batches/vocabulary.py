@@ -21,6 +21,7 @@ from keras_transformer.config.tokenizer import LearnedTokenizerKind
 from keras_transformer.errors import ConfigError
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
+from keras_transformer.tokenizers.placeholders import NUM_PLACEHOLDERS
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 
 from ..text.corpus import SentencePairs
@@ -44,8 +45,9 @@ def train_tokenizer(
     Args:
         lines: iterable of str. Sentences without line ends, of both languages if they share the vocabulary.
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
-        vocab_size: int. Number of ids, including the special ones. WordPiece chooses pieces by a threshold on their
-            frequency, so that it may have up to 5% fewer, or as many as the nearest threshold gives.
+        vocab_size: int. Number of ids, including the four special ones, tags and eight placeholders. WordPiece chooses
+            pieces by a threshold on their frequency, so that it may have up to 5% fewer, or as many as the nearest
+            threshold gives.
         tags: list of str. Special pieces after the four that every vocabulary has. Defaults to none.
 
     Raises:
@@ -53,15 +55,16 @@ def train_tokenizer(
             text or too large for the text; the message gives the limit.
 
     Example:
-        >>> train_tokenizer(["the dog runs", "the cat runs"], "bpe", vocab_size=275).vocab_size
-        275
+        >>> train_tokenizer(["the dog runs", "the cat runs"], "bpe", vocab_size=283).vocab_size
+        283
     """
     sample = sample_lines((line for line in lines if line.strip()), MAX_LINES)
     if not sample:
         raise ConfigError("the training text must have a line that is not empty")
+    num_learned = vocab_size - NUM_PLACEHOLDERS
     if kind == "wordpiece":
-        return _train_wordpiece(sample, vocab_size, tags)
-    return _train_sentencepiece(sample, kind, vocab_size, tags)
+        return _train_wordpiece(sample, num_learned, tags)
+    return _train_sentencepiece(sample, kind, num_learned, tags)
 
 
 def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> TokenizerPair:
@@ -107,7 +110,7 @@ def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int, tags: Seq
             sentence_iterator=map(prepare_line, lines),
             model_writer=model,
             model_type=kind,
-            vocab_size=vocab_size,
+            vocab_size=max(vocab_size, 1),
             hard_vocab_limit=False,
             # Bytes spell what the alphabet leaves out: one character in 10,000.
             character_coverage=0.9999,
@@ -130,9 +133,10 @@ def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int, tags: Seq
         if too_small:
             raise _too_small(vocab_size, int(too_small[1])) from None
         raise ConfigError(f"no vocabulary can be learned from the training text: {str(error).strip()}") from None
-    tokenizer = SentencePieceTokenizer(model.getvalue())
-    if tokenizer.vocab_size < vocab_size:
-        raise _too_large(vocab_size, tokenizer.vocab_size)
+    tokenizer = SentencePieceTokenizer.with_placeholders(model.getvalue())
+    num_learned = tokenizer.vocab_size - NUM_PLACEHOLDERS
+    if num_learned < vocab_size:
+        raise _too_large(vocab_size, num_learned)
     return tokenizer
 
 
@@ -179,18 +183,20 @@ def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str]) -> 
             high, vocabulary = middle, candidate
     if high == 1 and len(vocabulary) < vocab_size:
         raise _too_large(vocab_size, len(vocabulary))
-    return WordPieceTokenizer(vocabulary)
+    return WordPieceTokenizer([*vocabulary, *WordPieceTokenizer.placeholder_pieces])
 
 
-def _too_small(vocab_size: int, smallest: int) -> ConfigError:
+def _too_small(num_learned: int, smallest: int) -> ConfigError:
+    vocab_size = num_learned + NUM_PLACEHOLDERS
     return ConfigError(
-        f"tokenizer.vocab_size must be at least {smallest} for the alphabet of this text; "
+        f"tokenizer.vocab_size must be at least {smallest + NUM_PLACEHOLDERS} for the alphabet of this text; "
         f"received tokenizer.vocab_size={vocab_size}"
     )
 
 
-def _too_large(vocab_size: int, largest: int) -> ConfigError:
+def _too_large(num_learned: int, largest: int) -> ConfigError:
+    vocab_size = num_learned + NUM_PLACEHOLDERS
     return ConfigError(
-        f"tokenizer.vocab_size must be at most {largest}, which is all that this text supports; "
+        f"tokenizer.vocab_size must be at most {largest + NUM_PLACEHOLDERS}, which is all that this text supports; "
         f"received tokenizer.vocab_size={vocab_size}"
     )

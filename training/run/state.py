@@ -201,8 +201,9 @@ def _read_state(path: pathlib.Path, variables: Sequence[tuple[str, keras.Variabl
     except Error:
         raise
     except _UNREADABLE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DamagedFileError(f"{path}: the training state is damaged ({reason})") from None
+        # NumPy takes any other file for a pickle, and advises to load it.
+        reason = "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
+        raise DamagedFileError(f"{path}: the training state is damaged ({reason or type(error).__name__})") from None
 
 
 def _run_state(arrays: Mapping[str, np.ndarray]) -> RunState:

@@ -24,6 +24,7 @@ from keras_transformer.runtime.log import quiet
 from keras_transformer.runtime.precision import choose_precision
 from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
+from keras_transformer.tokenizers.placeholders import span_finder
 
 from ..alignment.shortlist import build_shortlist
 from ..batches.encoded_pairs import EncodedPairs, encode
@@ -326,8 +327,9 @@ def _prepare_data(
         samplers, times = _samplers(training, tokenizers), training.subword_samples
     else:
         samplers, times = tokenizers, 1
-    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times)
-    valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid")
+    spans = span_finder(config.decoding, tokenizers)
+    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times, spans)
+    valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid", spans=spans)
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
     sizes = dict(

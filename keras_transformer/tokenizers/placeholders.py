@@ -1,0 +1,271 @@
+"""Parts of a text that must stay as they are, and the tokens that stand for them.
+
+A vocabulary ends with `NUM_PLACEHOLDERS` pieces that no text is segmented into. While a text is translated they stand
+for its URLs, e-mail addresses, formats, tags and given terms, which are found here, in the TensorFlow graph.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NamedTuple, Protocol
+
+import regex
+import tensorflow as tf
+
+from ..config import DecodingConfig
+from ..config.rules import require, shown
+from ..errors import ConfigError
+from ..tensors import Tensor
+
+NUM_PLACEHOLDERS = 8
+
+# Marks are put into the text, as in `translation/sentences.py`: around what is kept, and around words.
+_MARK = "\ufdd0"
+_OWN, _KEPT, _WORD = _MARK + "o", _MARK + "k", _MARK + "w"
+
+_LETTERS = r"\p{Latin}\p{Greek}\p{Cyrillic}\p{M}"
+_IN_URL = rf"{_LETTERS}0-9\-._~:/?#@!$&'*+,;=%\[\]"
+_URL = (
+    rf"(?:(?:https?|ftp|HTTPS?|FTP)://|www\.)(?:[{_IN_URL}]|\([{_IN_URL}]*\))*"
+    rf"(?:[{_LETTERS}0-9\-_~/#@$&*+=%]|\([{_IN_URL}]*\))"
+)
+_EMAIL = rf"[{_LETTERS}0-9](?:[{_LETTERS}0-9._%+\-]*)@[{_LETTERS}0-9\-]+(?:\.[{_LETTERS}0-9\-]+)*\.[{_LETTERS}]{{2,}}"
+_BRACES = r"[$%#]?(?:\{\{[^{}\r\n]*\}\}|\{[^{}\s\pZ]*\})"
+# A letter after it would make "50%ige" a format.
+_FORMAT = (
+    r"%(?:%|(?:[0-9]+\$|\([A-Za-z0-9_.\-]+\))?[\-+0#]*(?:[0-9]+|\*)?(?:\.(?:[0-9]+|\*))?"
+    r"(?:@|(?:hh?|ll?|[Lqjzt])?[sdifuxXoeEgGcp]\b))"
+)
+_TAG = r"</?[A-Za-z][^<>\r\n]*>"
+_PATTERN = f"{_URL}|{_EMAIL}|{_BRACES}|{_FORMAT}|{_TAG}"
+_IN_A_WORD = r"[\p{L}\p{M}\p{N}]+"
+
+
+class Divided(NamedTuple):
+    """Texts, divided at what must stay as it is: their parts in turn are the text.
+
+    Attributes:
+        texts: what is before, between and after the spans.
+        spans: what stays as it is, in the order of the text, then "".
+    """
+
+    texts: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS + 1)"]
+    spans: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS)"]
+
+    @property
+    def numbers(self) -> Annotated[Tensor, "int32 (n, NUM_PLACEHOLDERS)"]:
+        """The placeholder of each span: the first is 0; -1 where there is no span."""
+        return tf.where(tf.equal(self.spans, ""), -1, tf.range(NUM_PLACEHOLDERS))
+
+
+class Segmenter(Protocol):
+    """What tokenizes the parts of texts: a `Tokenizer`, or one that segments them differently each time."""
+
+    @property
+    def placeholder_ids(self) -> range: ...
+    @property
+    def space_in_front(self) -> str: ...
+    def segment(self, parts: Annotated[Tensor, "string (n,)"], /) -> tf.RaggedTensor: ...
+
+
+class Joiner(Protocol):
+    """What joins tokens into the parts of texts."""
+
+    @property
+    def end_id(self) -> int: ...
+    @property
+    def placeholder_ids(self) -> range: ...
+    @property
+    def space_in_front(self) -> str: ...
+    @property
+    def space_behind(self) -> str: ...
+    def join(self, token_ids: tf.RaggedTensor, /) -> Tensor: ...
+
+
+def span_finder(decoding: DecodingConfig, tokenizers: Iterable[Segmenter]) -> "SpanFinder | None":
+    """Returns what finds the spans of a configuration; None if placeholders are off.
+
+    Raises:
+        ConfigError: A vocabulary has no placeholders, or terms cannot be kept.
+    """
+    if not decoding.placeholders:
+        return None
+    has_placeholders = all(len(tokenizer.placeholder_ids) == NUM_PLACEHOLDERS for tokenizer in tokenizers)
+    require(has_placeholders, "decoding.placeholders", "false for a vocabulary without placeholders", True)
+    return SpanFinder(decoding.keep or ())
+
+
+class SpanFinder:
+    """Finds what must stay as it is.
+
+    These are URLs, e-mail addresses, `{names}` and `{{ names }}`, formats such as `%s` and `%1$d`, tags such as `<b>`,
+    and given terms where they are whole words. The first `NUM_PLACEHOLDERS` of a text count; the others are text.
+
+    Args:
+        terms: list of str. Defaults to none.
+
+    Raises:
+        ConfigError: A term is blank, or they are too many.
+
+    Example:
+        >>> divided = SpanFinder(["Kibo"]).divide(tf.constant(["Kibo: see https://a.org/b."]))
+        >>> divided.spans[0, :3].numpy().tolist()
+        [b'Kibo', b'https://a.org/b', b'']
+    """
+
+    def __init__(self, terms: Sequence[str] = ()) -> None:
+        self._terms = None
+        if terms:
+            # Of two at the same place, the longer one.
+            worded = (regex.escape(_in_words(term)) for term in sorted(set(terms), key=len, reverse=True))
+            self._terms = "|".join(worded)
+            try:
+                tf.strings.regex_replace("", self._terms, "")
+            except tf.errors.InvalidArgumentError:
+                raise ConfigError(f"terms that are kept must be fewer or shorter; received {len(terms):,}") from None
+
+    def divide(self, texts: Annotated[Tensor, "string (n,)"]) -> Divided:
+        """Divides texts; bytes that are not UTF-8 are read as U+FFFD."""
+        return _divided(self._marked(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")))
+
+    def parts(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
+        """Returns the parts of texts in valid UTF-8: in turn, what is between spans, and all spans."""
+        return _parts(self._marked(texts))
+
+    def _marked(self, texts: Tensor) -> Tensor:
+        marked = tf.strings.regex_replace(texts, _MARK, _OWN)
+        marked = tf.strings.regex_replace(marked, _PATTERN, rf"{_KEPT}\0{_KEPT}")
+        if self._terms is None:
+            return marked
+        parts = tf.strings.split(marked, _KEPT)
+        words = tf.strings.regex_replace(parts.flat_values, f"({_IN_A_WORD})", rf"{_WORD}\1{_WORD}")
+        words = tf.strings.regex_replace(words, self._terms, rf"{_KEPT}\0{_KEPT}")
+        between = tf.strings.regex_replace(words, _WORD, "")
+        is_kept = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
+        kept = tf.strings.join([_KEPT, parts.flat_values, _KEPT])
+        return tf.strings.reduce_join(parts.with_flat_values(tf.where(is_kept, kept, between)), axis=1)
+
+
+def _in_words(term: str) -> str:
+    if not term.strip():
+        raise ConfigError(f"a term that is kept must not be blank; received {shown(term)}")
+    return regex.sub(f"({_IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(_MARK, _OWN))
+
+
+def _parts(marked: Tensor) -> tf.RaggedTensor:
+    parts = tf.strings.split(marked, _KEPT)
+    return parts.with_flat_values(tf.strings.regex_replace(parts.flat_values, _OWN, _MARK))
+
+
+def _divided(marked: Tensor) -> Divided:
+    parts = _parts(marked)
+    size = 2 * NUM_PLACEHOLDERS
+    columns = parts[:, :size].to_tensor("", shape=[None, size])
+    rest = tf.strings.reduce_join(parts[:, size:], axis=1)
+    return Divided(tf.concat([columns[:, ::2], rest[:, None]], axis=1), columns[:, 1::2])
+
+
+def _keeping(divided: Divided, is_kept: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"]) -> Divided:
+    """The same texts, of whose spans some are text again."""
+    spans = tf.strings.regex_replace(divided.spans, _MARK, _OWN)
+    texts = tf.strings.regex_replace(divided.texts, _MARK, _OWN)
+    spans = tf.where(is_kept, tf.strings.join([_KEPT, spans, _KEPT]), spans)
+    columns = tf.stack([texts, tf.pad(spans, [[0, 0], [0, 1]], constant_values="")], axis=2)
+    return _divided(tf.strings.reduce_join(columns, axis=[2, 1]))
+
+
+def _in_common(source: Divided, target: Divided) -> tuple[Divided, Divided, Annotated[Tensor, "int32 (n, 8)"]]:
+    """Leaves the spans that both sides of pairs have, a span of two occurrences twice; the others become text.
+
+    Returns:
+        Source and target, and the placeholder of each of the target's spans: that of the source's.
+    """
+    partner = _partners(target, source)
+    source_kept = tf.reduce_any(partner[:, None, :] == tf.range(NUM_PLACEHOLDERS)[:, None], axis=2)
+    numbers = tf.cumsum(tf.cast(source_kept, tf.int32), axis=1, exclusive=True)
+    target, target_numbers = _numbered(target, partner, numbers)
+    return _keeping(source, source_kept), target, target_numbers
+
+
+def numbered_as(source: Divided, target: Divided) -> tuple[Divided, Annotated[Tensor, "int32 (n, 8)"]]:
+    """Leaves the spans of targets that their sources have, with the placeholders that these have there."""
+    return _numbered(target, _partners(target, source), source.numbers)
+
+
+def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 8)"]:
+    """Which of the source's spans each of the target's is; -1 for none. The second of equal ones is the second."""
+
+    def occurrences(spans: Tensor) -> Tensor:
+        is_before = tf.linalg.band_part(tf.ones([NUM_PLACEHOLDERS] * 2, tf.int32), -1, 0) - tf.eye(
+            NUM_PLACEHOLDERS, dtype=tf.int32
+        )
+        is_equal = tf.cast(tf.equal(spans[:, :, None], spans[:, None, :]), tf.int32)
+        return tf.reduce_sum(is_equal * is_before, axis=2)
+
+    is_same = tf.equal(target.spans[:, :, None], source.spans[:, None, :]) & tf.equal(
+        occurrences(target.spans)[:, :, None], occurrences(source.spans)[:, None, :]
+    )
+    is_same &= tf.not_equal(target.spans, "")[:, :, None]
+    places = tf.argmax(tf.cast(is_same, tf.int32), axis=2, output_type=tf.int32)
+    return tf.where(tf.reduce_any(is_same, axis=2), places, -1)
+
+
+def _numbered(target: Divided, partner: Tensor, numbers: Tensor) -> tuple[Divided, Tensor]:
+    is_kept = partner >= 0
+    own = tf.ragged.boolean_mask(tf.gather(numbers, tf.maximum(partner, 0), batch_dims=1), is_kept)
+    return _keeping(target, is_kept), own.to_tensor(-1, shape=[None, NUM_PLACEHOLDERS])
+
+
+def tokenize_divided(
+    tokenizer: Segmenter, divided: Divided, numbers: Annotated[Tensor, "int32 (n, 8)"]
+) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
+    """Splits texts into ids, with placeholders for their spans.
+
+    Args:
+        tokenizer: whose vocabulary has placeholders.
+        divided: the texts.
+        numbers: the placeholder of each span, from 0; -1 where there is no span.
+    """
+    is_empty = tf.equal(divided.texts[:, :1], "") & tf.equal(divided.spans[:, :1], "")
+    front = tf.where(is_empty, "", tokenizer.space_in_front + divided.texts[:, :1])
+    parts = tf.concat([front, divided.texts[:, 1:]], axis=1)
+    after = tf.reshape(tf.pad(numbers, [[0, 0], [0, 1]], constant_values=-1), [-1])
+    placeholders = tf.RaggedTensor.from_row_lengths(
+        tokenizer.placeholder_ids.start + tf.boolean_mask(after, after >= 0), tf.cast(after >= 0, tf.int64)
+    )
+    ids = tf.concat([tokenizer.segment(tf.reshape(parts, [-1])), placeholders], axis=1)
+    # A row of parts, each with its placeholder, is one text.
+    return tf.RaggedTensor.from_row_splits(ids.flat_values, ids.row_splits[:: NUM_PLACEHOLDERS + 1], validate=False)
+
+
+def tokenize_pairs(
+    tokenizers: tuple[Segmenter, Segmenter], source: Divided, target: Divided
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Splits both sides of pairs into ids, with placeholders for what both have."""
+    source, target, numbers = _in_common(source, target)
+    return tokenize_divided(tokenizers[0], source, source.numbers), tokenize_divided(tokenizers[1], target, numbers)
+
+
+def detokenize_divided(
+    tokenizer: Joiner,
+    token_ids: Annotated[tf.RaggedTensor, "int32 (n, None)"],
+    spans: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS)"],
+) -> Annotated[Tensor, "string (n,)"]:
+    """Joins ids into texts, with spans in the place of their placeholders. Special ids are ignored."""
+    first, end = tokenizer.placeholder_ids.start, tokenizer.placeholder_ids.stop
+    token_ids = tf.ragged.boolean_mask(token_ids, (token_ids > tokenizer.end_id) & (token_ids < end))
+    row_of, flat = token_ids.value_rowids(), token_ids.flat_values
+    is_placeholder = flat >= first
+    used = tf.ragged.boolean_mask(token_ids, token_ids >= first)
+    # Each placeholder ends a part, and so does each text.
+    places = tf.stack([used.value_rowids(), tf.cast(used.flat_values - first, tf.int64)], axis=1)
+    after = used.with_flat_values(tf.gather_nd(spans, places))
+    after = tf.concat([after, tf.fill([token_ids.nrows(), 1], "")], axis=1)
+    part_of = row_of + tf.cumsum(tf.cast(is_placeholder, tf.int64), exclusive=True)
+    parts = tf.RaggedTensor.from_value_rowids(
+        tf.boolean_mask(flat, ~is_placeholder),
+        tf.boolean_mask(part_of, ~is_placeholder),
+        tf.size(after.flat_values, tf.int64),
+        validate=False,
+    )
+    texts = after.with_flat_values(tf.strings.join([tokenizer.join(parts), after.flat_values]))
+    around = f"^{tokenizer.space_in_front}|{tokenizer.space_behind}$"
+    return tf.strings.regex_replace(tf.strings.reduce_join(texts, axis=1), around, "")

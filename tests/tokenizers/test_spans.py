@@ -1,0 +1,114 @@
+"""Spans that stay as they are: which are found, and how tokens stand for them, as worked out by hand."""
+
+import pytest
+import tensorflow as tf
+from keras_transformer.training.batches.subword_dropout import SubwordDropout
+from keras_transformer.training.batches.vocabulary import train_tokenizer
+
+from keras_transformer.errors import ConfigError
+from keras_transformer.tokenizers import SentencePieceTokenizer
+from keras_transformer.tokenizers.placeholders import (
+    NUM_PLACEHOLDERS,
+    SpanFinder,
+    detokenize_divided,
+    numbered_as,
+    tokenize_divided,
+    tokenize_pairs,
+)
+
+LINES = ["the dog runs to a tree", "a cat sees the house {now}"] * 5
+SIZES = {"bpe": 292, "unigram": 285, "wordpiece": 46}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def tokenizer(request):
+    return train_tokenizer(LINES, request.param, SIZES[request.param])
+
+
+def spans_of(text, terms=()):
+    (row,) = SpanFinder(terms).divide(tf.constant([text])).spans.numpy()
+    return [span.decode() for span in row if span]
+
+
+@pytest.mark.parametrize(
+    "text, spans",
+    [
+        ("See https://a.org/b?c=1#d, or (http://x.de/e_(f)).", ["https://a.org/b?c=1#d", "http://x.de/e_(f)"]),
+        ("www.münchen.de. ftp://a.b/c…", ["www.münchen.de", "ftp://a.b/c"]),
+        ("请看http://a.cn/b。好", ["http://a.cn/b"]),
+        ("Mail a.b+c@d-e.co.uk! @home a@b", ["a.b+c@d-e.co.uk"]),
+        ("{a} {} {0:.2f} ${b} {{ c.d }} { not } {\n}", ["{a}", "{}", "{0:.2f}", "${b}", "{{ c.d }}"]),
+        ("%s %1$d %(n)s %.2f %-5d %% %@ 50%ige 5 % d 100%", ["%s", "%1$d", "%(n)s", "%.2f", "%-5d", "%%", "%@"]),
+        ('<b>x</b><a href="u v">, <br/> 3 < 4 > 2 <3', ["<b>", "</b>", '<a href="u v">', "<br/>"]),
+        ("{a}%s<b>{a}", ["{a}", "%s", "<b>", "{a}"]),
+        (" ".join(f"{{{i}}}" for i in range(9)), [f"{{{i}}}" for i in range(8)]),
+        ("\ufdd0k {a}\ufdd0 \ufdd0o", ["{a}"]),
+        ("", []),
+    ],
+)
+def test_what_is_found(text, spans):
+    assert spans_of(text) == spans
+    divided = SpanFinder().divide(tf.constant([text]))
+    columns = [text for pair in zip(divided.texts[0, :-1].numpy(), divided.spans[0].numpy()) for text in pair]
+    assert b"".join([*columns, divided.texts[0, -1].numpy()]).decode() == text
+
+
+def test_terms_are_whole_words_and_the_longer_one_counts():
+    terms = ["IT", "New York", "York", "C++", "(R)", "größe"]
+    text = "IT in New York, not YorkIT: C++(R) größe IT. Größer https://IT.org"
+    assert spans_of(text, terms) == ["IT", "New York", "C++", "(R)", "größe", "IT", "https://IT.org"]
+    with pytest.raises(ConfigError, match="a term that is kept must not be blank; received ' '"):
+        SpanFinder([" "])
+    with pytest.raises(ConfigError, match="terms that are kept must be fewer or shorter; received 200,000"):
+        SpanFinder([f"word{i:06}" * 9 for i in range(200_000)])
+
+
+def test_no_text_has_placeholders_and_none_becomes_text(tokenizer):
+    ids = tokenizer.placeholder_ids
+    assert (len(ids), ids.stop) == (NUM_PLACEHOLDERS, tokenizer.vocab_size)
+    texts = [" ".join(tokenizer.pieces(ids)), "".join(tokenizer.pieces(ids)), "{ph1}", "[PH1]"]
+    assert tokenizer.tokenize(texts).flat_values.numpy().max() < ids.start
+    own = tokenizer.tokenize(["the dog"]).to_list()[0]
+    assert tokenizer.detokenize(tf.ragged.constant([[ids[0], *own, ids[7]]])).numpy().tolist() == [b"the dog"]
+
+
+def test_a_span_is_one_token_and_comes_back(tokenizer):
+    texts = ["the dog {now} runs to <b>a</b> tree {now}", "{now}", "", "a cat", " ".join(["%s"] * 10)]
+    finder = SpanFinder()
+    divided = finder.divide(tf.constant(texts))
+    ids = tokenize_divided(tokenizer, divided, divided.numbers)
+    first = tokenizer.placeholder_ids.start
+    assert [[i - first for i in row if i >= first] for row in ids.to_list()] == [[0, 1, 2, 3], [0], [], [], [*range(8)]]
+    assert tf.reduce_all(ids[3] == tokenizer.tokenize(["a cat"])[0])
+    back = [text.decode() for text in detokenize_divided(tokenizer, ids, divided.spans).numpy()]
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        assert back == texts
+    else:
+        assert back[1:4] == texts[1:4] and back[0] == "the dog {now} runs to <b> a </b> tree {now}"
+        assert back[4].startswith("%s%s%s%s%s%s%s%s")
+
+
+def test_pairs_have_placeholders_for_what_is_on_both_sides(tokenizer):
+    source = ["{a} the %s {b} {a}", "{a} {a}", "{x}", "the"]
+    target = ["{b} <i> {a} {a} {a}", "{a} a", "{y}", "the"]
+    finder = SpanFinder()
+    sides = tokenize_pairs((tokenizer, tokenizer), *(finder.divide(tf.constant(side)) for side in (source, target)))
+    first = tokenizer.placeholder_ids.start
+    numbers = [[[i - first for i in row if i >= first] for row in side.to_list()] for side in sides]
+    # {b} is the source's second that is kept, its two {a} are the first and the third.
+    assert numbers == [[[0, 1, 2], [0], [], []], [[1, 0, 2], [0], [], []]]
+    # What is not on both sides is text as if there were no placeholders.
+    assert tf.reduce_all(sides[0][2] == tokenizer.tokenize(["{x}"])[0])
+    # In a prefix, of what a source has: {b} is its third.
+    _, own = numbered_as(*(finder.divide(tf.constant(side)) for side in (source, target)))
+    assert own.numpy()[0].tolist() == [2, 0, 3, -1, -1, -1, -1, -1]
+
+
+def test_subword_dropout_leaves_placeholders_alone():
+    tokenizer = train_tokenizer(LINES, "bpe", SIZES["bpe"])
+    divided = SpanFinder().divide(tf.constant(["the dog {now} runs", "{a}{b}", ""]))
+    sampler = SubwordDropout(tokenizer, rate=0.5, seed=1)
+    ids = tokenize_divided(sampler, divided, divided.numbers)
+    assert detokenize_divided(tokenizer, ids, divided.spans).numpy().tolist() == [b"the dog {now} runs", b"{a}{b}", b""]
+    first = tokenizer.placeholder_ids.start
+    assert [sum(i >= first for i in row) for row in ids.to_list()] == [1, 2, 0]

@@ -1,0 +1,185 @@
+"""What must stay as it is comes back exactly once, whatever the model: here one that never saw a placeholder."""
+
+import dataclasses
+import random
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import SUBJECTS
+from keras_transformer.export.servable import export_servable
+from test_shortlist import random_shortlist
+
+from keras_transformer.commands.trained import read_trained
+from keras_transformer.config import DecodingConfig
+from keras_transformer.errors import ConfigError, InvalidFileError
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.tokenizers import load_tokenizers
+from keras_transformer.translation import Sampling, Translator
+
+TERMS = ["Kibo", "C++", "Fuji San", "50 %"]
+WORDS = [*SUBJECTS, "sees", "a tree", "100%", "<", "Zoë's", "}"]
+
+
+def generated(number, seed):
+    """Texts with up to eight spans, each of which is there once, and the spans."""
+    rng = random.Random(seed)
+    for i in range(number):
+        kinds = [
+            f"https://example-{i}.org/a/{rng.randrange(100)}?q=ä&r=(1)",
+            f"www.site{i}.de",
+            f"first.last+{i}@mail.example.com",
+            f"{{name{i}}}",
+            f"{{{{ user.{i} }}}}",
+            f"${{home{i}}}",
+            f"%({i}x)s",
+            f"%{rng.randrange(10, 90)}$d",
+            f'<a href="page {i}.html" title="A. B.">',
+            f"</tag{i}>",
+            *TERMS,
+        ]
+        spans = rng.sample(kinds, rng.randrange(9))
+        parts = []
+        for span in spans:
+            parts += rng.choices(WORDS, k=rng.randrange(2)) + [span + rng.choice(["", ",", ".", "!"])]
+        yield " ".join([*parts, *rng.choices(WORDS, k=rng.randrange(1, 4))]), spans
+
+
+def fitting(translator, number, seed):
+    """Generated texts that the model reads whole."""
+    texts = list(generated(2 * number, seed))
+    lengths = translator.num_tokens([text for text, _ in texts])
+    texts = [each for each, length in zip(texts, lengths) if length <= translator.model.config.max_length]
+    assert len(texts) >= number
+    return texts[:number]
+
+
+def assert_kept(texts_and_spans, translations):
+    for (text, spans), translation in zip(texts_and_spans, translations, strict=True):
+        assert [translation.count(span) for span in spans] == [1] * len(spans), (text, translation)
+
+
+@pytest.fixture(scope="module", params=["tiny", "wordpiece"])
+def model_dir(request, model_dirs):
+    return model_dirs[request.param]
+
+
+def load(model_dir, **decoding):
+    return Translator.load(model_dir, DecodingConfig(**{"placeholders": True, "keep": TERMS, **decoding}))
+
+
+@pytest.fixture(scope="module")
+def translator(model_dir):
+    return load(model_dir)
+
+
+def test_each_comes_back_once_in_every_translation(translator):
+    texts = fitting(translator, 60, seed=1)
+    found = translator.n_best([text for text, _ in texts], 4)
+    for place in range(4):
+        assert_kept(texts, [each[place][0] for each in found])
+
+
+@pytest.mark.parametrize("decoding", [{"beam_size": 1}, {"max_extra_tokens": 0, "no_repeat_ngram_size": 1}])
+def test_each_comes_back_once_with_other_searches(model_dir, decoding):
+    translator = load(model_dir, **decoding)
+    texts = fitting(translator, 30, seed=2)
+    assert_kept(texts, translator([text for text, _ in texts]))
+
+
+def test_each_comes_back_once_in_samples_and_with_prefixes_and_limits(translator):
+    texts = fitting(translator, 30, seed=3)
+    sources = [text for text, _ in texts]
+    for options in ({}, {"prefixes": [" ".join(spans[:2]) for _, spans in texts]}):
+        found = translator.translate(sources, sampling=Sampling(seed=4, temperature=2.0, top_k=9), **options)
+        assert_kept(texts, [each.hypotheses[0][0] for each in found])
+    # A promise goes before a limit.
+    found = translator.search(tf.constant(sources), prefixes=tf.fill([30], "Anna"), max_lengths=tf.fill([30], 2))
+    assert_kept(texts, [text.decode() for text in found.texts[:, 0].numpy()])
+
+
+def test_each_comes_back_once_with_a_shortlist(tiny_model_dir):
+    plain = load(tiny_model_dir)
+    shortlist = random_shortlist(plain.tokenizers.target.vocab_size)
+    texts = fitting(plain, 30, seed=5)
+    translator = Translator(plain.model, plain.tokenizers, plain.decoding, shortlist=shortlist)
+    assert_kept(texts, translator([text for text, _ in texts]))
+
+
+def test_documents_are_not_divided_in_what_stays(translator):
+    texts = fitting(translator, 20, seed=6)
+    documents = [("\n".join(texts[i][0] for i in (n, n + 1)), texts[n][1] + texts[n + 1][1]) for n in range(0, 20, 2)]
+    # Terms may be in both.
+    documents = [(text, [span for span in spans if span not in TERMS]) for text, spans in documents]
+    assert_kept(documents, [found.text for found in translator.translate_document([text for text, _ in documents])])
+
+
+def test_texts_without_any_are_translated_as_before(tiny_model_dir):
+    texts = [f"{subject} sees a tree." for subject in SUBJECTS] + ["", "  "]
+    plain, keeping = Translator.load(tiny_model_dir), load(tiny_model_dir)
+    assert keeping(texts) == plain(texts)
+    np.testing.assert_array_equal(keeping.token_ids(texts), plain.token_ids(texts))
+    assert keeping.tokenize(["Kibo %s"]) == [["▁", "{ph1}", "▁", "{ph2}", "</s>"]]
+    np.testing.assert_allclose(keeping.score(texts, texts), plain.score(texts, texts), rtol=1e-5)
+
+
+def test_the_ninth_and_what_is_truncated_is_text(tiny_model_dir):
+    translator = load(tiny_model_dir)
+    text = " ".join(f"{{n{i}}}" for i in range(9))
+    tokens = [token for token in translator.tokenize([text])[0] if token != "▁"]
+    assert tokens[:8] == [f"{{ph{i}}}" for i in range(1, 9)] and tokens[8] == "<0x7B>"
+    assert [translator([text])[0].count(f"{{n{i}}}") for i in range(8)] == [1] * 8
+    long = "tree " * 80 + "{name}"
+    (found,) = translator.translate([long])
+    assert found.source_length > 64 and "{name}" not in found.hypotheses[0][0]
+
+
+def test_old_vocabularies_have_no_placeholders_and_go_on_working():
+    model_dir = ModelDir("tests/model_dir/data/format-2/averaged")
+    assert not load_tokenizers(model_dir.path, model_dir.read_config().tokenizer).source.placeholder_ids
+    assert Translator.load(model_dir)(["A dog."])
+    with pytest.raises(ConfigError, match="decoding.placeholders must be false for a vocabulary without placeholders"):
+        load(model_dir)
+
+
+def translated(path, texts, size):
+    """The answers of a SavedModel in session mode."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        graph = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
+        signature = graph.signature_def["translate"]
+        for begin in range(0, len(texts), size):
+            feed = {signature.inputs["text"].name: texts[begin : begin + size]}
+            yield from (text.decode() for text in session.run(signature.outputs["text"].name, feed))
+
+
+def test_each_comes_back_once_from_a_saved_model_in_session_mode(translator, tmp_path):
+    path = export_servable(translator, tmp_path, signatures=["translate"], verified=False)
+    texts = fitting(translator, 60, seed=7)
+    assert list(translated(path, [text for text, _ in texts], 60)) == translator([text for text, _ in texts])
+    assert_kept(texts, translated(path, [text for text, _ in texts], 60))
+
+
+@pytest.mark.long
+def test_ten_thousand_texts_in_session_mode(model_dir, tmp_path):
+    translator = load(model_dir, beam_size=2)
+    path = export_servable(translator, tmp_path, signatures=["translate"], verified=False)
+    texts = fitting(translator, 10_000, seed=8)
+    assert_kept(texts, translated(path, [text for text, _ in texts], 256))
+
+
+def test_terms_are_read_from_a_file(tiny_model_dir, tmp_path):
+    path, model_dir = tmp_path / "terms.txt", ModelDir(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+    path.write_text("Kibo\n\n C++ \n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="--keep needs a model that was trained with decoding.placeholders=true"):
+        read_trained(model_dir.path, keep=path)
+    config = model_dir.read_config()
+    decoding = dataclasses.replace(config.decoding, placeholders=True, keep=["Fuji San"])
+    model_dir.write_config(dataclasses.replace(config, decoding=decoding))
+    assert read_trained(model_dir.path, keep=path).decoding.keep == ["Fuji San", "Kibo", "C++"]
+    for content, message in ((b"\xff", "must be text in UTF-8"), (b" \n", "must have a term in a line")):
+        path.write_bytes(content)
+        with pytest.raises(InvalidFileError, match=f"terms.txt: the file {message}"):
+            read_trained(model_dir.path, keep=path)
+    with pytest.raises(ConfigError, match="decoding.keep needs decoding.placeholders=true"):
+        DecodingConfig(keep=["Kibo"])
