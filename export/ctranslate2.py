@@ -187,7 +187,7 @@ def _set_norm(spec: common_spec.LayerNormSpec, weights: Mapping[str, np.ndarray]
 def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
     """Writes a shortlist as lines of a source piece, a tab, and target pieces; those of "" may be anywhere."""
     source_pieces, target_pieces = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers)
-    by_source = shortlist.by_source.numpy()
+    by_source = np.asarray(shortlist.by_source)
     # Every source ends with the end token, for which CTranslate2 does not look.
     always = np.concatenate([shortlist.always, by_source[Tokenizer.end_id]])
 

@@ -16,6 +16,7 @@ from keras_transformer.errors import ConfigError, VerificationError
 from keras_transformer.masks import padding_mask
 from keras_transformer.models import Transformer
 from keras_transformer.runtime.native_log import silenced
+from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translation import Translator
 
 from .versions import PROBES, publish
@@ -84,7 +85,7 @@ def export_fixed_size(
             (directory / name).write_bytes(tokenizer.file_content)
         # It says that this interpreter will move to another package, and which kernels it has.
         with warnings.catch_warnings(action="ignore"), silenced():
-            _verify(_load(encoder), _load(decoder), translator, length)
+            _verify(_load(encoder), _load(decoder), model, translator.tokenizers, length)
 
     return publish(output, version, write)
 
@@ -108,16 +109,15 @@ def _load(path: pathlib.Path) -> _Run:
     return lambda **inputs: next(iter(runner(**inputs).values()))
 
 
-def _verify(encode: _Run, decode: _Run, translator: Translator, length: int) -> None:
+def _verify(encode: _Run, decode: _Run, model: Transformer, tokenizers: TokenizerPair, length: int) -> None:
     """Compares the logits of some texts, each given as its own translation, at the first token and after the last."""
-    tokenizers = translator.tokenizers
     sides = [tokenizer.tokenize(PROBES).to_list() for tokenizer in tokenizers]
     for source_ids, target_ids in zip(*sides, strict=True):
         inputs: Mapping[str, Any] = {
             "source": _padded([*source_ids[: length - 1], tokenizers.source.end_id], length),
             "target": _padded([tokenizers.target.start_id, *target_ids[: length - 1]], length),
         }
-        expected = ops.convert_to_numpy(translator.model(inputs))[0]
+        expected = ops.convert_to_numpy(model(inputs))[0]
         encoded = encode(source=inputs["source"])
         for position in {0, min(len(target_ids), length - 1)}:
             received = decode(**inputs, encoded=encoded, position=np.array([position], "int32"))[0]

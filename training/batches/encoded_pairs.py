@@ -193,10 +193,10 @@ def encode(
 
 def _tokenized(
     tokenizers: tuple[SubwordTokenizer, SubwordTokenizer], texts: list[Tensor], spans: SpanFinder | None
-) -> Sequence[tf.RaggedTensor]:
+) -> list[tf.RaggedTensor]:
     if spans is None:
         return [tokenizer.tokenize(side) for tokenizer, side in zip(tokenizers, texts, strict=True)]
-    return tokenize_pairs(tokenizers, *map(spans.divide, texts))
+    return list(tokenize_pairs(tokenizers, *map(spans.divide, texts)))
 
 
 def _nothing_left(pairs: SentencePairs, num_empty: int, num_too_long: int, max_length: int) -> ConfigError:
