@@ -85,6 +85,7 @@ def parse(monkeypatch, tmp_path):
     whole = argparse.ArgumentParser.parse_args
 
     def parse_args(self, *arguments):
+        assert not self.allow_abbrev
         raise Parsed(whole(self, *arguments))
 
     def parse(run, words):
