@@ -20,6 +20,11 @@ from nbclient import NotebookClient
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 FOLDER = EXAMPLES / "notebooks"
+METADATA = {
+    "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+    "language_info": {"name": "python"},
+}
+KERAS_TIMES = re.compile(r" - \d+s - \d+m?s/step")
 
 
 class Start(NamedTuple):
@@ -86,19 +91,18 @@ def make_notebook(name: str) -> nbformat.NotebookNode:
     ]
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return new.new_notebook(cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
+    return new.new_notebook(cells=cells, metadata=METADATA)
 
 
 def run(notebook: nbformat.NotebookNode, directory: pathlib.Path) -> None:
     """Runs a notebook, and keeps what it prints on standard output: the rest are logs and addresses of objects."""
-    metadata = notebook.metadata
     NotebookClient(notebook, timeout=None, record_timing=False, resources={"metadata": {"path": directory}}).execute()
-    notebook.metadata = metadata
+    notebook.metadata = METADATA
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
             text = "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
+            text = KERAS_TIMES.sub("", text)
             cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)] if text else []
 
 

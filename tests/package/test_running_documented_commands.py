@@ -72,7 +72,8 @@ make() { grep -q "^$1.*:" "$ROOT/Makefile"; }  # .ci/run
 
 # What each page has before its first block, beside train, val and test in two languages.
 BEFORE = {
-    "README.md": "head -n 5 test.en > new.en; mkdir -p demo .venv/bin; cp -r $MODEL demo/model; touch .venv/bin/activate",
+    "README.md": "head -n 5 test.en > new.en; mkdir -p demo .venv/bin; cp -r $MODEL demo/model; "
+    "touch .venv/bin/activate",
     "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de a.de; cp val.de b.de",
     "docs/ctranslate2.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/distillation.md": "",
