@@ -24,7 +24,8 @@ METADATA = {
     "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
     "language_info": {"name": "python"},
 }
-KERAS_TIMES = re.compile(r" - \d+s - \d+m?s/step")
+# What differs each time: Keras' times, and the names of temporary folders.
+VARIABLE = re.compile(r" - \d+s - \d+m?s/step|^INFO:tensorflow:.*\n", re.MULTILINE)
 
 
 class Start(NamedTuple):
@@ -79,7 +80,7 @@ def make_notebook(name: str) -> nbformat.NotebookNode:
     """Returns the notebook of a script, which has not run."""
     path, start = EXAMPLES / f"{name}.py", STARTS[name]
     docstring, code = cells_of(path.read_text(encoding="utf-8"))
-    link = f"[examples/{name}.py](../{name}.py)"
+    link = f"[{path.name}](../{name}.py)"
     title = f"# {path.stem.replace('_', ' ').capitalize()}\n\n{docstring}\n\nThis notebook is made from {link}."
     # Modules of the examples are found from the folder of the notebooks.
     argv = json.dumps([path.name, *shlex.split(start.arguments)])
@@ -102,7 +103,7 @@ def run(notebook: nbformat.NotebookNode, directory: pathlib.Path) -> None:
         cell.metadata = {}
         if cell.cell_type == "code":
             text = "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
-            text = KERAS_TIMES.sub("", text)
+            text = VARIABLE.sub("", text)
             cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)] if text else []
 
 

@@ -1,4 +1,4 @@
-"""The commands of README, tutorial and guides run, page by page, on a little text; `make test-all` runs them.
+"""The commands of README, tutorial and guides run, page by page, on a little text; `make test-long` runs them.
 
 A page's blocks run in their order in one folder, as a reader would run them after preparing the files that the page
 begins with. What is different here stands in `PRELUDE`, as functions of the shell with the names of programs, and in
@@ -119,7 +119,7 @@ def test_every_page_with_commands_runs_here_or_has_a_reason():
     assert {*BEFORE, *ELSEWHERE} == with_commands and not {*BEFORE} & {*ELSEWHERE}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", BEFORE)
 def test_the_commands_of_a_page_run(page, tiny_model_dir, marian_folder, tmp_path):  # noqa: F811
     for path in corpus.write(tmp_path, train_pairs=600, valid_pairs=20, test_pairs=20):
