@@ -25,8 +25,8 @@ test: $(VENV)/installed-test
 test-all: $(VENV)/installed-test
 	echo $(FOLDERS) | $(PYTEST) -m "not long"
 
-# Whole trainings of the examples, whole benchmarks, a thousand sentences through every signature of a servable, and all
-# that Keras users do with any layer.
+# Whole trainings of the examples, whole benchmarks, a thousand sentences through every signature of a servable, all that
+# Keras users do with any layer, and the commands of README, tutorial and guides.
 test-long: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(IN_PARALLEL) -m long
 
