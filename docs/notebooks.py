@@ -60,6 +60,8 @@ STARTS = {
     "constrained_search": Start("demo/model --surely ihn"),
     "rest_client": Start(before=SERVER, after="server.terminate()"),
     **{f"layers/{path.stem}": Start() for path in sorted((EXAMPLES / "layers").glob("*.py"))},
+    "layers/long_sequences": Start("--steps 20"),
+    "layers/training_loops": Start("--steps 400"),
 }
 
 
