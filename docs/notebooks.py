@@ -24,8 +24,11 @@ METADATA = {
     "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
     "language_info": {"name": "python"},
 }
-# What differs each time: Keras' times, and the names of temporary folders.
-VARIABLE = re.compile(r" - \d+s - \d+m?s/step|^INFO:tensorflow:.*\n", re.MULTILINE)
+# What differs each time: Keras' times, and TensorFlow's log with its names of temporary files.
+VARIABLE = re.compile(
+    r" - \d+s - \d+m?s/step|^(?:INFO|WARNING):(?:tensorflow:)?.*\n(?:(?:Please report|Cause:|To silence).*\n)*",
+    re.MULTILINE,
+)
 
 
 class Start(NamedTuple):
