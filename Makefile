@@ -1,12 +1,12 @@
 # `make demo`, `make test`, `make test-all`, `make test-long`, `make test-jax`, `make test-torch`, `make test-beam`,
-# `make test-marian`, `make test-servers`, `make test-pages`, `make lint`, `make docs`, `make pictures`, `make bench` and `make chaos` work from a
-# fresh clone: each makes .venv, or one of its own, and installs what it needs.
+# `make test-marian`, `make test-servers`, `make test-pages`, `make lint`, `make docs`, `make pictures`, `make notebooks`, `make bench`
+# and `make chaos` work from a fresh clone: each makes .venv, or one of its own, and installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo test test-all test-long test-beam test-light test-jax test-torch test-marian test-servers test-pages \
-	lint docs pictures format bench chaos clean
+	lint docs pictures notebooks format bench chaos clean
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -25,8 +25,8 @@ test: $(VENV)/installed-test
 test-all: $(VENV)/installed-test
 	echo $(FOLDERS) | $(PYTEST) -m "not long"
 
-# Whole trainings of the examples, whole benchmarks, a thousand sentences through every signature of a servable, and all
-# that Keras users do with any layer.
+# Whole trainings of the examples, whole benchmarks, a thousand sentences through every signature of a servable, all that
+# Keras users do with any layer, and the commands of README, tutorial and guides.
 test-long: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(IN_PARALLEL) -m long
 
@@ -102,6 +102,10 @@ docs: $(VENV)/installed-docs
 # The pictures in the documentation that show what the layers compute.
 pictures: $(VENV)/installed
 	$(BIN)/python docs/pictures.py
+
+# A notebook for each short script of examples/, with what it prints: half an hour on two cores.
+notebooks: $(VENV)/installed-test
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/notebooks.py
 
 format: $(VENV)/installed-lint
 	$(BIN)/ruff check --fix

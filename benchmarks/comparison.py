@@ -124,7 +124,9 @@ def publish(path: str | os.PathLike[str], comparisons: Sequence[Comparison], **s
 
 def make_parser(module: str, documentation: str | None, repeats: int = 3) -> argparse.ArgumentParser:
     """Makes the parser of a module with a docstring, with `--json`, `--repeats`, `--isa` and `--cores`."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(documentation or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=(documentation or "").partition("\n")[0], allow_abbrev=False
+    )
     parser.add_argument("--json", metavar="FILE", required=True, help="file to write the measurements to")
     parser.add_argument(
         "--repeats", type=int, default=repeats, metavar="N", help="number of runs, whose median is shown (%(default)s)"

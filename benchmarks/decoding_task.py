@@ -118,7 +118,7 @@ def make_report(num_sentences: int, seconds: float, versions: Mapping[str, str])
 
 def make_parser(documentation: str | None) -> argparse.ArgumentParser:
     """Makes the parser of a contender, whose description is the first line of its module's docstring."""
-    parser = argparse.ArgumentParser(description=(documentation or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(documentation or "").partition("\n")[0], allow_abbrev=False)
     parser.add_argument("task", metavar="TASK", help="the task's directory")
     parser.add_argument("--beam-size", type=int, default=BEAM_SIZE, metavar="N")
     parser.add_argument("--request-size", type=int, default=REQUEST_SIZE, metavar="N", help="sentences in a request")

@@ -154,7 +154,9 @@ def _take_turns(contenders: dict[str, Callable[[], None]], seconds: float) -> di
 
 def main() -> None:
     """Runs the benchmark from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.layers", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.layers", description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
+    )
     parser.add_argument("--json", metavar="FILE", help="file to write the measurements to")
     parser.add_argument("--seconds", type=float, default=4, help="for each block and task (%(default)s)")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))

@@ -242,7 +242,7 @@ def draw(results: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> 
 def main() -> None:
     """Runs the benchmark from the command line."""
     description = (__doc__ or "").partition("\n")[0]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.table1", description=description)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table1", description=description, allow_abbrev=False)
     parser.add_argument("--json", metavar="FILE", required=True, help="file to write the measurements to")
     parser.add_argument("--picture", metavar="FILE", help="a .png, .svg or .pdf file to draw them in")
     parser.add_argument(

@@ -70,7 +70,7 @@ class TrainingTask:
 
 def make_parser(documentation: str | None) -> argparse.ArgumentParser:
     """Makes the parser of a contender, whose description is the first line of its module's docstring."""
-    parser = argparse.ArgumentParser(description=(documentation or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(documentation or "").partition("\n")[0], allow_abbrev=False)
     parser.add_argument("task", metavar="TASK", help="the task's directory")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     return parser

@@ -43,7 +43,7 @@ def lines_that_are_complete(path):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("model_dir")
     parser.add_argument("input")
     parser.add_argument("output")

@@ -59,7 +59,7 @@ def surely(step, state, phrase, end_id, batch_size):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("model_dir")
     parser.add_argument("--text", default="She lost it.")
     parser.add_argument("--never", help="a word")

@@ -462,7 +462,9 @@ def write(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.corpus", description="Write an English-German corpus.")
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.corpus", description="Write an English-German corpus.", allow_abbrev=False
+    )
     parser.add_argument("directory", metavar="DIRECTORY")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -46,7 +46,9 @@ cat <<END
 
 The SavedModel gave the same $(wc -l < "$to/served.de" | tr -d ' ') translations as the Python translator.
 
-Next steps:
+Next steps, after ". .venv/bin/activate" if you ran "make demo":
+  Type sentences on a page that translates them:
+    keras-transformer serve --model-dir $to/model
   Translate your own sentences, one per line, made of words from the text:
     keras-transformer translate --model-dir $to/model
   Serve the SavedModel over HTTP, with TensorFlow Serving installed:

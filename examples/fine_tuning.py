@@ -39,7 +39,7 @@ def sentence_pairs(pairs, name):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("model_dir", type=ModelDir)
     parser.add_argument("new_model_dir", type=ModelDir)
     parser.add_argument("--steps", type=int, default=200)

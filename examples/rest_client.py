@@ -30,7 +30,7 @@ def ask(url, body=None):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--url", default="http://localhost:8501/v1/models/en-de")
     arguments = parser.parse_args()
 

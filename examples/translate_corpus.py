@@ -48,7 +48,9 @@ class SavedModelHandler(TFModelHandlerNumpy):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the pipeline; a wrong path is reported in one line on standard error."""
-    parser = argparse.ArgumentParser(description="Translate text files with an exported SavedModel on Apache Beam.")
+    parser = argparse.ArgumentParser(
+        description="Translate text files with an exported SavedModel on Apache Beam.", allow_abbrev=False
+    )
     parser.add_argument("--model", required=True, metavar="DIR", help="a version of a SavedModel: servable/en-de/1")
     parser.add_argument("--input", required=True, nargs="+", metavar="PATTERN", help="text files, perhaps compressed")
     parser.add_argument("--output", required=True, metavar="DIR", help="where files of the same names are written")

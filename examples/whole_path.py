@@ -30,7 +30,7 @@ def sentence_pairs(pairs, name):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=300)
     arguments = parser.parse_args()

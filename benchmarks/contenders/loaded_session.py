@@ -119,7 +119,7 @@ class Client(threading.Thread):
 
 def main() -> None:
     """Runs the clients and prints their report."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("servable")
     parser.add_argument("sentences", type=pathlib.Path)
     parser.add_argument("--clients", type=int)

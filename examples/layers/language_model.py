@@ -66,7 +66,7 @@ def build_model(vocab_size, d_model=96):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--prompt", default="A layer that ")
     arguments = parser.parse_args()

@@ -43,7 +43,7 @@ def build_model(d_model=32):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--steps", type=int, default=80)
     steps = parser.parse_args().steps
 

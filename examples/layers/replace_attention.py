@@ -43,7 +43,7 @@ def train(model, texts, labels, epochs):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--epochs", type=int, default=4)
     epochs = parser.parse_args().epochs
 

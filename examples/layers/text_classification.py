@@ -54,7 +54,7 @@ def build_model(d_model=64):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--epochs", type=int, default=5)
     epochs = parser.parse_args().epochs
 

@@ -37,7 +37,7 @@ def build_model(d_model=64):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--epochs", type=int, default=8)
     epochs = parser.parse_args().epochs
 

@@ -77,7 +77,7 @@ def train_with_tensorflow(model, batches):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--steps", type=int, default=1200)
     steps = parser.parse_args().steps
 

@@ -83,7 +83,7 @@ def make_translator(model, tokenizer):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--export", default="servable/numbers")
     arguments = parser.parse_args()

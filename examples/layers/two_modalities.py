@@ -70,7 +70,7 @@ def build_model(word_width=64, patch_width=48, patch=4):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--epochs", type=int, default=5)
     epochs = parser.parse_args().epochs
 

@@ -50,7 +50,8 @@ class Parser(argparse.ArgumentParser):
     """A parser whose options have rules, as the fields of a configuration do."""
 
     def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
+        # A prefix of an option is a typing mistake, and may name another option one day.
+        super().__init__(**arguments, allow_abbrev=False)
         self.rules: dict[str, Any] = {}
         self.set_defaults(rules=self.rules)
 

@@ -260,6 +260,16 @@ def test_every_command_has_help(capsys):
         assert f"keras-transformer {command}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_prefix_of_an_option_is_not_the_option(fails, command):
+    assert "error: " in fails(command, "--hel")
+
+
+def test_what_is_no_option_is_named(fails):
+    expected = "keras-transformer: error: unrecognized arguments: --beam 4 (see keras-transformer --help)"
+    assert fails("translate", "--model-dir", "a", "--beam", "4") == expected
+
+
 @pytest.fixture
 def translate(tiny_model_dir, tmp_path, monkeypatch, capsys):
     """Runs the command in this process with a text as standard input; returns what it writes to the two streams."""

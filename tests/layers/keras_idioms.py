@@ -828,7 +828,7 @@ if __name__ == "__main__":
         with OUTPUT, contextlib.redirect_stdout(OUTPUT):
             print_table(lines)
     else:
-        parser = argparse.ArgumentParser()
+        parser = argparse.ArgumentParser(allow_abbrev=False)
         parser.add_argument("family", choices=FAMILIES)
         parser.add_argument("idioms", nargs="*")
         parser.add_argument("--layers", nargs="*")

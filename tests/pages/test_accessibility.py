@@ -19,7 +19,14 @@ from keras_transformer.translation.attention_page import attention_page
 
 pytestmark = pytest.mark.slow
 SITE = pathlib.Path(__file__).parents[2] / "build" / "docs"
-PAGES = ["index.html", "tutorial.html", "layers.html", "results.html", "reference/layers.html"]
+PAGES = [
+    "index.html",
+    "tutorial.html",
+    "notebooks/time_series.html",
+    "layers.html",
+    "results.html",
+    "reference/layers.html",
+]
 in_both_themes = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 at_both_widths = pytest.mark.parametrize("width", [400, 1600])
 

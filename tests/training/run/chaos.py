@@ -273,7 +273,9 @@ def kill_workers(directory: pathlib.Path, number: int, kills: int, rng: random.R
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(description="Disturb trainings at random moments, and resume them.")
+    parser = argparse.ArgumentParser(
+        description="Disturb trainings at random moments, and resume them.", allow_abbrev=False
+    )
     parser.add_argument("--runs", type=int, default=50, metavar="N", help="disturbed trainings (50)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="trainings at a time (2)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of faults and moments (1)")

@@ -1,0 +1,144 @@
+"""The commands of README, tutorial and guides run, page by page, on a little text; `make test-long` runs them.
+
+A page's blocks run in their order in one folder, as a reader would run them after preparing the files that the page
+begins with. What is different here stands in `PRELUDE`, as functions of the shell with the names of programs, and in
+`BEFORE`.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+
+import pytest
+from test_pretrained import marian_folder, spm_files  # noqa: F401
+
+from examples import corpus
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+PRELUDE = r"""
+set -eu
+export PATH="$BIN:$PATH" PYTHONPATH="$ROOT"
+server=
+trap 'kill $server 2> /dev/null || true' EXIT
+
+keras-transformer() {
+    case "$1 $*" in
+    # A few updates of a small model.
+    train*--init-from*) command keras-transformer "$@" --set training.steps=2 training.validate_every=2 ;;
+    train*) command keras-transformer "$@" --set model.num_layers=1 model.d_model=32 model.d_ff=64 \
+        tokenizer.vocab_size=500 training.steps=2 training.validate_every=1 training.consistency=0 ;;
+    # In the background, from when it answers until another server begins or the page ends.
+    serve*)
+        kill $server 2> /dev/null || true
+        exec {answer}< <(command keras-transformer "$@" --port "$PORT")
+        server=$!
+        read -r -u "$answer"
+        curl -L localhost:8501/ > page.html ;;
+    *) command keras-transformer "$@" ;;
+    esac
+}
+
+# TensorFlow Serving is not installed: `serve` answers in its place, with the model of that name.
+tensorflow_model_server() {
+    local name=${2#*=} path=${3#*=}
+    mkdir -p served && cp -r "$path" "served/$name"
+    keras-transformer serve --servable "served/$name"
+}
+
+curl() { command curl --silent --show-error --fail --noproxy '*' "${@//8501/$PORT}"; }
+
+# The first model of the page stands in for those of a configuration file.
+docker() { tensorflow_model_server "$1" --model_name=en-de --model_base_path=servable/en-de; }
+
+python() {
+    case "$*" in
+    *-m\ benchmarks.*) ;;  # tests/benchmarks
+    *) command python "$@" ;;
+    esac
+    # The rest of the text would take minutes.
+    case "$*" in *examples.corpus*) sed -i '601,$d' demo/data/train.*; sed -i '21,$d' demo/data/{valid,test}.* ;; esac
+}
+
+# What is installed is what is tested; `make test-light` installs the layers alone.
+pip() { test "$1" = install; }
+python3() { test "$*" = "-m venv .venv"; }
+make() { grep -q "^$1.*:" "$ROOT/Makefile"; }  # .ci/run
+"""
+
+# What each page has before its first block, beside train, val and test in two languages.
+BEFORE = {
+    "README.md": "head -n 5 test.en > new.en; mkdir -p demo .venv/bin; cp -r $MODEL demo/model; "
+    "touch .venv/bin/activate",
+    "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de a.de; cp val.de b.de",
+    "docs/ctranslate2.md": "mkdir models; cp -r $MODEL models/en-de",
+    "docs/distillation.md": "",
+    "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; cp train.de ours.de",
+    "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de",
+    "docs/shortlist.md": "mkdir models; cp -r $MODEL models/en-de",
+    "docs/training.md": "head -n 5 test.en > new.en",
+    "docs/tutorial.md": "ln -s $ROOT/examples examples; mkdir -p .venv/bin; touch .venv/bin/activate",
+}
+# Why the blocks of other pages do not run here. test_documented_commands.py checks their options.
+ELSEWHERE = {
+    "CONTRIBUTING.md": "targets of the Makefile; .ci/run has those of every day",
+    "docs/corpus-translation.md": "Apache Beam; test_translate_corpus.py by `make test-beam`; clusters",
+    "docs/data.md": "parts of commands; test_cli.py trains on such files",
+    "docs/examples.md": "minutes of training; test_examples.py has shorter ones",
+    "docs/index.md": "installs; `make test-light`",
+    "docs/layers-idioms.md": "hours; test_keras_idioms.py runs the same program",
+    "docs/layers.md": "installs; test_layers_page.py runs the code",
+    "docs/performance.md": "hours; test_benchmarks.py runs the programs on small sizes",
+    "docs/results.md": "hours, on Multi30k; the same commands as on other pages with other values",
+    "docs/scaling.md": "several machines; test_workers.py has several processes",
+    "docs/table1.md": "minutes; test_benchmarks.py runs the program on small sizes",
+    "docs/wmt14.md": "downloads",
+}
+# A server with gRPC, and text that readers fill in.
+CODE_ELSEWHERE = ("import grpc", ", ...]")
+
+
+def script_of(page):
+    """The commands and the code of a page as one script."""
+    script = ""
+    for language, block in re.findall(r"^```(sh|python)\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        if language == "sh":
+            script += block
+        elif not any(part in block for part in CODE_ELSEWHERE):
+            script += f"python - <<'CODE'\n{block}CODE\n"
+    return script
+
+
+def test_every_page_with_commands_runs_here_or_has_a_reason():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    with_commands = {str(path.relative_to(ROOT)) for path in pages if "\n```sh\n" in path.read_text(encoding="utf-8")}
+    assert {*BEFORE, *ELSEWHERE} == with_commands and not {*BEFORE} & {*ELSEWHERE}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", BEFORE)
+def test_the_commands_of_a_page_run(page, tiny_model_dir, marian_folder, tmp_path):  # noqa: F811
+    for path in corpus.write(tmp_path, train_pairs=600, valid_pairs=20, test_pairs=20):
+        path.rename(str(path).replace("valid", "val"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    given = {"BIN": pathlib.Path(sys.executable).parent, "ROOT": ROOT, "MODEL": tiny_model_dir, "MARIAN": marian_folder}
+    text = (ROOT / page).read_text(encoding="utf-8")
+    finished = subprocess.run(
+        [shutil.which("bash"), "-c", PRELUDE + BEFORE[page] + "\n" + script_of(text)],
+        cwd=tmp_path,
+        env={**os.environ, "PORT": str(port), **{name: str(value) for name, value in given.items()}},
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr
+    answers = re.findall(r'^    "(?:predictions|outputs)": ', finished.stdout, re.MULTILINE)
+    assert len(answers) == len(re.findall("^curl .*:predict", text, re.MULTILINE))
+    for written in re.findall(r"(?:--output| >) (\S+)", script_of(text)):
+        path = tmp_path / written
+        assert path.is_dir() or path.stat().st_size, written
