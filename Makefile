@@ -13,7 +13,7 @@ demo: $(VENV)/installed
 
 # Each file is tested by one process, in order: those of examples take long, and begin before those of layers. TensorFlow
 # gives back little of the memory that it took, so that after each seven folders of tests new processes begin; each has
-# to import TensorFlow, and to train the model that many tests translate with.
+# to import TensorFlow. What many tests translate with is trained and exported once, into build/tests.
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 PYTEST := xargs -n 7 $(BIN)/python -m pytest $(IN_PARALLEL)
 FOLDERS := $(sort $(dir $(wildcard tests/*/test_*.py tests/*/*/test_*.py)))
@@ -37,6 +37,7 @@ test-beam: $(VENV)-beam/installed
 # Layers, models, search and the examples of the layers on Keras and one backend alone, installed as the README says.
 # PyTorch from PyPI brings gigabytes of libraries for GPUs; TORCH names another requirement than `torch`.
 # JAX compiles every operation of a test anew, so that it has fewer of them, and no time for optimizing what it compiles.
+# PyTorch's threads wait for each other in loops: each of the two processes has one.
 LIGHT_TESTS := tests/package/light_install.py tests/package/test_loss_metrics_schedule.py tests/package/test_masks.py \
 	tests/examples/test_layer_examples.py tests/examples/test_layers_page.py
 LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test_layer_normalization.py \
@@ -51,8 +52,8 @@ test-light: test-jax test-torch
 test-jax test-torch: test-%: $(VENV)-%/installed
 	rm -rf build/lib
 	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
-	KERAS_BACKEND=$* PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 $(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) \
-		$(LIGHT_TESTS) $(LIGHT_TESTS_$*)
+	KERAS_BACKEND=$* PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 OMP_NUM_THREADS=1 \
+		$(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) $(LIGHT_TESTS) $(LIGHT_TESTS_$*)
 
 # Imported models against the programs that they come from: Marian, of 600 MB, and PyTorch, which the benchmarks need too.
 test-marian: $(VENV)/installed-test $(VENV)/installed-benchmarks $(VENV)-marian/installed

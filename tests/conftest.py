@@ -3,14 +3,18 @@
 import ctypes
 import fcntl
 import glob
+import hashlib
+import importlib.metadata
 import importlib.util
-import os
+import pathlib
 import shutil
 
 import browser
 import keras
 import numpy as np
 import pytest
+from keras_transformer.export.model_card import Facts
+from keras_transformer.export.servable import export_servable
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
@@ -18,6 +22,7 @@ from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.runtime.log import show_log
+from keras_transformer.translation import Translator
 
 # `make test-beam`, `make test-marian`, `make test-pages` and `make test-servers` run these files, with programs that
 # others do without.
@@ -35,6 +40,9 @@ collect_ignore = [
 
 # As in the command: tests read on standard error what is logged.
 show_log()
+
+ROOT = pathlib.Path(__file__).parents[1]
+FACTS = Facts("en-de", "CC0-1.0", ["BLEU = 41.00 (signature), 12 sentences of test.en"], "100 updates, with 12 pairs")
 
 SUBJECTS = {"Anna": "Anna", "the dog": "der Hund", "my sister": "meine Schwester", "Zoë": "Zoë"}
 VERBS = {"sees": "sieht", "buys": "kauft", "paints": "malt", "greets": "grüßt"}
@@ -64,19 +72,14 @@ def model_dirs(tmp_path_factory):
 
     Setting a seed later would take away the SentencePiece models that TensorFlow holds then.
     """
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # The workers' common one.
-    paths = {name: folder / name for name in ("tiny", "wordpiece")}
-    with open(folder / "lock", "w") as lock:
-        # The first worker makes them, the others wait.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "made").exists():
-            keras.utils.set_random_seed(1)
-            make_model_dir(paths["tiny"], "bpe", 328, epochs=120)
-            make_model_dir(paths["wordpiece"], "wordpiece", 98, epochs=0)
-            (folder / "made").touch()
-    return paths
+
+    def make(folder):
+        keras.utils.set_random_seed(1)
+        make_model_dir(folder / "tiny", "bpe", 328, epochs=120)
+        make_model_dir(folder / "wordpiece", "wordpiece", 98, epochs=0)
+
+    folder = made_once("models", make, tmp_path_factory)
+    return {name: folder / name for name in ("tiny", "wordpiece")}
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +92,40 @@ def tiny_model_dir(model_dirs):
 def wordpiece_model_dir(model_dirs):
     """Path of a model directory with a WordPiece tokenizer; its model has learned nothing."""
     return model_dirs["wordpiece"]
+
+
+@pytest.fixture(scope="session")
+def servable(tiny_model_dir, tmp_path_factory):
+    """Path of version 1 of a SavedModel with all signatures, of the model that has memorized `sentence_pairs`."""
+
+    def make(folder):
+        export_servable(Translator.load(tiny_model_dir), folder, facts=FACTS)
+
+    return made_once("servable", make, tmp_path_factory) / "1"
+
+
+def made_once(name, make, tmp_path_factory):
+    """A copy of a folder that the first process makes which needs it, for all others, also later, of the same code."""
+    kept = ROOT / "build" / "tests" / digest_of_code()
+    kept.mkdir(parents=True, exist_ok=True)
+    with open(kept / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (kept / name).exists():
+            making = tmp_path_factory.mktemp(name)
+            make(making)
+            shutil.copytree(making, kept / f"{name}.copied", dirs_exist_ok=True)
+            (kept / f"{name}.copied").rename(kept / name)
+    return shutil.copytree(kept / name, tmp_path_factory.mktemp("copies") / name)
+
+
+def digest_of_code():
+    """What stands for all that models are made by."""
+    packages = "".join(f"{name} {importlib.metadata.version(name)}\n" for name in ("keras", "numpy", "tensorflow"))
+    digest = hashlib.sha256(packages.encode())
+    folders = [ROOT / name for name in ("keras_transformer", "training", "export")]
+    for path in [pathlib.Path(__file__), *sorted(path for folder in folders for path in folder.rglob("*.py"))]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def make_model_dir(path, kind, vocab_size, epochs):

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
-from keras_transformer.export import servable
-from keras_transformer.export.model_card import TRIED, Facts
+from keras_transformer.export import servable as exporter
+from keras_transformer.export.model_card import TRIED
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.export.warmup import REQUESTS
 from keras_transformer.training.run.state import RunState, save_training_state
-from session_mode import run_session
+from session_mode import SavedModelSession, answers_of, run_session
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
@@ -81,27 +81,21 @@ assert not loaded & {"keras_transformer", "training", "export"}
 """,
 )
 
+# Logs each request that it is about to answer.
 C_PROCESS = PROCESS.format(
     load="""
+import os
 sys.path.insert(0, sys.argv[2] + "/tests")
 from c_api import SavedModel
-translate = SavedModel(sys.argv[1])
+model = SavedModel(sys.argv[1])
+def translate(texts):
+    os.write(2, b"A request:\\n")
+    return model(texts)
 """,
     check="assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules",
 )
 
-# Logs the request that it is about to answer.
-WATCHED_PROCESS = """
-import ast, os, sys
-sys.path.insert(0, sys.argv[2] + "/tests")
-from c_api import SavedModel
-translate = SavedModel(sys.argv[1])
-for texts in ast.literal_eval(sys.stdin.read()):
-    os.write(2, b"A request:\\n")
-    translate(texts)
-"""
-
-# The same in a session: the requests that warm up, then others.
+# In a session: the requests that warm up, then others.
 WATCHED_SESSION = """
 import ast, os, pathlib, sys
 sys.path[:0] = [sys.argv[2] + "/tests", sys.argv[2] + "/tests/export"]
@@ -118,32 +112,14 @@ for name, inputs in [*map(request_of, logs), *ast.literal_eval(sys.stdin.read())
 CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
 
 
-FACTS = Facts("en-de", "CC0-1.0", ["BLEU = 41.00 (signature), 12 sentences of test.en"], "100 updates, with 12 pairs")
-
-
 @pytest.fixture(scope="module")
 def translator(tiny_model_dir):
     return Translator.load(tiny_model_dir)
 
 
 @pytest.fixture(scope="module")
-def saved_and_verified(translator, tmp_path_factory):
-    """The path of a SavedModel, and its state when it was verified: other versions, and its content."""
-    folder = tmp_path_factory.mktemp("servable")
-    verify, seen = servable.verify, []
-
-    def watch(path, functions, precision):
-        verify(path, functions, precision)
-        seen.append((list(folder.glob("[0-9]*")), content(path)))
-
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(servable, "verify", watch)
-        return export_servable(translator, folder, facts=FACTS), seen
-
-
-@pytest.fixture(scope="module")
-def saved_model(saved_and_verified):
-    return saved_and_verified[0]
+def saved_model(servable):
+    return servable
 
 
 @pytest.fixture(scope="module")
@@ -152,10 +128,23 @@ def other_translator(wordpiece_model_dir):
 
 
 @pytest.fixture(scope="module")
-def other_saved_model(other_translator, tmp_path_factory):
-    return export_servable(
-        other_translator, tmp_path_factory.mktemp("other"), signatures=["serving_default", "detokenize"]
-    )
+def saved_and_verified(other_translator, tmp_path_factory):
+    """The path of a SavedModel, and its state when it was verified: other versions, and its content."""
+    folder = tmp_path_factory.mktemp("other")
+    verify, seen = exporter.verify, []
+
+    def watch(path, functions, precision):
+        verify(path, functions, precision)
+        seen.append((list(folder.glob("[0-9]*")), content(path)))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(exporter, "verify", watch)
+        return export_servable(other_translator, folder, signatures=["serving_default", "detokenize"]), seen
+
+
+@pytest.fixture(scope="module")
+def other_saved_model(saved_and_verified):
+    return saved_and_verified[0]
 
 
 @pytest.fixture(scope="module")
@@ -163,18 +152,44 @@ def expected(translator):
     return [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
 
 
-def run_process(program, path, folder):
+@pytest.fixture(scope="module")
+def session(saved_model):
+    """`serving_default` in a session, which optimizes its graph once."""
+    model = SavedModelSession(saved_model)
+    yield lambda batches: answers_of(model, batches)
+    model.close()
+
+
+@pytest.fixture(scope="module")
+def other_session(other_saved_model):
+    model = SavedModelSession(other_saved_model)
+    yield lambda batches: answers_of(model, batches)
+    model.close()
+
+
+def run_process(program, path, folder, batches=BATCHES, **environment):
+    """The answers of a program, and what it logs."""
     finished = subprocess.run(
         [sys.executable, "-c", program, str(path), CHECKOUT],
-        input=json.dumps([[text.hex() for text in batch] for batch in BATCHES]),
+        input=json.dumps([[text.hex() for text in batch] for batch in batches]),
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
     )
     assert finished.returncode == 0, finished.stderr
     answers = json.loads(finished.stdout)
-    return [([bytes.fromhex(text) for text in texts], scores) for texts, scores in answers]
+    return [([bytes.fromhex(text) for text in texts], scores) for texts, scores in answers], finished.stderr
+
+
+@pytest.fixture(scope="module")
+def of_c_api(saved_model, tmp_path_factory):
+    """The answers by the C API to the requests that warm up and to all batches, and how many graphs each optimized."""
+    _, requests = read_warmup_requests(saved_model)
+    answers, log = run_process(
+        C_PROCESS, saved_model, tmp_path_factory.mktemp("c"), requests + BATCHES, **LOGS_OPTIMIZATIONS
+    )
+    return requests, answers, numbers_of_optimizations(log)
 
 
 def assert_same(answers, expected, tolerance=1e-5):
@@ -197,15 +212,16 @@ def test_the_batches_are_what_they_are_meant_to_be(expected):
 
 
 def test_a_fresh_process_without_this_package_answers_the_same(saved_model, expected, tmp_path):
-    assert_same(run_process(FRESH_PROCESS, saved_model, tmp_path), expected)
+    assert_same(run_process(FRESH_PROCESS, saved_model, tmp_path)[0], expected)
 
 
-def test_a_session_answers_the_same(saved_model, expected):
-    assert_same(run_session(saved_model, BATCHES), expected)
+def test_a_session_answers_the_same(session, expected):
+    assert_same(session(BATCHES), expected)
 
 
-def test_the_c_api_without_tensorflow_python_answers_the_same(saved_model, expected, tmp_path):
-    assert_same(run_process(C_PROCESS, saved_model, tmp_path), expected)
+def test_the_c_api_without_tensorflow_python_answers_the_same(of_c_api, expected):
+    requests, answers, _ = of_c_api
+    assert_same(answers[len(requests) :], expected)
 
 
 @pytest.mark.slow
@@ -220,10 +236,10 @@ def test_the_c_api_program_translates_lines(saved_model, expected):
     assert finished.stdout.decode().splitlines() == [text for text, _ in expected[1]]
 
 
-def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_saved_model):
+def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_session):
     texts = ORDINARY[:3] + AWKWARD
     expected = [row[0] for row in other_translator.n_best(texts, 1)]
-    assert_same(run_session(other_saved_model, [texts, []]), [expected, []])
+    assert_same(other_session([texts, []]), [expected, []])
 
 
 def test_the_signature_is_text_to_text_and_score(saved_model):
@@ -334,20 +350,25 @@ def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answer
 def test_a_servable_in_int8_has_a_quarter_of_the_weights_and_its_translator_s_answers(
     tiny_model_dir, saved_model, tmp_path
 ):
-    translator = Translator.load(tiny_model_dir, precision="int8")
-    path = export_servable(translator, tmp_path, signatures=["serving_default", "score"])
+    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1), precision="int8")
+    path = export_servable(translator, tmp_path, signatures=["serving_default"])
     assert_same(run_session(path, BATCHES), [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES])
     sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)]
     assert sizes[0] < 0.3 * sizes[1]
     assert ", int8, " in (path / "assets.extra" / "README.md").read_text()
 
 
-def test_every_warm_up_request_is_answered(translator, saved_model, other_translator, other_saved_model):
-    for each, path in ((translator, saved_model), (other_translator, other_saved_model)):
+def test_every_warm_up_request_is_answered(
+    translator, saved_model, session, other_translator, other_saved_model, other_session
+):
+    for each, path, answers in (
+        (translator, saved_model, session),
+        (other_translator, other_saved_model, other_session),
+    ):
         _, requests = read_warmup_requests(path)
         expected = [[row[0] for row in each.n_best(texts, 1)] for texts in requests]
         assert [len(rows) for rows in expected] == [1, 1, 32, 1]
-        assert_same(run_session(path, requests), expected)
+        assert_same(answers(requests), expected)
 
 
 def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(translator, other_translator):
@@ -358,11 +379,9 @@ def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(
         assert min(lengths) == 1 and max(lengths) > 50
 
 
-def test_after_the_warm_up_requests_no_graph_is_optimized_any_more(saved_model):
-    _, requests = read_warmup_requests(saved_model)
-    watched = requests + [ORDINARY[:1], MIXED, ORDINARY * 6, []]
-    optimized = count_optimizations(WATCHED_PROCESS, saved_model, repr(watched))
-    assert len(optimized) == len(watched)
+def test_after_the_warm_up_requests_no_graph_is_optimized_any_more(of_c_api):
+    requests, _, optimized = of_c_api
+    assert len(optimized) == len(requests) + len(BATCHES)
     assert any(optimized[: len(requests)]) and not any(optimized[len(requests) :])
 
 
@@ -370,22 +389,25 @@ def test_after_the_warm_up_requests_no_graph_is_optimized_any_more(saved_model):
 def test_the_warm_up_requests_warm_up_every_signature(saved_model):
     logs, _ = read_warmup_requests(saved_model)
     watched = [(name, SIGNATURES[name].example(texts)) for name in SIGNATURES for texts in (ORDINARY, MIXED)]
-    optimized = count_optimizations(WATCHED_SESSION, saved_model, repr(watched))
+    finished = subprocess.run(
+        [sys.executable, "-c", WATCHED_SESSION, str(saved_model), CHECKOUT],
+        input=repr(watched),
+        capture_output=True,
+        text=True,
+        env={**os.environ, **LOGS_OPTIMIZATIONS},
+    )
+    assert finished.returncode == 0, finished.stderr
+    optimized = numbers_of_optimizations(finished.stderr)
     assert len(optimized) == len(logs) + len(watched)
     assert all(optimized[: len(logs) : len(REQUESTS)]) and not any(optimized[len(logs) :])
 
 
-def count_optimizations(program, path, text):
+LOGS_OPTIMIZATIONS = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "meta_optimizer=1"}
+
+
+def numbers_of_optimizations(log):
     """How many graphs are optimized between one request and the next."""
-    finished = subprocess.run(
-        [sys.executable, "-c", program, str(path), CHECKOUT],
-        input=text,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "meta_optimizer=1"},
-    )
-    assert finished.returncode == 0, finished.stderr
-    _, *logs = finished.stderr.split("A request:")
+    _, *logs = log.split("A request:")
     return [log.count("Starting optimization") for log in logs]
 
 
@@ -405,13 +427,13 @@ def content(path):
 def untraced(monkeypatch):
     """Disables tracing, for tests that do not save anything."""
     functions = {"serving_default": None}
-    monkeypatch.setattr(servable, "Servable", lambda *arguments: types.SimpleNamespace(functions=functions))
-    monkeypatch.setattr(servable, "_share_tensors", lambda path: None)
-    monkeypatch.setattr(servable, "model_card", lambda *arguments: "# A card\n")
+    monkeypatch.setattr(exporter, "Servable", lambda *arguments: types.SimpleNamespace(functions=functions))
+    monkeypatch.setattr(exporter, "_share_tensors", lambda path: None)
+    monkeypatch.setattr(exporter, "model_card", lambda *arguments: "# A card\n")
 
 
 def test_versions_go_up_and_none_is_overwritten(translator, untraced, tmp_path, monkeypatch):
-    monkeypatch.setattr(servable, "verify", lambda *arguments: None)
+    monkeypatch.setattr(exporter, "verify", lambda *arguments: None)
     monkeypatch.setattr(tf.saved_model, "save", lambda module, path, signatures: None)
     (tmp_path / "9-old").mkdir()
     assert [export_servable(translator, tmp_path).name for _ in range(2)] == ["1", "2"]
@@ -493,7 +515,7 @@ def test_an_export_that_breaks_off_leaves_nothing(translator, untraced, tmp_path
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tf.saved_model, "save", save)
-    monkeypatch.setattr(servable, "verify", verify)
+    monkeypatch.setattr(exporter, "verify", verify)
     with pytest.raises(KeyboardInterrupt):
         export_servable(translator, tmp_path)
     assert not list(tmp_path.iterdir())
@@ -531,7 +553,7 @@ def test_an_operation_that_no_server_has_is_not_published(tiny_model_dir, tmp_pa
 
 
 def test_what_is_not_verified_is_published_as_it_is(translator, tmp_path, monkeypatch):
-    monkeypatch.setattr(servable, "verify", lambda *arguments: pytest.fail("verified"))
+    monkeypatch.setattr(exporter, "verify", lambda *arguments: pytest.fail("verified"))
     assert export_servable(translator, tmp_path, signatures=["detokenize"], verified=False).is_dir()
 
 

@@ -1,6 +1,7 @@
 """What Keras users do with any layer works with ours, on every backend that is installed.
 
-`make test` tries what is quick, `make test-long` the rest; what takes long is tried with one layer.
+`make test` tries what is quick on one backend, `make test-all` on all, `make test-long` the rest; what takes long is
+tried with one layer.
 """
 
 import functools
@@ -59,7 +60,7 @@ STOCK_LAYERS = ("MultiHeadAttention", "LayerNormalization", "Dense")
 
 
 @functools.cache
-def results_of(family, idioms, layers):
+def results_of(family, idioms, layers, backends):
     """For each idiom and backend each layer's result; the backends run side by side."""
     processes = [
         subprocess.Popen(
@@ -68,7 +69,7 @@ def results_of(family, idioms, layers):
             stdout=subprocess.PIPE,
             text=True,
         )
-        for backend in INSTALLED
+        for backend in backends
     ]
     results = {}
     for process in processes:
@@ -80,14 +81,18 @@ def results_of(family, idioms, layers):
 
 
 def check(idiom, backend, idioms, layers):
-    results = results_of("ours", idioms, layers)[idiom, backend]
+    # Quick tests need no other backend.
+    backends = (backend,) if backend == INSTALLED[0] else tuple(INSTALLED[1:])
+    results = results_of("ours", idioms, layers, backends)[idiom, backend]
     assert set(results) == set(layers)
     known, _ = FAILS.get((idiom, backend), (set(), None))
     wrong = {layer: result for layer, result in results.items() if result.startswith("yes" if layer in known else "no")}
     assert not wrong
 
 
-@pytest.mark.parametrize("backend", INSTALLED)
+@pytest.mark.parametrize(
+    "backend", [INSTALLED[0], *(pytest.param(backend, marks=pytest.mark.slow) for backend in INSTALLED[1:])]
+)
 @pytest.mark.parametrize("idiom", QUICK)
 def test_quick_idioms(idiom, backend):
     check(idiom, backend, QUICK, FEW)
@@ -118,7 +123,7 @@ def test_expensive_idioms(idiom, backend):
 @pytest.mark.parametrize("idiom, backend", [key for key in FAILS if key[1] in INSTALLED])
 def test_what_fails_here_fails_in_keras_layers_too(idiom, backend):
     idioms = tuple(dict.fromkeys(idiom for idiom, _ in FAILS))
-    results = results_of("stock", idioms, STOCK_LAYERS)[idiom, backend]
+    results = results_of("stock", idioms, STOCK_LAYERS, tuple(INSTALLED))[idiom, backend]
     _, layer = FAILS[idiom, backend]
     assert not results[layer].startswith("yes")
     if layer != "Dense":

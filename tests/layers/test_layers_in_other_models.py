@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 BACKENDS = [backend for backend in ("tensorflow", "jax", "torch") if importlib.util.find_spec(backend)]
-FEW = ("classifier", "translator", "subclassed_language_model")
-OTHERS = ("language_model", "tied_language_model")
+FEW = ("classifier", "subclassed_language_model")
+OTHERS = ("language_model", "tied_language_model", "translator")
 SCRIPT = pathlib.Path(__file__).with_name("other_models.py")
 
 

@@ -12,9 +12,6 @@ TESTS = pathlib.Path(__file__).parents[1]
 FEW_TESTS = (
     (
         "layers/test_multi_head_attention.py::test_an_attention_mask_may_differ_between_heads",
-        "layers/test_multi_head_attention.py::test_attention_from_a_cache_equals_one_call",
-        "layers/test_tied_projection.py::test_gradients_of_both_uses_meet_in_the_one_table",
-        "layers/test_restricted_attention.py::test_uniform_attention_over_three_positions_by_hand",
         "decoding/test_protocol.py::test_greedy_search_needs_nothing_of_a_model_but_the_protocol",
     ),
 )

@@ -29,7 +29,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 # Words of a shell, and programs of any Linux, whose options are not checked.
-SHELL = set(". cat cd cut do done echo exec export for head ls mkdir paste sort tail tar wc".split())
+SHELL = {
+    *(".", "cat", "cd", "cut", "do", "done", "echo", "exec", "export", "for", "head", "ls", "mkdir", "paste"),
+    *("sort", "tail", "tar", "wc"),
+}
 # Those that the pages use, of TensorFlow Serving's `model_servers/main.cc`; no test runs the server.
 SERVER_FLAGS = {
     *("port", "rest_api_port", "model_name", "model_base_path", "model_config_file", "enable_batching"),

@@ -12,7 +12,7 @@ from keras_transformer.training.curves import training_page
 from test_attention_page_in_chromium import SENTENCES, attention_of
 from test_curves import LOG, LOG_WITHOUT_BLEU, run_dir
 from test_page_in_chromium import wait, wait_for_alignment
-from test_server import running
+from test_server import graphs_of, running
 
 from keras_transformer.translation import Translator
 from keras_transformer.translation.attention_page import attention_page
@@ -104,7 +104,7 @@ def test_the_page_of_training(page, width, dark, tmp_path):
 
 @pytest.fixture(scope="module")
 def port(tiny_model_dir):
-    with running(Translator.load(tiny_model_dir)) as port:
+    with running(graphs_of(Translator.load(tiny_model_dir))) as port:
         yield port
 
 

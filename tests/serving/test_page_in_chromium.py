@@ -2,7 +2,7 @@
 
 import browser
 import pytest
-from test_server import running
+from test_server import graphs_of, running
 
 from keras_transformer.translation import Translator
 
@@ -28,7 +28,7 @@ def translator(tiny_model_dir):
 
 @pytest.fixture(scope="module")
 def port(translator):
-    with running(translator) as port:
+    with running(graphs_of(translator)) as port:
         yield port
 
 

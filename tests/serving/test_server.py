@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_transformer.export.servable import Servable, export_servable, graph_of
+from keras_transformer.export.servable import graph_of
 from keras_transformer.export.signatures import SIGNATURES
 
 from keras_transformer.commands.main import main
@@ -44,15 +45,25 @@ def serving(api):
             thread.join()
 
 
-def running(translator):
-    """Gives the port of a server of a translator."""
-    signatures = {key: Signature(each.inputs, graph_of(each, translator)) for key, each in SIGNATURES.items()}
-    return serving(RestApi("tiny", signatures, max_rows=8))
+def graphs_of(translator):
+    """The functions of all signatures; `serving_default` and `translate` are one."""
+    graphs = {each.function: graph_of(each, translator) for each in SIGNATURES.values()}
+    return {name: graphs[each.function] for name, each in SIGNATURES.items()}
+
+
+def running(graphs):
+    """Gives the port of a server of a translator's functions."""
+    return serving(RestApi("tiny", {name: Signature(SIGNATURES[name].inputs, graphs[name]) for name in graphs}, 8))
 
 
 @pytest.fixture(scope="module")
-def port(translator):
-    with running(translator) as port:
+def graphs(translator):
+    return graphs_of(translator)
+
+
+@pytest.fixture(scope="module")
+def port(graphs):
+    with running(graphs) as port:
         yield port
 
 
@@ -87,10 +98,12 @@ def test_a_name_is_written_as_in_addresses():
         assert status == 200 and answer["model_version_status"][0]["state"] == "AVAILABLE"
 
 
-def test_rest_answers_as_the_servable_does(port, translator, tmp_path):
-    folder = export_servable(translator, tmp_path / "tiny", 7, ["serving_default", "align"], verified=False)
-    served = tf.saved_model.load(str(folder))
-    expected = served.signatures["serving_default"](text=tf.constant(TEXTS))
+def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
+    shutil.copytree(servable, tmp_path / "tiny" / "7")
+    (tmp_path / "tiny" / "6").mkdir()
+    served = load_servable(tmp_path / "tiny")
+    assert served.version == 7 and set(served.signatures) == set(SIGNATURES)
+    expected = served.signatures["serving_default"].function(text=tf.constant(TEXTS))
     texts = [text.decode() for text in expected["text"].numpy()]
     path = "/v1/models/tiny/versions/1:predict"
     status, _, rows = ask(port, "POST", path, json.dumps({"instances": TEXTS}))
@@ -102,10 +115,7 @@ def test_rest_answers_as_the_servable_does(port, translator, tmp_path):
     assert columns["outputs"]["text"] == texts and columns["outputs"]["score"] == scores
 
     # The SavedModel itself can be served.
-    (tmp_path / "tiny" / "6").mkdir()
-    servable = load_servable(tmp_path / "tiny")
-    assert servable.version == 7 and set(servable.signatures) == {"serving_default", "align"}
-    with serving(RestApi("tiny", servable.signatures, 8, servable.version)) as own_port:
+    with serving(RestApi("tiny", served.signatures, 8, served.version)) as own_port:
         assert ask(own_port, "POST", path, "{}")[0] == 404
         _, _, own_rows = ask(own_port, "POST", path.replace("1:", "7:"), json.dumps({"instances": TEXTS}))
         assert [row["text"] for row in own_rows["predictions"]] == texts
@@ -118,9 +128,9 @@ def test_rest_answers_as_the_servable_does(port, translator, tmp_path):
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_every_signature_answers_in_both_formats_as_its_function(name, port, translator):
+def test_every_signature_answers_in_both_formats_as_its_function(name, port, graphs):
     inputs = SIGNATURES[name].example(TEXTS)
-    expected = Servable(translator, [name]).functions[name](
+    expected = graphs[name](
         **{key: tf.constant(inputs[key], spec.dtype) for key, spec in SIGNATURES[name].inputs.items()}
     )
     request = {"signature_name": name, "inputs": inputs}

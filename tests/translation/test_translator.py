@@ -1,6 +1,7 @@
 """The translator against direct calls of the model, NumPy, and itself on other batches."""
 
 import dataclasses
+import functools
 import itertools
 import random
 
@@ -50,10 +51,17 @@ def texts_of(translator, rows):
     return [text.decode() for text in texts.numpy()]
 
 
+@functools.cache
+def graph_of(model):
+    ids = tf.TensorSpec([1, None], tf.int32)
+    call = lambda source, target: model({"source": source, "target": target})
+    return tf.function(call, input_signature=[ids, ids], autograph=False)
+
+
 def next_log_probs(translator, source_ids, prefix):
     """Log softmax, in NumPy, of the whole model's logits at every position of the prefix."""
-    source, target = np.array([source_ids]), np.array([[translator.tokenizers.target.start_id, *prefix]])
-    logits = np.asarray(translator.model({"source": source, "target": target})[0], "float64")
+    source, target = [source_ids], [[translator.tokenizers.target.start_id, *prefix]]
+    logits = np.asarray(graph_of(translator.model)(source, target)[0], "float64")
     logits -= logits.max(axis=-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
@@ -80,7 +88,8 @@ def test_what_was_learned_is_translated(translator):
 
 def test_batches_may_be_searched_side_by_side(translator):
     signature = [tf.TensorSpec([None], tf.string)]
-    graph = tf.function(translator.search, input_signature=signature).get_concrete_function().graph.as_graph_def()
+    search = tf.function(translator.search, input_signature=signature, autograph=False)
+    graph = search.get_concrete_function().graph.as_graph_def()
     operations = {
         node.op for part in (graph, *graph.library.function) for node in (getattr(part, "node", None) or part.node_def)
     }
@@ -161,6 +170,7 @@ def test_score_is_the_sum_of_numpys_log_softmax(translator):
     np.testing.assert_allclose(translator.score(sources, targets), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_score_of_a_translation_is_what_the_search_found(tiny_model_dir):
     translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=3, length_penalty=0.0))
     sources = [source for source, _ in sentence_pairs()]
@@ -206,10 +216,9 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
         Translator.load(tiny_model_dir, precision="half")
 
 
-def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir, translator):
-    rounded, by_hand = Translator.load(tiny_model_dir, precision="int8"), Translator.load(tiny_model_dir)
-    assert (rounded.precision, by_hand.precision) == ("int8", "float32")
-    num_matrices = 0
+def rounded_by_hand(model_dir):
+    """A translator in float32 whose matrices are rounded to 8 bits, and the number of these."""
+    by_hand, num_matrices = Translator.load(model_dir), 0
     for variable in by_hand.model.variables:
         weights = np.asarray(variable)
         if weights.ndim == 2:
@@ -219,6 +228,13 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
             nearest = np.array([np.round(row / step) * step for row, step in zip(channels, steps)])
             variable.assign(nearest if channels is weights else nearest.T)
             num_matrices += 1
+    return by_hand, num_matrices
+
+
+def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir, translator):
+    rounded = Translator.load(tiny_model_dir, precision="int8")
+    by_hand, num_matrices = rounded_by_hand(tiny_model_dir)
+    assert (rounded.precision, by_hand.precision) == ("int8", "float32")
     integers = [each.numpy() for each in rounded.weights if each.dtype == tf.int8]
     assert len(integers) == num_matrices == 17 and {np.abs(each).max() for each in integers} == {127}
     texts = [source for source, _ in sentence_pairs()]
@@ -228,6 +244,12 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
     np.testing.assert_allclose([row[0][1] for row in found], scores, rtol=1e-4, atol=1e-5)
     assert np.abs(np.subtract(scores, exact)).max() > 1e-3
     np.testing.assert_allclose(rounded.score(texts, texts), by_hand.score(texts, texts), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_int8_encodes_and_aligns_as_its_rounded_weights_do(tiny_model_dir):
+    rounded, (by_hand, _) = Translator.load(tiny_model_dir, precision="int8"), rounded_by_hand(tiny_model_dir)
+    texts = [source for source, _ in sentence_pairs()]
     np.testing.assert_allclose(rounded.encode(texts), by_hand.encode(texts), atol=1e-4)
     for one, other in zip(rounded.align(texts, texts), by_hand.align(texts, texts)):
         np.testing.assert_allclose(one.attention, other.attention, atol=1e-4)
@@ -333,7 +355,14 @@ def test_sentences_without_spaces_between_them_get_one_where_the_translation_nee
     assert found.texts.numpy()[0].decode() == "一!二. !二"
 
 
+def copies(texts, n_best=1):
+    """In the place of a search, translates each sentence to itself between bars."""
+    copied = tf.where(texts == "", "", tf.strings.join(["|", texts, "|"]))
+    return Translations(copied[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
+
+
 def test_a_document_of_too_many_sentences_is_cut_and_that_is_said(translator, monkeypatch):
+    monkeypatch.setattr(translator, "search", copies)
     monkeypatch.setattr(documents, "MAX_SENTENCES", 3)
     found = translator.search_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
     assert found.was_cut.numpy().tolist() == [True, False]
@@ -360,11 +389,17 @@ def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
     )
 
 
-def test_the_language_of_a_translator_divides_its_documents(tiny_model_dir, translator):
+def test_the_language_of_a_translator_divides_its_documents(tiny_model_dir, translator, monkeypatch):
     text = "Anna sees approx. Zoë. Anna buys a tree."
     english = Translator.load(tiny_model_dir, language="en")
-    assert english.translate_document([text]) == translator.translate_document([text], "en")
-    assert english.translate_document([text], "de") == translator.translate_document([text])
+    monkeypatch.setattr(english, "search", copies)
+    monkeypatch.setattr(translator, "search", copies)
+
+    def divided(translator, language=None):
+        return translator.search_documents(tf.constant([text]), language).texts.numpy()[0].decode()
+
+    assert divided(english) == divided(translator, "en") == "|Anna sees approx. Zoë.| |Anna buys a tree.|"
+    assert divided(english, "de") == divided(translator) == "|Anna sees approx.| |Zoë.| |Anna buys a tree.|"
     with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='German'"):
         Translator.load(tiny_model_dir, language="German")
 

@@ -2,8 +2,6 @@
 
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -120,14 +118,13 @@ def test_mistakes_are_one_line(arguments, capsys, tmp_path):
     assert "shortlist.npz: the file is damaged" in error("translate", "--model-dir", arguments[2])
 
 
-def test_training_ends_with_a_shortlist_if_the_configuration_asks_for_it(arguments, tmp_path):
-    settings = ["training.steps=1", "training.validate_every=1", "training.tokens_per_batch=500"]
+def test_training_ends_with_a_shortlist_if_the_configuration_asks_for_it(arguments, tmp_path, capsys):
+    settings = ["training.steps=1", "training.validate_every=1", "training.precision=float32"]
     text = [f"--{name}={tmp_path / name}" for name in ("source", "target")]
-    command = [sys.executable, "-m", "keras_transformer", "train", f"--model-dir={tmp_path / 'trained'}", *text]
+    command = ["train", f"--model-dir={tmp_path / 'trained'}", *text]
     command += [f"--init-from={arguments[2]}", "--valid-size=5", "--config=fine-tune", "--set", *settings]
     # Another run in the same directory only has the shortlist to make.
     for is_asked_for in ("false", "true"):
-        finished = subprocess.run([*command, f"decoding.shortlist={is_asked_for}"], capture_output=True, text=True)
-        assert finished.returncode == 0, finished.stderr
-        assert (tmp_path / "trained" / "shortlist.npz").exists() == (is_asked_for == "true"), finished.stderr
-    assert "target pieces always" in finished.stderr
+        main([*command, f"decoding.shortlist={is_asked_for}"])
+        assert (tmp_path / "trained" / "shortlist.npz").exists() == (is_asked_for == "true")
+    assert "target pieces always" in capsys.readouterr().err

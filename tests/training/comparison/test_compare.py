@@ -14,6 +14,7 @@ from keras_transformer.training.comparison.faults import Faults, count_faults
 from keras_transformer.training.comparison.report import write_report
 from keras_transformer.training.text.corpus import SentencePairs
 
+from keras_transformer.commands.main import main
 from keras_transformer.errors import ConfigError
 
 SOURCES = [f"{number} dogs run in the park with {number + 1} cats ." for number in range(40)]
@@ -151,21 +152,15 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_the_command_compares_models_with_files(model_dirs, tmp_path):
+def test_the_command_compares_models_with_files(model_dirs, tmp_path, capsys):
     source = write(tmp_path / "source", ["Anna sees a tree.", "the dog buys two apples."])
+    # What the model answers.
     reference = write(tmp_path / "reference", ["Anna hat einen Baum, sieht!", "der Hund hat zwei Äpfel, kauft!"])
-    translated = subprocess.run(
-        [sys.executable, "-m", "keras_transformer", "translate", "--model-dir", model_dirs["tiny"]],
-        input=pathlib.Path(source).read_bytes(),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    (tmp_path / "copy").write_bytes(translated.stdout)
+    copy = write(tmp_path / "copy", pathlib.Path(reference).read_text("utf-8").splitlines())
     report = tmp_path / "report.html"
     options = ["--source", source, "--reference", reference, "--model-dir", str(model_dirs["tiny"])]
-    finished = run(*options, "--hypotheses", str(tmp_path / "copy"), "--output", str(report), "--json")
-    assert finished.returncode == 0, finished.stderr
-    first, other = json.loads(finished.stdout)["results"]
+    main(["compare", *options, "--hypotheses", copy, "--output", str(report), "--json"])
+    first, other = json.loads(capsys.readouterr().out)["results"]
     assert first["sentences_per_second"] > 0 and other["sentences_per_second"] is None
     assert other["equals_first"] is True and other["scores"] == first["scores"]
     assert report.read_text("utf-8").startswith("<!DOCTYPE html>")

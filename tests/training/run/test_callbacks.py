@@ -45,15 +45,21 @@ class Record(keras.callbacks.Callback):
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory):
-    return train_here(tmp_path_factory.mktemp("straight") / "model", *SHORT)
+def recorded(tmp_path_factory):
+    """A run, and what a callback has seen of it."""
+    directory = tmp_path_factory.mktemp("straight") / "model"
+    record = Record(directory)
+    return train_here(directory, *SHORT, callbacks=[record]), record
 
 
-def test_callbacks_see_every_log_after_it_is_saved(straight, tmp_path):
-    record = Record(tmp_path / "model")
-    model_dir = train_here(tmp_path / "model", *SHORT, callbacks=[record])
-    # Looking on changes nothing.
-    assert differences(model_dir.path, straight.path) == []
+@pytest.fixture(scope="module")
+def straight(recorded):
+    # Looking on changes nothing: runs without a callback are compared with this one.
+    return recorded[0]
+
+
+def test_callbacks_see_every_log_after_it_is_saved(recorded):
+    model_dir, record = recorded
     epochs = [f"epoch {number} of 3: {steps} steps" for number, steps in enumerate((3, 3, 2))]
     assert record.calls == ["train begins", *epochs, "train ends"]
     assert record.saved == [3, 6, 8]
@@ -68,6 +74,7 @@ def test_callbacks_see_every_log_after_it_is_saved(straight, tmp_path):
     assert [record.losses[i] for i in (2, 5, 7)] == logged(model_dir, "loss")
 
 
+@pytest.mark.slow
 def test_the_logs_have_bleu_and_skipped_steps_if_there_are_any(tmp_path):
     record = Record(tmp_path / "model")
     overrides = (
@@ -117,6 +124,7 @@ def test_a_callback_stops_the_run_which_resumes_bit_for_bit(straight, tmp_path, 
     assert differences(model_dir.path, straight.path) == []
 
 
+@pytest.mark.slow
 def test_keras_early_stopping_works(tmp_path, capsys):
     # Nothing gets better by 100 than it was first.
     callback = keras.callbacks.EarlyStopping("val_loss", min_delta=100.0, patience=1)

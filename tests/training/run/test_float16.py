@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.run.state import RunState, finite_variables, restore_training_state, save_training_state
 from keras_transformer.training.run.trainer import _build_model
+from keras_transformer.training.run.workers import Workers
 from keras_transformer.training.step import loss_scale as module
 from keras_transformer.training.step import model as training_model
 from keras_transformer.training.step.adam import Adam
@@ -198,6 +200,20 @@ def test_two_replicas_skip_the_same_steps_as_one(tmp_path):
     assert run.returncode == 0, run.stderr
 
 
+def test_the_scale_is_saved_and_restored_with_the_state(tmp_path):
+    config = load_recipe("demo", [*TINY, FLOAT16])
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_length=16))
+    model, other = (_build_model(config, tf.distribute.get_strategy(), 1) for _ in range(2))
+    for number, variable in enumerate(model.loss_scale.variables):
+        variable.assign(number + 2)
+    model_dir = ModelDir(tmp_path)
+    save_training_state(model_dir, finite_variables(model, model_dir, 0), RunState(step=1))
+    assert restore_training_state(model_dir, other, Workers(other.strategy)).step == 1
+    values = [int(variable) for variable in other.loss_scale.variables]
+    assert values == [number + 2 for number in range(len(values))]
+
+
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_its_scale_bit_for_bit(tmp_path, monkeypatch, overflow_once, capsys):
     # Two good steps double the scale: the run stops between them.
     monkeypatch.setattr(module, "_HIGHEST", 16.0)

@@ -366,10 +366,8 @@ def test_the_exit_codes_are_in_the_help(capsys):
 # Full disks
 
 
-def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(
-    unfinished, undisturbed, monkeypatch, limit_file_sizes
-):
-    average = unfinished.average_path.read_bytes()
+def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(unfinished, monkeypatch, limit_file_sizes):
+    before = contents(unfinished.path)
     save = loop.save_checkpoint
 
     def save_to_full_disk(*arguments):
@@ -382,9 +380,10 @@ def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(
             train_here(unfinished.path)
     limit_file_sizes(resource.RLIM_INFINITY)
     assert error.value.filename == str(unfinished.checkpoint_path(9))
-    assert unfinished.average_path.read_bytes() == average
+    # Neither the state, nor what translates.
+    kept = ["training_state.npz", "training_state.previous.npz", "best.weights.h5", "average.weights.h5", "log.csv"]
+    assert [before[unfinished.path / name] for name in kept] == [(unfinished.path / name).read_bytes() for name in kept]
     assert leftovers(unfinished.path) == []
-    assert_as_if_undisturbed(train_here(unfinished.path), undisturbed)
 
 
 def test_a_full_disk_leaves_the_average_that_there_was(copy, limit_file_sizes, capsys):
@@ -402,7 +401,8 @@ def test_a_full_disk_leaves_the_average_that_there_was(copy, limit_file_sizes, c
 # Damaged files
 
 
-@pytest.mark.parametrize("damage", [flip, pytest.param(truncate, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [flip, truncate])
 def test_a_damaged_state_gives_way_to_the_one_before(unfinished, undisturbed, capsys, damage):
     damage(unfinished.training_state_path)
     train_here(unfinished.path)
@@ -605,17 +605,22 @@ def test_a_directory_that_lost_its_configuration_is_left_as_it_is(unfinished):
 def curves(directory):
     accumulator = EventAccumulator(str(directory))
     accumulator.Reload()
+    # Which are there if BLEU is measured.
+    assert "translations" not in accumulator.Tags()["tensors"]
     return {tag: [event.step for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]}
 
 
-def test_a_killed_training_loses_no_row_and_repeats_none(unfinished, undisturbed):
-    # Killed after the log, and the event files of a later step, were written; the state is the one before.
+def test_a_killed_training_loses_no_row_and_repeats_none(unfinished, undisturbed, capsys):
+    # Killed after the log, and the event files of a later step, were written; the state is damaged, and gives way.
     log = undisturbed.log_path.read_text()
     unfinished.log_path.write_text(log + log.splitlines()[-1])
     shutil.copytree(undisturbed.tensorboard_path, unfinished.tensorboard_path, dirs_exist_ok=True)
-    unfinished.training_state_path.unlink()
+    flip(unfinished.training_state_path)
     train_here(unfinished.path)
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert warning.endswith("training_state.previous.npz, of step 3, is used instead")
     assert_whole_log(unfinished, undisturbed)
+    assert_as_if_undisturbed(unfinished, undisturbed)
 
 
 @pytest.mark.slow

@@ -59,6 +59,7 @@ def test_each_validation_has_the_translations_that_bleu_is_of(tmp_path, monkeypa
         assert [[*map(rendered, row)] for row in rows] == [[*row] for row in expected]
 
 
+@pytest.mark.slow
 def test_nothing_is_translated_for_samples_alone(tmp_path, monkeypatch):
     monkeypatch.delattr(Translator, "__call__")
     model_dir = train_here(tmp_path / "model", "training.steps=1")
