@@ -15,8 +15,8 @@ from keras_transformer.tokenizers import (
 from keras_transformer.tokenizers.sentencepiece import ESCAPES, SPACE
 from keras_transformer.tokenizers.sentencepiece_model import ModelProto, SentencePiece, parse_model
 
-# Unigram of `tokenizers` finds special pieces and bytes in texts too, unless all others are more probable.
-_IMPROBABLE = 1000.0
+# Unigram of `tokenizers` finds special pieces and bytes in texts too, unless the texts are divided in them.
+_DIVIDED = "<(?=/s>|s>|pad>|unk>|0x[0-9A-F]{2}>)"
 
 
 class HuggingFaceTokenizers(NamedTuple):
@@ -130,6 +130,7 @@ def _vocabulary(tokenizer: PretrainedSentencePieceTokenizer) -> bytes:
 def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
     """A pipeline of the package `tokenizers` that gives the ids, and the texts, of a SentencePieceTokenizer."""
     special = [proto.pieces[token_id].piece for token_id in range(4)]
+    is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
     end = proto.pieces[Tokenizer.end_id].piece
     text, appended = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": end, "type_id": 0}}
     second = {"Sequence": {"id": "B", "type_id": 0}}
@@ -149,7 +150,7 @@ def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
                 _replace(" ", SPACE),
             ],
         },
-        "pre_tokenizer": None,
+        "pre_tokenizer": None if is_bpe else _split(_DIVIDED),
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [text, appended],
@@ -166,12 +167,16 @@ def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
                 *(_replace(escape, character) for character, escape in reversed(ESCAPES.items())),
             ],
         },
-        "model": _bpe(proto) if proto.trainer_spec.model_type == proto.trainer_spec.BPE else _unigram(proto),
+        "model": _bpe(proto) if is_bpe else _unigram(proto),
     }
 
 
 def _replace(old: str, new: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"String": old}, "content": new}
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
 def _bpe(proto: ModelProto) -> dict[str, Any]:
@@ -195,12 +200,10 @@ def _bpe(proto: ModelProto) -> dict[str, Any]:
 
 
 def _unigram(proto: ModelProto) -> dict[str, Any]:
-    improbable = _IMPROBABLE * min(each.score for each in proto.pieces)
+    lowest = min(each.score for each in proto.pieces)
     return {
         "type": "Unigram",
         "unk_id": Tokenizer.unk_id,
         "byte_fallback": True,
-        "vocab": [
-            [each.piece, each.score if each.type == SentencePiece.NORMAL else improbable] for each in proto.pieces
-        ],
+        "vocab": [[each.piece, each.score if each.type == SentencePiece.NORMAL else lowest] for each in proto.pieces],
     }
