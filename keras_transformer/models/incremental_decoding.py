@@ -167,11 +167,10 @@ def start_steps(
     num_entries = None if max_length is None else max_length * beam_size
     # Without a length, 0 entries: as unknown as the batch size, so that a loop may change it.
     no_ancestor = ops.zeros((batch_size, beam_size, 0 * batch_size if num_entries is None else num_entries), "bool")
+    prefix_length = 0 if prefix is None else ops.shape(prefix)[1]
     if prefix is None:
-        prefix_length: Dimension = 0
         state = DecoderState(no_ancestor, network.init_caches(batch_size, num_entries), source, ())
     else:
-        prefix_length = ops.shape(prefix)[1]
         caches, is_ancestor, first_positions = _write_prefix(network, source, batch_size, num_entries, prefix)
         # Not `ops.repeat`, which loses the static beam size.
         is_ancestor = ops.concatenate([is_ancestor[:, None]] * beam_size, axis=1)

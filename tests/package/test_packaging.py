@@ -1,5 +1,6 @@
 """What pip installs: the wheel compared with the source tree, in an environment without the checkout."""
 
+import collections
 import configparser
 import pathlib
 import subprocess
@@ -76,3 +77,9 @@ def test_every_dependency_has_a_lower_and_an_upper_bound():
     assert [line.split(">")[0] for line in requirements[:2]] == ["keras", "numpy"]
     for requirement in requirements:
         assert ">=" in requirement and ",<" in requirement, requirement
+
+
+def test_files_of_tests_have_names_of_their_own():
+    # pytest imports them as modules without packages, and could not collect them all at once.
+    names = collections.Counter(path.name for path in (ROOT / "tests").rglob("*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

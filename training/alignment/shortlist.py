@@ -202,5 +202,7 @@ def _read_state(path: pathlib.Path, name: str) -> tuple[int, Counts | None]:
                 return int(arrays["passes"]), Counts(*(arrays[field] for field in Counts._fields))
         _log.info(f"{path} is of another text; starting again")
     except (*_UNREADABLE, DamagedFileError) as error:
-        _log.warning(f"{path}: what an earlier run left cannot be read ({error}); starting again")
+        # NumPy takes any other file for a pickle, and advises to load it.
+        reason = "it is not a NumPy archive" if "pickle" in str(error) else error
+        _log.warning(f"{path}: what an earlier run left cannot be read ({reason}); starting again")
     return 0, None

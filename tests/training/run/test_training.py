@@ -115,7 +115,6 @@ def test_two_devices_train_to_the_losses_of_one(files, tmp_path, capsys):
     assert one[-1] < one[0]
 
 
-@pytest.mark.slow
 def test_the_norm_of_the_gradients_is_clipped(tmp_path):
     clipped, unclipped = (
         logged(train_here(tmp_path / f"norm {norm}", *CLIPPED, f"training.clip_norm={norm}"), "loss")
