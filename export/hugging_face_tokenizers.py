@@ -1,6 +1,7 @@
 """Tokenizers as files for Hugging Face's `transformers`, and the ids that they have there."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -130,6 +131,9 @@ def _vocabulary(tokenizer: PretrainedSentencePieceTokenizer) -> bytes:
 def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
     """A pipeline of the package `tokenizers` that gives the ids, and the texts, of a SentencePieceTokenizer."""
     special = [proto.pieces[token_id].piece for token_id in range(4)]
+    # Tags and placeholders.
+    own = [each.piece for each in proto.pieces[4:] if each.type == SentencePiece.CONTROL]
+    divided = "|".join([_DIVIDED, *(f"{re.escape(piece[0])}(?={re.escape(piece[1:])})" for piece in own)])
     is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
     end = proto.pieces[Tokenizer.end_id].piece
     text, appended = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": end, "type_id": 0}}
@@ -150,7 +154,7 @@ def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
                 _replace(" ", SPACE),
             ],
         },
-        "pre_tokenizer": None if is_bpe else _split(_DIVIDED),
+        "pre_tokenizer": None if is_bpe else _split(divided),
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [text, appended],
