@@ -122,8 +122,8 @@ def _warn_of_search(translator: Translator) -> None:
     if decoding.tag is not None:
         (tag_id,) = translator.tag_ids
         _log.warning(
-            f"Hugging Face puts no tag in front of sources: for {decoding.tag}, token {tag_id} has to go before those of "
-            "each source"
+            f"Hugging Face puts no tag in front of sources: for {decoding.tag}, token {tag_id} has to go before those "
+            "of each source"
         )
     if decoding.placeholders:
         _log.warning("Hugging Face has no placeholders: URLs, {names} and tags may come out changed")
