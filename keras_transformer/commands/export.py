@@ -169,4 +169,5 @@ def _check_options_of_a_network(options: argparse.Namespace) -> None:
     packages = _NEEDED_PACKAGES[options.format]
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         needed = " ".join(f"'{packages[name]}'" for name in missing)
-        raise MissingPackageError(f"--format {options.format} needs {' and '.join(missing)}: pip install {needed}")
+        names = f"package{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
+        raise MissingPackageError(f"--format {options.format} needs the {names}: pip install {needed}")

@@ -227,7 +227,7 @@ def test_time_of_a_sentence_alone_is_in_milliseconds(monkeypatch):
 
 
 def test_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, task, tiny_model_dir):
-    def comparisons(path, marian):
+    def comparisons(*_):
         task.write_answers(decoding.SAVED_MODEL, ["eins", "zwei"], [-1.0, -2.5])
         task.write_answers(decoding.CTRANSLATE2, ["eins", "drei"], [-1.5, -3.0])
         contenders = {

@@ -172,7 +172,7 @@ def test_what_hugging_face_has_not_is_one_line(name, tokenizer, tmp_path):
 def test_tokenizers_that_hugging_face_has_not(wordpiece_model_dir, tmp_path):
     with pytest.raises(ConfigError, match="tokenizer.kind must be bpe or unigram for Hugging Face; received"):
         export_hugging_face(Translator.load(wordpiece_model_dir), tmp_path)
-    tokenizers = [train_tokenizer(lines, "bpe", 265) for lines in (["a b c"], ["c d e"])]
+    tokenizers = [train_tokenizer(lines, "bpe", 273) for lines in (["a b c"], ["c d e"])]
     translator = random_translator(tokenizers[0], tie_embeddings="target")
     separate = Translator(translator.model, TokenizerPair(*tokenizers), translator.decoding)
     with pytest.raises(ConfigError, match="tokenizer.shared must be true for Hugging Face"):
