@@ -86,6 +86,7 @@ BEFORE = {
 # Why the blocks of other pages do not run here. test_documented_commands.py checks their options.
 ELSEWHERE = {
     "CONTRIBUTING.md": "targets of the Makefile; .ci/run has those of every day",
+    "docs/backtranslation.md": "a training text of German alone; test_synthesis_commands.py runs the commands",
     "docs/corpus-translation.md": "Apache Beam; test_translate_corpus.py by `make test-beam`; clusters",
     "docs/data.md": "parts of commands; test_cli.py trains on such files",
     "docs/examples.md": "minutes of training; test_examples.py has shorter ones",
@@ -93,9 +94,11 @@ ELSEWHERE = {
     "docs/layers-idioms.md": "hours; test_keras_idioms.py runs the same program",
     "docs/layers.md": "installs; test_layers_page.py runs the code",
     "docs/performance.md": "hours; test_benchmarks.py runs the programs on small sizes",
+    "docs/placeholders.md": "a file of terms; test_placeholders.py translates, and exports, with one",
     "docs/results.md": "hours, on Multi30k; the same commands as on other pages with other values",
     "docs/scaling.md": "several machines; test_workers.py has several processes",
     "docs/table1.md": "minutes; test_benchmarks.py runs the program on small sizes",
+    "docs/tags.md": "minutes of training; test_tags.py trains and translates in both directions",
     "docs/wmt14.md": "downloads",
 }
 # A server with gRPC, and text that readers fill in.
