@@ -71,8 +71,8 @@ def search_documents(
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     # One more than are translated, so that it is known.
     sentences = _joined_in_spans(split_sentences(texts, language), translator)[:, : MAX_SENTENCES + 1]
-    max_tokens = translator.model.config.max_length - len(translator.tag_ids) - 1
-    sentences = divide_long_sentences(sentences, translator.count_source_tokens, max_tokens)
+    max_tokens = translator.model.config.max_length - len(translator.reader.tag_ids) - 1
+    sentences = divide_long_sentences(sentences, translator.reader.count_source_tokens, max_tokens)
     sentences = _joined_in_spans(sentences, translator)
     read = _within_max_tokens(sentences[:, :MAX_SENTENCES], translator)
     goes_on = _num_filled(sentences) > _num_filled(read)
@@ -87,9 +87,9 @@ def search_documents(
 
 def _joined_in_spans(sentences: tf.RaggedTensor, translator: "Translator") -> tf.RaggedTensor:
     """The sentences (batch, None), of which those are joined that divide what must stay as it is, such as a tag."""
-    if translator.spans is None:
+    if translator.reader.spans is None:
         return sentences
-    parts = translator.spans.parts(tf.strings.reduce_join(sentences, axis=1))
+    parts = translator.reader.spans.parts(tf.strings.reduce_join(sentences, axis=1))
     is_span = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
     sizes = tf.strings.length(parts.flat_values)
     part_ends = tf.cumsum(sizes)
@@ -106,7 +106,7 @@ def _joined_in_spans(sentences: tf.RaggedTensor, translator: "Translator") -> tf
 
 def _within_max_tokens(sentences: tf.RaggedTensor, translator: "Translator") -> tf.RaggedTensor:
     """The sentences (batch, None) that begin within the first `MAX_TOKENS` tokens, of which end tokens are some."""
-    before = tf.cumsum(translator.count_source_tokens(sentences.flat_values) + 1, exclusive=True)
+    before = tf.cumsum(translator.reader.count_source_tokens(sentences.flat_values) + 1, exclusive=True)
     before -= tf.gather(tf.gather(before, sentences.row_starts()), sentences.value_rowids())
     return tf.ragged.boolean_mask(sentences, sentences.with_flat_values(before < MAX_TOKENS))
 

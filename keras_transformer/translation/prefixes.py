@@ -4,21 +4,6 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from ..tensors import Tensor
-from ..tokenizers import Tokenizer
-from .sentences import SPACES
-
-
-def shortened_prefixes(
-    tokenizer: Tokenizer, prefixes: Annotated[Tensor, "string (batch,)"], max_length: int
-) -> Annotated[Tensor, "string (batch,)"]:
-    """Returns what translations begin with, of at least `max_length` tokens.
-
-    White space at the end is left out: it belongs to the token that follows.
-    """
-    prefixes, _ = tokenizer.shorten(prefixes, max_length)
-    return tf.strings.regex_replace(prefixes, rf"[{SPACES}]+$", "")
-
 
 def left_padded(token_ids: tf.RaggedTensor) -> Annotated[tf.Tensor, "int32 (batch, length)"]:
     """Returns rows that end together, with -1 before the shorter ones."""

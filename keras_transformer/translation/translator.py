@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, cast
 
 import keras
 import numpy as np
@@ -13,7 +13,6 @@ from ..config import Config, DecodingConfig, TransformerConfig
 from ..config.language import Language
 from ..config.precision import Precision
 from ..config.rules import check, require, shown
-from ..config.tag import listed
 from ..decoding import (
     Decodable,
     Hypotheses,
@@ -30,21 +29,12 @@ from ..model_dir.shortlist_file import Shortlist, read_shortlist
 from ..models import Transformer
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
-from ..tokenizers.placeholders import (
-    NUM_PLACEHOLDERS,
-    Divided,
-    detokenize_divided,
-    numbered_as,
-    span_finder,
-    tokenize_divided,
-    tokenize_pairs,
-)
 from .candidates import Candidates, CandidateTable
 from .documents import TranslatedDocument, TranslatedDocuments, search_documents
 from .forced_decoding import mean_encoding, mean_source_attention, token_log_probs
 from .int8_matrices import int8_matrices
 from .length_batches import map_in_length_batches
-from .prefixes import left_padded, shortened_prefixes
+from .prefixes import left_padded
 from .results import (
     Alignment,
     Alignments,
@@ -56,6 +46,7 @@ from .results import (
     Translations,
 )
 from .sampling import Sampling, sampling_inputs
+from .text_reader import Side, TextReader
 
 # Positions, including padding, of a batch that is searched or scored; bounds memory.
 _POSITIONS_PER_BATCH = 4096
@@ -68,7 +59,6 @@ _MIN_TEXTS_PER_BATCH = 16
 TOKENS_PER_STEP = 128
 # The layer of the decoder whose attention aligns.
 ALIGNMENT_LAYER = -1
-Side = Literal["source", "target"]
 # A nest of tensors.
 Results = TypeVar("Results")
 # What `decoding.forbidden_tokens` stands for.
@@ -99,19 +89,6 @@ class _Request(NamedTuple):
     placeholders: Tensor | None  # bool (batch, NUM_PLACEHOLDERS), those of each text
     sampling: Sampling | None
     candidates: Candidates | None
-
-
-class _Source(NamedTuple):
-    """Texts as the model reads them: truncated, with end tokens."""
-
-    token_ids: tf.RaggedTensor  # int32 (batch, None)
-    lengths: Tensor  # int64 (batch,), see `Translations.source_lengths`
-    divided: Divided | None  # None for a model without placeholders
-
-    def placeholders(self, first_id: int) -> Tensor:
-        """Which placeholders are read: bool (batch, NUM_PLACEHOLDERS)."""
-        padded = self.token_ids.to_tensor()[..., None]
-        return tf.reduce_any(tf.equal(padded, first_id + tf.range(NUM_PLACEHOLDERS)), axis=1)
 
 
 class Translator:
@@ -167,13 +144,12 @@ class Translator:
         self.model = model
         self.decoding = decoding
         self.language = language
-        self.tag_ids = _tag_ids(decoding.tag, self.tokenizers.source)
+        self.reader = TextReader(self.tokenizers, model.config.max_length, decoding)
         self._int8_matrices = int8_matrices(model.variables) if is_int8 else []
-        self.spans = span_finder(decoding, self.tokenizers)
         self.candidates = None
         if shortlist is not None:
             # As the last ones they are the last of any candidates, too.
-            also = self.tokenizers.target.placeholder_ids if self.spans else range(0)
+            also = self.tokenizers.target.placeholder_ids if self.reader.spans else range(0)
             self.candidates = CandidateTable(shortlist, model.config.target_vocab_size, also)
         self._graphs: dict[tuple[object, ...], Callable[..., Any]] = {}
 
@@ -385,56 +361,29 @@ class Translator:
         Returns:
             `Translations`.
         """
-        source = self._read_source(texts)
+        source = self.reader.read_source(texts)
         max_length, max_extra = self.model.config.max_length, self.decoding.max_extra_tokens
         most = tf.minimum(tf.cast(source.token_ids.row_lengths(), tf.int32) + max_extra, max_length)
         limits = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, most)
         if max_lengths is not None:
             limits = tf.where(max_lengths > 0, tf.minimum(limits, max_lengths), limits)
-        prefix = placeholders = None
-        if source.divided is not None:
-            placeholders = source.placeholders(self.tokenizers.source.placeholder_ids.start)
+        prefix = None
         if prefixes is not None:
-            prefix = self._prefix_ids(prefixes, source.divided, placeholders)
+            prefix = self.reader.read_prefixes(prefixes, source)
             limits = tf.maximum(limits - tf.cast(prefix.row_lengths(), tf.int32), 0)
-        if placeholders is not None:
-            limits = tf.maximum(limits, _count(placeholders) - self._num_placeholders(prefix))
+        if source.placeholders is not None:
+            limits = tf.maximum(limits, self.reader.num_missing(source.placeholders, prefix))
         with self._read_weights():
             candidates = None if self.candidates is None else self.candidates.read()
-            request = _Request(source.token_ids, most, limits, prefix, placeholders, sampling, candidates)
+            request = _Request(source.token_ids, most, limits, prefix, source.placeholders, sampling, candidates)
             token_ids, scores = self._search_token_ids(request, n_best)
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
         if prefix is not None:
             beginnings = tf.gather(prefix, tf.repeat(tf.range(prefix.nrows()), n_best))
             ragged_ids = tf.concat([beginnings, tf.cast(ragged_ids, beginnings.dtype)], axis=1)
-        if source.divided is None:
-            translations = self.tokenizers.target.detokenize(ragged_ids)
-        else:
-            spans = tf.repeat(source.divided.spans, n_best, axis=0)
-            translations = detokenize_divided(self.tokenizers.target, ragged_ids, spans)
+        translations = self.reader.join(ragged_ids, source, n_best)
         return Translations(tf.reshape(translations, [-1, n_best]), scores, token_ids, source.lengths)
-
-    def _prefix_ids(self, prefixes: Tensor, source: Divided | None, placeholders: Tensor | None) -> tf.RaggedTensor:
-        """The tokens that translations begin with: int32 (batch, None)."""
-        tokenizer, max_length = self.tokenizers.target, self.model.config.max_length
-        prefixes = shortened_prefixes(tokenizer, prefixes, max_length)
-        if self.spans is None or source is None or placeholders is None:
-            return tokenizer.tokenize(prefixes)[:, : max_length - 1]
-        # Those of the source that are read.
-        read = source._replace(spans=tf.where(placeholders, source.spans, ""))
-        token_ids = tokenize_divided(tokenizer, *numbered_as(read, self.spans.divide(prefixes)))
-        # What a prefix lacks needs room.
-        room = max_length - 1 - _count(placeholders)
-        return tf.ragged.boolean_mask(
-            token_ids, tf.ragged.range(token_ids.row_lengths()) < tf.cast(room, tf.int64)[:, None]
-        )
-
-    def _num_placeholders(self, prefix: tf.RaggedTensor | None) -> Tensor | int:
-        if prefix is None:
-            return 0
-        is_placeholder = prefix >= self.tokenizers.target.placeholder_ids.start
-        return tf.reduce_sum(tf.cast(is_placeholder, tf.int32), axis=1)
 
     def _search_token_ids(self, request: "_Request", n_best: int) -> tuple[Tensor, Tensor]:
         width = tf.reduce_max(tf.concat([request.max_lengths, [1]], 0))
@@ -532,7 +481,7 @@ class Translator:
         self, sources: Annotated[Tensor, "string (batch,)"], targets: Annotated[Tensor, "string (batch,)"]
     ) -> TokenScores:
         """Computes what `score_tokens` does; traced by `tf.function` here and for export."""
-        (source, source_lengths), (labels, target_lengths) = self._read_pairs(sources, targets)
+        (source, source_lengths), (labels, target_lengths) = self.reader.read_pairs(sources, targets)
         with self._read_weights():
             log_probs = token_log_probs(cast(Transformer, self.model), source, labels)
         return TokenScores(tf.reduce_sum(log_probs, axis=1), log_probs, source_lengths, target_lengths)
@@ -569,7 +518,7 @@ class Translator:
         """Computes what `align` does; traced by `tf.function` here and for export."""
         num_layers = self.model.config.depths[1]
         require(-num_layers <= layer < num_layers, "layer", f"from {-num_layers} to {num_layers - 1}", layer)
-        (source, source_lengths), (labels, target_lengths) = self._read_pairs(sources, targets)
+        (source, source_lengths), (labels, target_lengths) = self.reader.read_pairs(sources, targets)
         with self._read_weights():
             attention = mean_source_attention(cast(Transformer, self.model), source, labels, layer)
         # A row of a text has an end token, so that no axis is empty unless there are no texts.
@@ -595,9 +544,9 @@ class Translator:
 
     def encode_texts(self, texts: Annotated[Tensor, "string (batch,)"]) -> Embeddings:
         """Computes what `encode` does; traced by `tf.function` here and for export."""
-        source, source_lengths, _ = self._read_source(texts)
+        source = self.reader.read_source(texts)
         with self._read_weights():
-            return Embeddings(mean_encoding(cast(Transformer, self.model), source), source_lengths)
+            return Embeddings(mean_encoding(cast(Transformer, self.model), source.token_ids), source.lengths)
 
     def tokenize(self, texts: Sequence[str | bytes]) -> list[list[str]]:
         """Returns the tokens of sources as the model reads them: truncated, with end tokens."""
@@ -606,7 +555,7 @@ class Translator:
 
     def tokenize_texts(self, texts: Annotated[Tensor, "string (batch,)"]) -> Tokens:
         """Splits sources into the tokens that the model reads; traced by `tf.function` here and for export."""
-        source = self._read_source(texts)
+        source = self.reader.read_source(texts)
         return self._tokens("source", source.token_ids, source.lengths)
 
     def detokenize(self, token_ids: Annotated[Tensor, "int32 (batch, length)"]) -> Annotated[Tensor, "string (batch,)"]:
@@ -623,7 +572,7 @@ class Translator:
 
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
         """Returns sources as the model takes them: int32 (batch, length), truncated, with end tokens, padded with 0."""
-        return self._read_source(tf.constant(list(texts), tf.string)).token_ids.to_tensor().numpy()
+        return self.reader.read_source(tf.constant(list(texts), tf.string)).token_ids.to_tensor().numpy()
 
     def num_tokens(self, texts: Sequence[str | bytes], side: Side = "source") -> np.ndarray:
         """Returns how many tokens every text has, including its end token, before it is truncated.
@@ -632,65 +581,7 @@ class Translator:
             texts: list of strings.
             side: "source" or "target". Whose tokenizer counts. Defaults to "source".
         """
-        tokenizer: Tokenizer = getattr(self.tokenizers, side)
-        num_tags = len(self.tag_ids) if side == "source" else 0
-        token_ids = self._tokenize(tokenizer, tf.constant(list(texts), tf.string))[0]
-        return token_ids.row_lengths().numpy() + num_tags + 1
-
-    def count_source_tokens(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "int64 (n,)"]:
-        """Returns `Translations.source_lengths` without tags and end tokens, in the graph."""
-        return self._read_source(texts).lengths - len(self.tag_ids) - 1
-
-    def _read_source(self, texts: Tensor) -> _Source:
-        tokenizer = self.tokenizers.source
-        texts, is_cut = tokenizer.shorten(texts, self.model.config.max_length)
-        token_ids, divided = self._tokenize(tokenizer, texts)
-        return _Source(*self._with_end(token_ids, is_cut, self.tag_ids), divided)
-
-    def _read_pairs(
-        self, sources: Tensor, targets: Tensor
-    ) -> tuple[tuple[tf.RaggedTensor, Tensor], tuple[tf.RaggedTensor, Tensor]]:
-        """The tokens of both sides, and their numbers. Placeholders stand for what both have, as in training."""
-        max_length = self.model.config.max_length
-        tokenizers, texts = self.tokenizers, (sources, targets)
-        (source, source_cut), (target, target_cut) = (
-            tokenizer.shorten(side, max_length) for tokenizer, side in zip(tokenizers, texts, strict=True)
-        )
-        if self.spans is None:
-            ids = [tokenizer.tokenize(side) for tokenizer, side in zip(tokenizers, (source, target), strict=True)]
-        else:
-            ids = list(tokenize_pairs(tokenizers, self.spans.divide(source), self.spans.divide(target)))
-        return self._with_end(ids[0], source_cut, self.tag_ids), self._with_end(ids[1], target_cut)
-
-    def _tokenize(self, tokenizer: Tokenizer, texts: Tensor) -> tuple[tf.RaggedTensor, Divided | None]:
-        """The tokens of texts; for a model with placeholders, also the texts divided at what these stand for."""
-        if self.spans is None:
-            return tokenizer.tokenize(texts), None
-        divided = self.spans.divide(texts)
-        return tokenize_divided(tokenizer, divided, divided.numbers), divided
-
-    def _with_end(
-        self, token_ids: tf.RaggedTensor, is_cut: Tensor, tag_ids: Sequence[int] = ()
-    ) -> tuple[tf.RaggedTensor, Tensor]:
-        """Tokens, truncated, between tags and end tokens; and their numbers as in `Translations.source_lengths`."""
-        max_length = self.model.config.max_length
-        lengths = token_ids.row_lengths() + len(tag_ids) + 1
-        token_ids = token_ids[:, : max_length - len(tag_ids) - 1]
-        *tags, ends = (tf.fill([token_ids.nrows(), 1], token_id) for token_id in (*tag_ids, Tokenizer.end_id))
-        token_ids = tf.concat([*tags, token_ids, ends], axis=1)
-        return token_ids, tf.where(is_cut, tf.maximum(lengths, max_length + 1), lengths)
-
-
-def _tag_ids(tag: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
-    if tag is None:
-        return ()
-    known = f"one of {listed(tokenizer.tags)}" if tokenizer.tags else "null: the vocabulary has no tags"
-    require(tag in tokenizer.tags, "decoding.tag", known, tag)
-    return (tokenizer.tags[tag],)
-
-
-def _count(placeholders: Tensor) -> Tensor:
-    return tf.reduce_sum(tf.cast(placeholders, tf.int32), axis=1)
+        return np.asarray(self.reader.num_tokens(tf.constant(list(texts), tf.string), side))
 
 
 def _check_texts(texts: Sequence[str | bytes]) -> None:

@@ -333,7 +333,7 @@ def test_a_sentence_that_is_too_long_is_divided_and_not_cut(translator):
     (found,) = translator.translate_document([sentence])
     assert not found.was_cut and translator.translate([sentence])[0].source_length > translator.model.config.max_length
     parts = divide_long_sentences(
-        tf.ragged.constant([[sentence]]), translator.count_source_tokens, translator.model.config.max_length - 1
+        tf.ragged.constant([[sentence]]), translator.reader.count_source_tokens, translator.model.config.max_length - 1
     )
     parts = [part.decode() for part in parts.to_list()[0]]
     assert "".join(parts) == sentence and all(part.endswith(", ") for part in parts[:-1])
