@@ -2,9 +2,9 @@
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 
 from keras_transformer.decoding import beam_search, greedy_search, sample
@@ -82,28 +82,31 @@ def test_greedy_search_is_the_best_of_what_is_allowed(limit):
     np.testing.assert_allclose(ops.convert_to_numpy(found.scores)[:, 0], [score for _, score in expected], rtol=1e-4)
 
 
-@pytest.mark.parametrize("limits", [[2, 2, 2, 2], [3, 1, 2, 2], [9, 5, 7, 2]])
-def test_every_search_keeps_the_promise_with_other_rules_and_rows_that_leave_the_batch(limits):
-    rules = dict(no_repeat_ngram_size=2, repetition_penalty=2.0, min_length=2, forbidden_ids=[0])
-    searches = {
-        "greedy": greedy_search,
-        "beam": lambda *args, **kwargs: beam_search(*args, **kwargs, beam_size=3),
-        "sample": lambda *args, **kwargs: sample(*args, **kwargs, seed=3, top_k=2),
-    }
-    for name, search in searches.items():
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2], tf.bool)])
-        def run(limits, required, search=search):
-            arguments = dict(max_length=tf.reduce_max(limits), start_id=START, end_id=END, drop_finished=True)
-            return search(step, (), limits, placeholders=required, **arguments, **rules)
-
-        found = run(tf.constant(limits), tf.constant(REQUIRED))
-        for tokens, required, limit in zip(tokens_of(found), REQUIRED, limits):
-            assert is_kept(tokens, required, limit), (name, tokens, required)
-
-
 def test_what_a_sequence_starts_with_counts():
     starts = ops.convert_to_tensor([[START, VOCAB_SIZE - 1, 2], [-1, START, 2]], "int32")
     arguments = dict(max_length=8, start_id=starts, end_id=END, placeholders=np.array([[True, True]] * 2))
     first, second = tokens_of(greedy_search(step, (), [8, 8], **arguments))
     assert is_kept(first, [True, False], 8) and is_kept(second, [True, True], 8)
+
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    @pytest.mark.parametrize("limits", [[2, 2, 2, 2], [3, 1, 2, 2], [9, 5, 7, 2]])
+    def test_every_search_keeps_the_promise_with_other_rules_and_rows_that_leave_the_batch(limits):
+        rules = dict(no_repeat_ngram_size=2, repetition_penalty=2.0, min_length=2, forbidden_ids=[0])
+        searches = {
+            "greedy": greedy_search,
+            "beam": lambda *args, **kwargs: beam_search(*args, **kwargs, beam_size=3),
+            "sample": lambda *args, **kwargs: sample(*args, **kwargs, seed=3, top_k=2),
+        }
+        for name, search in searches.items():
+
+            @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2], tf.bool)])
+            def run(limits, required, search=search):
+                arguments = dict(max_length=tf.reduce_max(limits), start_id=START, end_id=END, drop_finished=True)
+                return search(step, (), limits, placeholders=required, **arguments, **rules)
+
+            found = run(tf.constant(limits), tf.constant(REQUIRED))
+            for tokens, required, limit in zip(tokens_of(found), REQUIRED, limits):
+                assert is_kept(tokens, required, limit), (name, tokens, required)
