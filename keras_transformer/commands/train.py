@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from ..config import DataConfig
 from ..config.rules import require
+from ..errors import ConfigError
 from ..runtime.standard_streams import write_lines
 from .backend import tensorflow_backend
-from .options import ExistingDirectory, NumDevices, Parser, add_model_dir
+from .options import Directory, ExistingDirectory, NumDevices, Parser
 from .text import add_text_options, check_text_options, held_out, train_corpora, valid_corpora
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ SUMMARY = "Train a translator from a parallel text."
 
 def add_options(parser: Parser) -> None:
     """Adds the command's options."""
-    add_model_dir(parser)
+    parser.add_option("--model-dir", Directory, metavar="DIR", help="the model directory; required for training")
     add_text_options(parser)
     parser.add_option(
         "--init-from",
@@ -56,6 +57,8 @@ def run(options: argparse.Namespace) -> None:
         config = load_recipe(options.config, options.set, _init_from(options.init_from, options.model_dir))
         write_lines(recipe_of(config).splitlines())
         return
+    if options.model_dir is None:
+        raise ConfigError("--model-dir must be given")
     from keras_transformer.training.run.interruption import Interruption
 
     with Interruption() as interruption:
@@ -100,12 +103,12 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     )
 
 
-def _init_from(path: str | None, model_dir: str) -> "ModelDir | None":
+def _init_from(path: str | None, model_dir: str | None) -> "ModelDir | None":
     if path is None:
         return None
     from ..model_dir import ModelDir
 
-    is_same = os.path.realpath(path) == os.path.realpath(model_dir)
+    is_same = model_dir is not None and os.path.realpath(path) == os.path.realpath(model_dir)
     require(not is_same, "--init-from", "another directory than --model-dir", path)
     return ModelDir(path)
 

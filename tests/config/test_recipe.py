@@ -31,12 +31,19 @@ def test_the_annotated_recipe_has_every_key_with_its_default():
     assert set(written) == set(keys)
 
 
-def test_print_config_prints_the_recipe_and_does_nothing_else(tmp_path, capsys):
-    directory = tmp_path / "model"
-    main(["train", "--model-dir", str(directory), "--config", "multi30k", "--set", "model.d_ff=96", "--print-config"])
+@pytest.mark.parametrize("model_dir", [[], ["--model-dir", "model"]])
+def test_print_config_prints_the_recipe_and_does_nothing_else(model_dir, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["train", *model_dir, "--config", "multi30k", "--set", "model.d_ff=96", "--print-config"])
     printed = capsys.readouterr().out
     assert printed == recipe_of(load_recipe("multi30k", ["model.d_ff=96"])) and "d_ff: 96\n" in printed
-    assert not directory.exists()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_training_needs_a_model_directory(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--config", "multi30k"])
+    assert capsys.readouterr().err == "keras-transformer train: error: --model-dir must be given\n"
 
 
 def test_a_mistake_is_found_when_a_recipe_is_printed(tmp_path, capsys):
