@@ -100,9 +100,12 @@ docs: $(VENV)/installed-docs
 	cp -r keras_transformer build/site && cp -r training export build/site/keras_transformer
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# The pictures in the documentation that show what the layers compute.
-pictures: $(VENV)/installed
-	$(BIN)/python docs/pictures.py
+# The pictures in the documentation: what the layers compute, what was measured, and the demo's model.
+pictures: $(VENV)/installed demo/model
+	$(BIN)/python -m docs.pictures demo/model docs/assets
+
+demo/model:
+	$(MAKE) demo
 
 # A notebook for each short script of examples/, with what it prints: half an hour on two cores.
 notebooks: $(VENV)/installed-test

@@ -1,6 +1,6 @@
 """Table 1 of the paper, measured: how the cost of a layer grows with the length of the sequence and with its width.
 
-    python -m benchmarks.table1 --json table1.json --picture docs/table1.png
+    python -m benchmarks.table1 --json table1.json --picture table1.png
 
 The forward pass of one layer of each kind runs over a sequence of n positions with d features. One size at a time is
 varied, the others are held constant, and a power law is fitted to the cost. Its exponent, the slope of a straight line
@@ -27,10 +27,9 @@ import argparse
 import dataclasses
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -40,6 +39,9 @@ from benchmarks.machine import machine
 from benchmarks.processes import versions
 from keras_transformer import MultiHeadAttention
 from keras_transformer.model_dir.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ATTENTION_INPUT_WIDTH = 16
 
@@ -209,7 +211,7 @@ def print_table(results: Sequence[Mapping[str, Any]]) -> None:
             print(line.format(result["layer"], *(f"{count:,}" for count in counts), held_text(result)))
 
 
-def draw(results: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+def draw(results: Sequence[Mapping[str, Any]]) -> "Figure":
     """Draws times and fitted lines on logarithmic axes, with a panel for each size that is varied."""
     from matplotlib.figure import Figure
 
@@ -235,8 +237,7 @@ def draw(results: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> 
         axes.grid(alpha=0.3)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=9, frameon=False)
     figure.axes[0].set_ylabel("processor time, seconds")
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=130)
+    return figure
 
 
 def main() -> None:
@@ -258,7 +259,8 @@ def main() -> None:
         content = {"versions": versions("keras", "tensorflow"), "machine": machine(), "sweeps": results}
         path.write_text(json.dumps(content, indent=1) + "\n")
     if options.picture:
-        draw(results, options.picture)
+        with replacing(options.picture) as path:
+            draw(results).savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Draws the pictures of the documentation: what the project's own functions compute, and what was measured.
 
-python docs/pictures.py [DIRECTORY]
+python -m docs.pictures MODEL_DIR DIRECTORY
 """
 
 import csv
+import json
 import pathlib
 import sys
 
@@ -11,13 +12,19 @@ import keras
 import matplotlib
 import numpy as np
 from keras import ops
+from keras_transformer.training.curves import training_figure
 from keras_transformer.training.step.learning_rate import learning_rate
 from matplotlib.figure import Figure
 
-from keras_transformer import PositionalEncoding
+from benchmarks import table1 as table1_benchmark
+from keras_transformer import PositionalEncoding, Translator
 from keras_transformer.config import TrainingConfig
+from keras_transformer.config.attention_view import AttentionView
 from keras_transformer.masks import causal_mask, combine, neighborhood_mask, padding_mask
+from keras_transformer.translation.attention import translate_with_attention
+from keras_transformer.translation.attention_plot import attention_figure
 
+RESULTS = pathlib.Path(__file__).parent / "results"
 TOKENS = ["Der", "Hund", "schläft", "im", "Garten", ".", "⟨/s⟩", "⟨pad⟩", "⟨pad⟩"]
 
 
@@ -81,7 +88,7 @@ def schedule() -> Figure:
 
 def results() -> Figure:
     """Quality, size and speed of the models of docs/results/models.csv."""
-    with open(pathlib.Path(__file__).parent / "results" / "models.csv", newline="", encoding="utf-8") as file:
+    with open(RESULTS / "models.csv", newline="", encoding="utf-8") as file:
         rows = [*csv.DictReader(file)][::-1]
     panels = {
         "BLEU on test_2016_flickr": ([float(row["bleu"]) for row in rows], "{:.2f}"),
@@ -125,16 +132,36 @@ def flow() -> Figure:
     return figure
 
 
-PICTURES = {"flow": flow, "positions": positions, "masks": masks, "results": results, "schedule": schedule}
+def table1() -> Figure:
+    """The processor time of four kinds of layers over their sizes."""
+    return table1_benchmark.draw(json.loads((RESULTS / "table1.json").read_text(encoding="utf-8"))["sweeps"])
+
+
+def attention(model_dir: str) -> Figure:
+    """What each word of a translation attends to, in the last layer of the decoder."""
+    translator = Translator.load(model_dir)
+    found = translate_with_attention(translator, "The woman bought the lamp because it was cheap.")
+    view, config = AttentionView(), translator.model.config
+    return attention_figure(found.by_kind[view.kind], view.layers(config), view.heads(config))
 
 
 def main() -> None:
-    directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "assets")
+    model_dir, directory = sys.argv[1:]
     # The same file each time, with letters instead of their outlines.
     matplotlib.rcParams.update({"svg.hashsalt": "keras-transformer", "svg.fonttype": "none"})
-    for name, draw in PICTURES.items():
-        path = directory / f"{name}.svg"
-        draw().savefig(path, facecolor="white", metadata={"Creator": None, "Date": None})
+    pictures = {
+        "attention": attention(model_dir),
+        "flow": flow(),
+        "masks": masks(),
+        "positions": positions(),
+        "results": results(),
+        "schedule": schedule(),
+        "table1": table1(),
+        "training": training_figure([model_dir]),
+    }
+    for name, picture in pictures.items():
+        path = pathlib.Path(directory, f"{name}.svg")
+        picture.savefig(path, facecolor="white", metadata={"Creator": None, "Date": None})
         print(path)
 
 

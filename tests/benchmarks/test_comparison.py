@@ -199,6 +199,7 @@ def run_python(code):
     return process.stdout.split("\n")
 
 
+@pytest.mark.slow
 def test_isa_and_cores_hold_for_all_processes_that_are_started():
     first = min(os.sched_getaffinity(0))
     printed = run_python(

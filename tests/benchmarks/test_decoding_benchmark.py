@@ -170,7 +170,10 @@ class Translator:
 """
 
 
-@pytest.mark.parametrize("options, batch_size", [(("--threads", 2), 16), (("--at-once", 2, "--threads", 1), 32)])
+@pytest.mark.parametrize(
+    "options, batch_size",
+    [pytest.param(("--threads", 2), 16, marks=pytest.mark.slow), (("--at-once", 2, "--threads", 1), 32)],
+)
 def test_marian_translates_requests_on_as_many_threads_as_the_others(task, tmp_path, options, batch_size):
     (tmp_path / "pymarian.py").write_text(PYMARIAN)
     (tmp_path / "pymarian-1.2.dist-info").mkdir()

@@ -85,7 +85,11 @@ def test_places_of_tokens():
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    @pytest.mark.parametrize("options", RESTRICTIONS, ids=str)
+    @pytest.mark.parametrize(
+        "options",
+        [*(pytest.param(some, marks=pytest.mark.slow) for some in RESTRICTIONS[:-1]), RESTRICTIONS[-1]],
+        ids=str,
+    )
     @pytest.mark.parametrize("kind", SEARCHES)
     def test_in_a_graph_the_number_of_candidates_may_be_unknown(kind, options):
         signature = [tf.TensorSpec((None, None, None), tf.float32), tf.TensorSpec((None,), tf.int32)]

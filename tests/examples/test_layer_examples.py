@@ -45,7 +45,7 @@ EXAMPLES = {
 }
 # Where all backends are installed, these stand for the others, which have their turn in `make test-jax` and `make
 # test-torch`.
-ON_TENSORFLOW = ("training_loops", "translation")
+ON_TENSORFLOW = ("training_loops",)
 EXAMPLES_HERE = [name for name, example in EXAMPLES.items() if example.backends_here]
 
 

@@ -273,7 +273,9 @@ def save_marian(folder, model_type, is_tied):
     save_file(marian_arrays(size, is_tied), folder / "model.safetensors", metadata={"format": "pt"})
 
 
-@pytest.mark.parametrize(("model_type", "is_tied"), [("unigram", True), ("bpe", False)])
+@pytest.mark.parametrize(
+    ("model_type", "is_tied"), [("unigram", True), pytest.param("bpe", False, marks=pytest.mark.slow)]
+)
 def test_an_imported_model_becomes_the_files_that_it_came_from(model_type, is_tied, tmp_path):
     save_marian(tmp_path / "theirs", model_type, is_tied)
     translator = Translator.load(import_model(tmp_path / "theirs", tmp_path / "model"))

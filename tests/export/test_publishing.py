@@ -67,6 +67,7 @@ def test_at_whatever_instant_an_export_breaks_off_no_half_version_appears(tmp_pa
         assert each["then"] == [*versions, str(len(versions) + 1), "README.md"]
 
 
+@pytest.mark.slow
 def test_an_export_that_is_killed_while_it_verifies_publishes_nothing(tiny_model_dir, tmp_path):
     killer, output = tmp_path / "killer.py", tmp_path / "servable"
     killer.write_text(f"import os; os.kill(os.getppid(), {int(signal.SIGKILL)})")

@@ -236,6 +236,7 @@ def test_the_c_api_program_translates_lines(saved_model, expected):
     assert finished.stdout.decode().splitlines() == [text for text, _ in expected[1]]
 
 
+@pytest.mark.slow
 def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_session):
     texts = ORDINARY[:3] + AWKWARD
     expected = [row[0] for row in other_translator.n_best(texts, 1)]
@@ -335,6 +336,7 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_mode
         }
 
 
+@pytest.mark.slow
 def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answers(
     tiny_model_dir, saved_model, tmp_path
 ):

@@ -309,6 +309,7 @@ def run_example(command, *arguments):
     return subprocess.run([*command, *arguments], input=text, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_example_clients_translate(server, translator):
     grpc_address, rest_address = server[0], server[1].removesuffix(":predict")
     expected = translator([*SOURCES, 'Zoë "sees" \\ a tree', ""])

@@ -28,6 +28,7 @@ def run_tests(backend, source, *options):
     assert " passed" in finished.stdout and " skipped" not in finished.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "source", [pytest.param(source, marks=[pytest.mark.slow] if source == "keras_hub" else []) for source in SOURCES]

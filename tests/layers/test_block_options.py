@@ -158,7 +158,13 @@ def test_far_positions_share_the_buckets_of_t5(causal):
 
 @every_option
 @pytest.mark.parametrize(
-    ("max_length", "ends"), [(None, (1, 2, 3, 4, 5)), (TARGET + 2, (1, 2, 3, 4, 5)), (None, (2, 5)), (TARGET, (2, 5))]
+    ("max_length", "ends"),
+    [
+        (None, (1, 2, 3, 4, 5)),
+        pytest.param(TARGET + 2, (1, 2, 3, 4, 5), marks=pytest.mark.slow),
+        pytest.param(None, (2, 5), marks=pytest.mark.slow),
+        (TARGET, (2, 5)),
+    ],
 )
 def test_steps_equal_one_call(options, max_length, ends):
     layer = built(Decoder(2, **{**SIZES, **options}), TARGET_ROWS.shape, SOURCE_ROWS.shape)

@@ -306,12 +306,12 @@ def test_several_positions_may_be_one_step():
             assert_close(output, whole[:, start:end])
 
 
-@pytest.mark.parametrize("neighborhood", [None, 1, 3])
+@pytest.mark.parametrize("neighborhood", [None, pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("stack", [False, True])
 @pytest.mark.parametrize(
     ("max_length", "as_position"), [(TARGET, int), (TARGET + 2, ops.convert_to_tensor), (None, int)]
 )
-@pytest.mark.parametrize("ends", [(1, 2, 3, 4, 5), (5,), (1, 4, 5)], ids=str)
+@pytest.mark.parametrize("ends", [pytest.param((1, 2, 3, 4, 5), marks=pytest.mark.slow), (5,), (1, 4, 5)], ids=str)
 def test_without_a_mask_steps_equal_one_call(neighborhood, stack, max_length, ends, as_position):
     arguments = dict(**SIZES, neighborhood=neighborhood)
     layer = built(Decoder(2, **arguments) if stack else DecoderLayer(**arguments), TARGET_ROWS.shape)

@@ -343,6 +343,7 @@ def test_after_a_prefix_the_logits_are_those_of_one_call():
         np.testing.assert_allclose(ops.convert_to_numpy(logits)[:, hypothesis], expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_samplers_of_keras_hub_run_on_the_same_step():
     keras_hub = pytest.importorskip("keras_hub")
     model, length, total = language_model(), 2, 6
@@ -368,6 +369,7 @@ def test_samplers_of_keras_hub_run_on_the_same_step():
     np.testing.assert_array_equal(run(samplers.BeamSampler(num_beams=3))[:, length:], expected)
 
 
+@pytest.mark.slow
 def test_the_same_text_on_every_backend():
     parts = [generate(language_model(), PROMPTS, max_new_tokens=5, **options).token_ids for options in OPTIONS]
     installed = {backend for backend in ("tensorflow", "jax", "torch") if importlib.util.find_spec(backend)}

@@ -81,7 +81,9 @@ def test_a_recipe_has_the_values_of_its_row(row):
     assert (recipe.decoding.beam_size, recipe.decoding.length_penalty) == (4, 0.6)
 
 
-@every_row
+@pytest.mark.parametrize(
+    "row", [name if name == "base" else pytest.param(name, marks=pytest.mark.slow) for name in ROWS]
+)
 def test_the_number_of_parameters_is_within_7_percent_of_the_table(row):
     # The shapes of the weights are enough: without their values, which would be up to 900 MB.
     with keras.StatelessScope(initialize_variables=False):

@@ -390,7 +390,10 @@ def by_json(model):
 
 
 @some_variants
-@pytest.mark.parametrize("copied", [keras.models.clone_model, clone_with_a_function, by_json])
+@pytest.mark.parametrize(
+    "copied",
+    [keras.models.clone_model, *(pytest.param(f, marks=pytest.mark.slow) for f in (clone_with_a_function, by_json))],
+)
 def test_a_copy_is_a_transformer_with_tied_weights_of_its_own(variant, copied):
     model = model_of(**variant)
     copy = copied(model)

@@ -158,6 +158,7 @@ print(EncoderLayer.__name__, tuple(EncoderLayer(2, 8)(keras.ops.ones((2, 3, 4)))
 """
 
 
+@pytest.mark.slow
 def test_a_script_named_like_the_command_imports_a_layer(tmp_path):
     (tmp_path / "keras-transformer.py").write_text(USE)
     assert run(tmp_path / "keras-transformer.py", KERAS_BACKEND="jax") == "EncoderLayer (2, 3, 4)\n"
@@ -265,6 +266,7 @@ def test_saved_models_load_without_custom_objects(imports, backend, saved):
     run_code(f"{imports}\n{LOAD}", saved, KERAS_BACKEND=backend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "imports", ["import keras_transformer; import keras", pytest.param("import keras", marks=pytest.mark.slow)]
 )

@@ -203,6 +203,7 @@ def test_two_workers_equal_one_device():
     )
 
 
+@pytest.mark.slow
 def test_data_parallel_on_jax_equals_one_device():
     flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"  # Compiles faster.
     environment = {"KERAS_BACKEND": "jax", "XLA_FLAGS": flags}

@@ -12,8 +12,9 @@ ASSETS = ROOT / "docs" / "assets"
 
 
 @pytest.mark.slow
-def test_the_pictures_are_drawn_and_shown(tmp_path):
-    subprocess.run([sys.executable, ROOT / "docs" / "pictures.py", tmp_path], check=True, capture_output=True)
+def test_the_pictures_are_drawn_and_shown(tiny_model_dir, tmp_path):
+    command = [sys.executable, "-m", "docs.pictures", tiny_model_dir, tmp_path]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     assert {*drawn} == {path.name for path in ASSETS.glob("*.svg")}
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))

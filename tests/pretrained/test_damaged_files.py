@@ -82,8 +82,8 @@ def check(folder, name, first, number):
 @pytest.mark.parametrize(
     "name",
     [
-        *("opus.npz", "model.safetensors"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in (*MARIAN_FILES[1:], "target.spm")),
+        "model.safetensors",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in (*MARIAN_FILES, "target.spm")),
         *(pytest.param(f"{name}.json", marks=pytest.mark.slow) for name in ("config", "generation_config", "vocab")),
     ],
 )

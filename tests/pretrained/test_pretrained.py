@@ -148,6 +148,7 @@ def test_a_model_of_marian_becomes_one_of_hugging_face(marian_folder, tmp_path):
     np.testing.assert_allclose(again.score(sources, targets), translator.score(sources, targets), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_an_imported_model_goes_on_learning(marian_folder, tmp_path):
     imported = import_here(marian_folder, tmp_path / "imported")
     text = tmp_path / "text.tsv"

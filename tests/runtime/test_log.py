@@ -68,6 +68,7 @@ read_text(paired_corpora(["-"]), DataConfig(), HeldOut(size=1))
     assert "held out" not in result.stderr
 
 
+@pytest.mark.slow
 def test_the_command_shows_warnings_and_what_it_does(damaged_model_dir):
     command = ("-m", "keras_transformer", "translate", "--model-dir", damaged_model_dir)
     precision, warning, end = said_by(*command, input="Anna sees a tree.\n")

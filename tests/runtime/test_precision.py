@@ -104,6 +104,7 @@ def test_gpus_multiply_bfloat16_from_compute_capability_8_and_train_in_float16_f
         assert f"compute capability is {words};" in reason and shapes == []
 
 
+@pytest.mark.slow
 def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monkeypatch):
     def resume(*overrides):
         sizes = ["model.d_model=32", "model.d_ff=64", "model.num_heads=2", "tokenizer.vocab_size=400"]

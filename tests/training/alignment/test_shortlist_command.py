@@ -118,6 +118,7 @@ def test_mistakes_are_one_line(arguments, capsys, tmp_path):
     assert "shortlist.npz: the file is damaged" in error("translate", "--model-dir", arguments[2])
 
 
+@pytest.mark.slow
 def test_training_ends_with_a_shortlist_if_the_configuration_asks_for_it(arguments, tmp_path, capsys):
     settings = ["training.steps=1", "training.validate_every=1", "training.precision=float32"]
     text = [f"--{name}={tmp_path / name}" for name in ("source", "target")]

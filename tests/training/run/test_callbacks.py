@@ -102,6 +102,7 @@ class Stop(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method, calls, step",
     [

@@ -110,6 +110,7 @@ def test_a_recipe_that_contradicts_the_model_is_named(trained):
     load_recipe("fine-tune", ["model.d_model=32", "tokenizer.vocab_size=500"], trained)
 
 
+@pytest.mark.slow
 def test_a_tuning_that_was_stopped_goes_on_from_its_own_weights(trained, stopped, tmp_path, monkeypatch):
     runs = []
     monkeypatch.setattr(trainer, "_fit", lambda run, *arguments: runs.append(run))

@@ -157,6 +157,7 @@ def test_a_batch_in_parts_skips_the_same_steps_and_has_the_same_losses(tmp_path,
     np.testing.assert_allclose(logged(parts, "loss"), logged(whole, "loss"), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_without_overflow_losses_are_those_of_float32(tmp_path):
     float32 = logged(train_here(tmp_path / "float32", *SHORT), "loss")
     trained = train_here(tmp_path / "float16", *SHORT, FLOAT16)
@@ -228,6 +229,7 @@ def test_a_resumed_run_goes_on_with_its_scale_bit_for_bit(tmp_path, monkeypatch,
     assert differences(straight, resumed) == []
 
 
+@pytest.mark.slow
 def test_gradients_that_are_nan_at_every_scale_end_the_training(tmp_path, monkeypatch):
     def with_nan_gradient(hidden, *arguments):
         return projected_crossentropy(hidden, *arguments) + tf.cast(tf.sqrt(0 * tf.reduce_sum(hidden)), tf.float32)

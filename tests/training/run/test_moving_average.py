@@ -59,6 +59,7 @@ def averaged(tmp_path_factory):
     return train_here(directory, *OVERRIDES, EMA, callbacks=[KeepWeights()]), raw
 
 
+@pytest.mark.slow
 def test_what_is_saved_to_translate_with_is_the_average(averaged):
     model_dir, raw = averaged
     model = load_model(model_dir)

@@ -232,6 +232,7 @@ def test_leftovers_of_a_killed_export_are_removed(tmp_path):
 # Divergence
 
 
+@pytest.mark.slow
 def test_a_training_that_diverges_stops_and_resumes_at_a_sane_rate(unfinished, undisturbed, monkeypatch):
     before = contents(unfinished.path)
     with pytest.raises(DivergedError) as error, monkeypatch.context() as patch:

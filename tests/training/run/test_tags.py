@@ -65,6 +65,7 @@ def translator_for(path, tag):
     return Translator.load(path, decoding)
 
 
+@pytest.mark.slow
 def test_one_model_translates_in_both_directions(two_directions):
     path, lines = two_directions
     to_german, to_english = (translator_for(path, tag) for tag in (">>de<<", ">>en<<"))
