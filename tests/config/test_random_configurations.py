@@ -162,6 +162,7 @@ def assert_valid(config):
 HEALTH = dict(deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, **HEALTH)
 @given(DOCUMENTS, OVERRIDES)
 @example("model: {num_layers: 0x" + "f" * 5000 + "}", [])

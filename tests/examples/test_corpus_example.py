@@ -205,6 +205,7 @@ def test_a_longer_list_begins_with_the_shorter_one(pairs) -> None:
     assert len(set(generate(500, seed=4)) & set(pairs)) < 50
 
 
+@pytest.mark.slow
 def test_the_grammar_has_many_sentences() -> None:
     assert len({english for english, _ in generate(60_000)}) == 60_000
 

@@ -116,6 +116,7 @@ def drop_privilege():
     ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_read_only_folder_is_named(tiny_model_dir, tmp_path):
     output = tmp_path / "servable"
     (output / "1").mkdir(parents=True)

@@ -349,6 +349,7 @@ def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answer
     assert 2 * sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_servable_in_int8_has_a_quarter_of_the_weights_and_its_translator_s_answers(
     tiny_model_dir, saved_model, tmp_path
 ):

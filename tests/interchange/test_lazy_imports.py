@@ -26,6 +26,7 @@ print({"torch", "keras_hub"} & set(sys.modules))
 """
 
 
+@pytest.mark.slow
 def test_neither_pytorch_nor_keras_hub_is_imported():
     finished = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr

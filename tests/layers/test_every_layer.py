@@ -406,7 +406,7 @@ def classifier(name, dtype=None):
 
 
 # The others are compiled by slow tests; XLA takes longest for blocks, PyTorch's compiler for everything.
-QUICKLY_COMPILED = ("FeedForward",) if keras.backend.backend() == "torch" else ("FeedForward", "MultiHeadAttention")
+QUICKLY_COMPILED = ("FeedForward",)
 
 
 @pytest.mark.parametrize(

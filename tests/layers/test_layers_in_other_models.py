@@ -80,6 +80,7 @@ def test_fit_learns(backend, case, trained):
         assert of_model[-1] < 0.8 * of_model[0], model
 
 
+@pytest.mark.slow
 @every_backend
 def test_a_fresh_process_loads_the_same_model(backend, case, trained, loaded):
     expected = np.load(trained[backend] / "predictions.npz")

@@ -131,7 +131,11 @@ def test_prompts_of_models_with_a_source(make):
     assert_greedy(model, PROMPTS, generate(model, PROMPTS, SOURCE, max_new_tokens=6), SOURCE)
 
 
-@pytest.mark.parametrize("make", [language_model, lambda: language_model("rotary", 3)], ids=["sinusoidal", "rotary"])
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(language_model, marks=pytest.mark.slow), lambda: language_model("rotary", 3)],
+    ids=["sinusoidal", "rotary"],
+)
 def test_beam_search_over_prompts_is_exhaustive_search_if_the_beam_is_wide(make):
     model, prompts, stop = make(), [[3, 4], [7]], 2
     generated = generate(model, prompts, max_new_tokens=2, beam_size=VOCAB_SIZE, stop_ids=stop)
@@ -241,6 +245,7 @@ def test_a_model_is_left_as_it_was_and_not_kept(tmp_path):
     assert reference() is None
 
 
+@pytest.mark.slow
 def test_new_variables_are_seen():
     model = language_model()
     generate(model, PROMPTS, max_new_tokens=3)

@@ -111,6 +111,7 @@ def marian_positions(length, d_model):
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("float32")
 
 
+@pytest.mark.slow
 def test_ctranslate2_reads_the_same_model_from_marian_s_file(marian_folder, tmp_path):
     path = import_here(marian_folder, tmp_path / "model")
     config = ModelDir(path).read_config()
@@ -136,6 +137,7 @@ def test_ctranslate2_reads_the_same_model_from_marian_s_file(marian_folder, tmp_
     np.testing.assert_allclose(scores[0], translator.score(sources, targets), atol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_model_of_marian_becomes_one_of_hugging_face(marian_folder, tmp_path):
     translator = Translator.load(import_here(marian_folder, tmp_path / "model"))
     folder = export_hugging_face(translator, tmp_path / "out")

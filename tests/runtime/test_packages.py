@@ -96,7 +96,7 @@ def test_a_command_without_its_packages_ends_in_one_line(tmp_path, monkeypatch, 
     [
         ("Translator", "tensorflow"),
         pytest.param("tokenizers", "tensorflow_text", marks=pytest.mark.slow),
-        ("translation", "tensorflow_text"),
+        pytest.param("translation", "tensorflow_text", marks=pytest.mark.slow),
         ("model_dir", "yaml"),
     ],
 )

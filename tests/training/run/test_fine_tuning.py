@@ -54,6 +54,7 @@ def weights_of(model_dir):
     return {weight.path: weight.numpy() for weight in load_model(model_dir).weights}
 
 
+@pytest.mark.slow
 def test_the_first_weights_and_the_tokenizer_are_those_of_the_model(trained, tmp_path, capsys, monkeypatch):
     runs = []
     monkeypatch.setattr(trainer, "_fit", lambda run, *arguments: runs.append(run))

@@ -182,6 +182,7 @@ def test_at_every_instant_a_file_has_its_checksum(tmp_path, monkeypatch):
     assert len(path.with_name("file.sha256").read_text().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_checksums_are_those_of_sha256sum(undisturbed):
     names = [path.name for path in undisturbed.path.glob("*.sha256")]
     expected = ["average.weights.h5", "best.weights.h5", "tokenizer.model", "training_state.npz"]

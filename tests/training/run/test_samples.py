@@ -33,6 +33,7 @@ def rendered(cell):
     return html.unescape(re.sub("</?p>", "", plugin_util.markdown_to_safe_html(cell)))
 
 
+@pytest.mark.slow
 def test_each_validation_has_the_translations_that_bleu_is_of(tmp_path, monkeypatch):
     requests, translate = [], Translator.__call__
 
