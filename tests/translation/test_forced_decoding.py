@@ -52,6 +52,7 @@ def test_a_translation_continues_its_prefix_with_the_most_probable_tokens(greedy
     assert found[2][1] == pytest.approx(score, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_empty_prefixes_change_nothing_and_long_ones_stay_as_they_are(greedy, tiny_model_dir):
     beam = Translator.load(tiny_model_dir)
     for each in (greedy, beam):

@@ -60,7 +60,7 @@ def assert_kept(texts_and_spans, translations):
         assert [translation.count(span) for span in spans] == [1] * len(spans), (text, translation)
 
 
-@pytest.fixture(scope="module", params=["tiny", "wordpiece"])
+@pytest.fixture(scope="module", params=["tiny", pytest.param("wordpiece", marks=pytest.mark.slow)])
 def model_dir(request, model_dirs):
     return model_dirs[request.param]
 
@@ -88,6 +88,7 @@ def test_each_comes_back_once_with_other_searches(model_dir, decoding):
     assert_kept(texts, translator([text for text, _ in texts]))
 
 
+@pytest.mark.slow
 def test_each_comes_back_once_in_samples_and_with_prefixes_and_limits(translator):
     texts = fitting(translator, 30, seed=3)
     sources = [text for text, _ in texts]
@@ -107,6 +108,7 @@ def test_each_comes_back_once_with_a_shortlist(tiny_model_dir):
     assert_kept(texts, translator([text for text, _ in texts]))
 
 
+@pytest.mark.slow
 def test_documents_are_not_divided_in_what_stays(translator):
     texts = fitting(translator, 20, seed=6)
     documents = [("\n".join(texts[i][0] for i in (n, n + 1)), texts[n][1] + texts[n + 1][1]) for n in range(0, 20, 2)]

@@ -61,6 +61,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_in_another_process(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "tokenizer.model")
     command = [sys.executable, "-c", ONE_LINE, tmp_path / "tokenizer.model"]
