@@ -96,6 +96,7 @@ ELSEWHERE = {
     "docs/performance.md": "hours; test_benchmarks.py runs the programs on small sizes",
     "docs/placeholders.md": "a file of terms; test_placeholders.py translates, and exports, with one",
     "docs/results.md": "hours, on Multi30k; the same commands as on other pages with other values",
+    "docs/robustness.md": "minutes of training; test_augmentation.py runs the command",
     "docs/scaling.md": "several machines; test_workers.py has several processes",
     "docs/table1.md": "minutes; test_benchmarks.py runs the program on small sizes",
     "docs/tags.md": "minutes of training; test_tags.py trains and translates in both directions",
