@@ -51,7 +51,10 @@ def _section_schema(section: type["DataclassInstance"]) -> Schema:
     keys: dict[str, Schema] = {}
     for field in dataclasses.fields(section):
         if field.name in inner:
-            keys[field.name] = {**inner[field.name], "default": dataclasses.asdict(field.default)}
+            keys[field.name] = {
+                **inner[field.name],
+                "default": dataclasses.asdict(inner_sections(section)[field.name]()),
+            }
         elif field.name not in VOCAB_SIZES:
             keys[field.name] = {
                 "description": descriptions[field.name],

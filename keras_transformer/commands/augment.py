@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import itertools
-import logging
 import os
 from collections.abc import Iterable
 from typing import Annotated
@@ -26,7 +25,6 @@ _SHARES = {
     "spaces": "doubled and missing spaces in the source, one of ten",
     "emoji": "the same emoji on both sides",
 }
-_log = logging.getLogger(__name__)
 
 
 def add_options(parser: Parser) -> None:
@@ -86,16 +84,14 @@ def run(options: argparse.Namespace) -> None:
 def _write(paths: list[str], pairs: Iterable[tuple[str, str]]) -> None:
     """Writes one side of the pairs, or both, to files that appear when all is written."""
     from ..model_dir.files import replacing
-    from ..runtime.progress import ProgressBar, counted
+    from ..runtime.progress import ProgressBar
 
     os.makedirs(os.path.dirname(paths[0]) or ".", exist_ok=True)
-    number = 0
     with contextlib.ExitStack() as stack:
         temporaries = [stack.enter_context(replacing(path)) for path in paths]
         # Closed before they get their names.
         files = [stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n")) for temporary in temporaries]
         with ProgressBar("augmenting", "lines") as bar:
-            for number, pair in enumerate(bar.count(pairs), start=1):
+            for pair in bar.count(pairs):
                 for file, text in zip(files, pair):
                     file.write(f"{text}\n")
-    _log.info(f"{', '.join(paths)}: {counted(number, 'line')}")

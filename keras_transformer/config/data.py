@@ -88,7 +88,7 @@ class DataConfig:
     min_script_share: Share = 0.5
     remove_copies: bool = False
     remove_duplicates: bool = False
-    augment: AugmentConfig = AugmentConfig()
+    augment: AugmentConfig = dataclasses.field(default_factory=AugmentConfig)
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
