@@ -34,14 +34,15 @@ def from_dict(cls: type[Section], values: Mapping[str, object], section: str) ->
     """
     fields = dataclasses.fields(cls)
     check_keys(values, [field.name for field in fields], section)
-    for field in fields:
-        if field.default is dataclasses.MISSING and field.name not in values:
-            raise ConfigError(f"{section}.{field.name} is required")
     inner = {
         name: from_dict(inner, section_of(values, name), f"{section}.{name}")
         for name, inner in inner_sections(cls).items()
     }
-    return cls(**{**values, **inner})
+    values = {**values, **inner}
+    for field in fields:
+        if field.default is dataclasses.MISSING and field.name not in values:
+            raise ConfigError(f"{section}.{field.name} is required")
+    return cls(**values)
 
 
 def inner_sections(cls: type["DataclassInstance"]) -> dict[str, Any]:
