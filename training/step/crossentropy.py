@@ -154,7 +154,8 @@ def _chunk_loss(
     """
     if cutoff_consistency:
         loss, (gradient,) = _chunk_loss(logits[:1], labels, label_smoothing, consistency)
-        divergence, (of_first, of_second) = _divergence_from_first(*logits, cutoff_consistency)
+        first, second = logits
+        divergence, (of_first, of_second) = _divergence_from_first(first, second, cutoff_consistency)
         return loss + divergence, [gradient + of_first, of_second]
     passes = len(logits)
     places = tf.stack([tf.range(tf.size(labels)), labels], axis=-1)  # (chunk, 2)
