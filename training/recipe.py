@@ -111,9 +111,15 @@ def _set(sections: Sections, override: str) -> None:
     if not (equals and dot and name):
         raise ConfigError(f"--set must be given SECTION.KEY=VALUE; received {shown(override)}")
     check_keys({section: None}, SECTIONS)
-    values = section_of(sections, section)
-    require(isinstance(values, dict), section, "a mapping", values)
-    sections[section] = {**values, name: parse_value(value)}
+    *path, name = key.split(".")
+    values = sections
+    for depth, section in enumerate(path, start=1):
+        inner = section_of(values, section)
+        require(isinstance(inner, dict), ".".join(path[:depth]), "a mapping", inner)
+        inner = dict(inner)
+        values[section] = inner
+        values = inner
+    values[name] = parse_value(value)
 
 
 def _resolve(sections: Sections, overrides: Sequence[str], initial: Config | None) -> Config:

@@ -11,6 +11,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from keras_transformer.config.mappings import inner_sections
 from keras_transformer.config.model import PRESETS
 from keras_transformer.config.rules import Rule
 from keras_transformer.config.sections import SECTIONS
@@ -46,9 +47,15 @@ def _section_schema(section: type["DataclassInstance"]) -> Schema:
     documentation = inspect.getdoc(section) or ""
     annotations = typing.get_type_hints(section, include_extras=True)
     descriptions = {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(documentation)}
+    inner = {name: _section_schema(each) for name, each in inner_sections(section).items()}
     keys: dict[str, Schema] = {}
     for field in dataclasses.fields(section):
-        if field.name not in VOCAB_SIZES:
+        if field.name in inner:
+            keys[field.name] = {
+                **inner[field.name],
+                "default": dataclasses.asdict(inner_sections(section)[field.name]()),
+            }
+        elif field.name not in VOCAB_SIZES:
             keys[field.name] = {
                 "description": descriptions[field.name],
                 "default": field.default,

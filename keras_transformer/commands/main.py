@@ -17,6 +17,7 @@ from ..runtime.progress import say
 from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
 from . import (
     align,
+    augment,
     average,
     backtranslate,
     check_data,
@@ -55,6 +56,7 @@ _COMMANDS: dict[str, Command] = {
     "average": average,
     "backtranslate": backtranslate,
     "distill": distill,
+    "augment": augment,
     "align": align,
     "export": export,
     "import": import_model,

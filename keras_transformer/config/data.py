@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Annotated
 
+from .augment import AugmentConfig
 from .rules import Rule, Share, Size, at_least, at_most, check_fields, require
 from .tag import Tags
 
@@ -70,6 +71,7 @@ class DataConfig:
         remove_copies: bool. Leaves out pairs whose target is their source. Defaults to False.
         remove_duplicates: bool. Leaves out pairs that came before, with the same source and the same target. Takes 8
             bytes of memory for each pair, and at moments twice as much. Defaults to False.
+        augment: AugmentConfig. Other shapes in which the model sees the training text. Defaults to none.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -86,9 +88,11 @@ class DataConfig:
     min_script_share: Share = 0.5
     remove_copies: bool = False
     remove_duplicates: bool = False
+    augment: AugmentConfig = dataclasses.field(default_factory=AugmentConfig)
 
     def __post_init__(self) -> None:
         check_fields(self, "data")
+        require(isinstance(self.augment, AugmentConfig), "data.augment", "an AugmentConfig", self.augment)
         if self.min_characters is not None and self.max_characters is not None:
             require(
                 self.min_characters <= self.max_characters,

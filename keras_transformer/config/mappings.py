@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import typing
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +26,7 @@ def from_dict(cls: type[Section], values: Mapping[str, object], section: str) ->
 
     Args:
         cls: type. The section's dataclass.
-        values: Mapping from field names to values.
+        values: Mapping from field names to values; that of a field which is a section itself is a mapping too.
         section: str. The name of the section in error messages.
 
     Raises:
@@ -33,10 +34,20 @@ def from_dict(cls: type[Section], values: Mapping[str, object], section: str) ->
     """
     fields = dataclasses.fields(cls)
     check_keys(values, [field.name for field in fields], section)
+    inner = {
+        name: from_dict(inner, section_of(values, name), f"{section}.{name}")
+        for name, inner in inner_sections(cls).items()
+    }
+    values = {**values, **inner}
     for field in fields:
         if field.default is dataclasses.MISSING and field.name not in values:
             raise ConfigError(f"{section}.{field.name} is required")
     return cls(**values)
+
+
+def inner_sections(cls: type["DataclassInstance"]) -> dict[str, Any]:
+    """Returns the fields of a section that are sections themselves, with their dataclasses."""
+    return {name: hint for name, hint in typing.get_type_hints(cls).items() if dataclasses.is_dataclass(hint)}
 
 
 def check_keys(values: object, known: Iterable[str], section: str | None = None) -> None:

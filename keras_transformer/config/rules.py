@@ -55,6 +55,9 @@ Rate = Annotated[
 Share = Annotated[
     float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1, {"exclusiveMinimum": 0, "maximum": 1})
 ]
+Probability = Annotated[
+    float, Rule("at least 0 and at most 1", lambda value: 0 <= value <= 1, {"minimum": 0, "maximum": 1})
+]
 # An integer beyond the largest float is not finite either.
 Positive = Annotated[
     float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max, {"exclusiveMinimum": 0})

@@ -29,11 +29,16 @@ class TrainingConfig:
         subword_dropout: float. BPE-dropout (Provilkov et al. 2020): rate at which merges are skipped in the
             training text, so that the model sees a sentence in several segmentations. For small corpora, with
             tokenizers of kind "bpe". Defaults to 0.
-        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0; at most 1,000. Defaults
-            to 16.
+        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0, and shapes of each
+            sentence with `data.augment`; at most 1,000. Defaults to 16.
         consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model twice with
             different dropout, and a loss draws the two predictions together. For small corpora; takes twice the time.
             At most 1,000. Defaults to 0: one pass, as in the paper.
+        cutoff_consistency: float. α of SimCut (Gao et al. 2022): each batch passes through the model a second time with
+            some tokens missing on both sides, and a loss draws the prediction without them and that with them together.
+            For small corpora, as an alternative to `consistency`; takes twice the time. At most 1,000. Defaults to
+            0: one pass; the paper has 3.
+        cutoff: float. Rate at which tokens are missing with `cutoff_consistency`. Defaults to 0.05.
         clip_norm: float or None. Largest norm of the gradient; at most 1,000,000. For training runs that diverge.
             Defaults to None.
         accumulate_steps: int. Number of parts in which a device computes its share of a batch, one after another, so
@@ -76,6 +81,8 @@ class TrainingConfig:
     subword_dropout: Rate = 0.0
     subword_samples: Annotated[Size, at_most(1000)] = 16
     consistency: Annotated[NonNegative, at_most(1000)] = 0.0
+    cutoff_consistency: Annotated[NonNegative, at_most(1000)] = 0.0
+    cutoff: Rate = 0.05
     clip_norm: Annotated[Positive, at_most(1_000_000)] | None = None
     accumulate_steps: Annotated[Size, at_most(1000)] = 1
     freeze: Literal["none", "embeddings", "encoder", "both"] = "none"
@@ -91,6 +98,12 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "training")
+        require(
+            not (self.consistency and self.cutoff_consistency),
+            "training.cutoff_consistency",
+            f"0 if consistency={self.consistency}",
+            self.cutoff_consistency,
+        )
         require(
             not (self.average_last and self.average_best),
             "training.average_last",

@@ -40,6 +40,8 @@ class PositionalEmbedding(Layer):
         position_ids: int, broadcasts to (batch, length). Defaults to consecutive positions from `start_index` on.
         training: bool. Whether to apply dropout.
         start_index: int or int scalar, the position of the first token; not with `position_ids`. Defaults to 0.
+        kept: bool (batch, length). Which tokens are embedded; the others have a vector of zeros, to which their
+            position is added. Defaults to all.
 
     Returns:
         (batch, length, d_model).
@@ -97,6 +99,7 @@ class PositionalEmbedding(Layer):
             position_ids: object = None,
             training: bool | None = None,
             start_index: object = 0,
+            kept: object = None,
         ) -> Any: ...
     else:
 
@@ -140,12 +143,15 @@ class PositionalEmbedding(Layer):
         position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
         training: bool | None = None,
         start_index: Dimension = 0,
+        kept: Annotated[Tensor, "bool (batch, length)"] | None = None,
     ) -> Annotated[Tensor, "(batch, length, d_model)"]:
         self._check_positions(token_ids, position_ids, start_index)
         tokens = ops.take(self.token_table, ops.cast(token_ids, "int32"), axis=0)  # (batch, length, d_model)
         embedded = ops.cast(tokens, "float32")
         if self.scale_embedding:
             embedded = embedded * self.d_model**0.5
+        if kept is not None:
+            embedded = ops.where(ops.expand_dims(kept, -1), embedded, 0.0)
         if self.positions is not None:
             if position_ids is None:
                 position_ids = consecutive_positions(ops.shape(token_ids)[1], start_index)
@@ -177,6 +183,7 @@ class PositionalEmbedding(Layer):
         position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
         training: bool | None = None,
         start_index: Dimension = 0,
+        kept: Annotated[Tensor, "bool (batch, length)"] | None = None,
     ) -> keras.KerasTensor:
         self._check_positions(token_ids, position_ids, start_index)
         return keras.KerasTensor((*token_ids.shape, self.d_model), dtype=self.compute_dtype)

@@ -93,13 +93,18 @@ class Transformer(keras.Model):
             )
 
     def hidden_states(
-        self, inputs: Mapping[str, Tensor], training: bool | None = None
+        self,
+        inputs: Mapping[str, Tensor],
+        training: bool | None = None,
+        kept: Mapping[str, Tensor] | None = None,
     ) -> Annotated[Tensor, "(batch, target length, d_model)"]:
         """Returns what the output projection is applied to.
 
         Args:
             inputs: as in a call.
             training: as in a call.
+            kept: bool (batch, length) for "source" and for "target". Which tokens are embedded; the others have a
+                vector of zeros. Defaults to all.
         """
         return _hidden_states(
             self.source_embedding,
@@ -109,6 +114,7 @@ class Transformer(keras.Model):
             inputs["source"],
             inputs["target"],
             training,
+            kept,
         )
 
     def encode(
@@ -263,11 +269,14 @@ def _hidden_states(
     source: Tensor,  # (batch, source length)
     target: Tensor,  # (batch, target length)
     training: bool | None = None,
+    kept: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
+    kept = kept or {}
     source_mask, target_mask = padding_mask(source), padding_mask(target)
-    encoded = encoder(source_embedding(source, training=training), mask=source_mask, training=training)
+    embedded_source = source_embedding(source, training=training, kept=kept.get("source"))
+    encoded = encoder(embedded_source, mask=source_mask, training=training)
     return decoder(
-        target_embedding(target, training=training),
+        target_embedding(target, training=training, kept=kept.get("target")),
         encoded,  # (batch, source length, d_model)
         target_mask=target_mask,
         source_mask=source_mask,

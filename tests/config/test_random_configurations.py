@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from keras_transformer.training.recipe import load_recipe
 
 from keras_transformer.config import Config
+from keras_transformer.config.mappings import from_dict
 from keras_transformer.config.model import MAX_PARAMETERS, PRESETS
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.errors import ConfigError
@@ -147,12 +148,13 @@ def check(recipe, document, overrides):
 def assert_valid(config):
     """What a valid configuration is, said again: all values finite and of their types, and a model that may fit."""
     for name, section in SECTIONS.items():
-        for value in dataclasses.asdict(getattr(config, name)).values():
+        values = dataclasses.asdict(getattr(config, name))
+        for value in [*values.pop("augment", {}).values(), *values.values()]:
             for number in value if type(value) is list else [value]:
                 assert number is None or type(number) in (int, float, bool, str)
                 assert not isinstance(number, float) or math.isfinite(number)
                 assert type(number) is not int or 0 <= number <= 2**32
-        assert section(**dataclasses.asdict(getattr(config, name))) == getattr(config, name)
+        assert from_dict(section, dataclasses.asdict(getattr(config, name)), name) == getattr(config, name)
     assert config.model.num_parameters <= MAX_PARAMETERS
     # Written and read again, as a model directory does.
     text = yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)

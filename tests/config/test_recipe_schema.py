@@ -11,6 +11,7 @@ import yaml
 from keras_transformer.training.recipe import RECIPES, load_recipe, recipe_names, recipe_of
 from keras_transformer.training.recipe_schema import recipe_schema
 
+from keras_transformer.config.mappings import from_dict, section_of
 from keras_transformer.config.rules import check
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.yaml_file import read_sections
@@ -128,6 +129,8 @@ def test_the_rules_of_single_values_are_those_of_the_configuration(section, fiel
 def obeys(section, name, value):
     annotation = typing.get_type_hints(SECTIONS[section], include_extras=True)[name]
     try:
+        if dataclasses.is_dataclass(annotation):
+            from_dict(annotation, section_of({name: value}, name), name)
         check(name, value, annotation)
     except ConfigError:
         return False

@@ -99,6 +99,7 @@ ELSEWHERE = {
     "docs/layers.md": "installs; test_layers_page.py runs the code",
     "docs/performance.md": "hours; test_benchmarks.py runs the programs on small sizes",
     "docs/results.md": "hours, on Multi30k; the same commands as on other pages with other values",
+    "docs/robustness.md": "minutes of training; test_augmentation.py runs the command",
     "docs/scaling.md": "several machines; test_workers.py has several processes",
     "docs/table1.md": "minutes; test_benchmarks.py runs the program on small sizes",
     "docs/wmt14.md": "downloads",

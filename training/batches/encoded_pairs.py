@@ -20,6 +20,7 @@ from keras_transformer.tokenizers.placeholders import Segmenter, SpanFinder, tok
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.fingerprint import TextFingerprint, TextHash
 from ..text.sampling import pairs_of_epoch, pairs_per_epoch
+from .augmentation import Augmentation
 
 # Sentences tokenized at a time; bounds memory.
 _SENTENCES_PER_CALL = 8192
@@ -141,6 +142,7 @@ def encode(
     directory: str | os.PathLike[str],
     times: int = 1,
     spans: SpanFinder | None = None,
+    augmentation: Augmentation | None = None,
 ) -> EncodedPairs:
     """Tokenizes a parallel text, with tags in front of its sources, and leaves out pairs of which a side is empty or
     too long.
@@ -150,10 +152,11 @@ def encode(
         tokenizers: tuple of SubwordTokenizer. That of the source and that of the target.
         max_length: int. Tokens of the longest sequence to keep, including its end token.
         directory: str or path of a new directory for the token ids.
-        times: int. How many epochs of the text to tokenize, for a tokenizer that segments it differently each time.
-            Defaults to 1.
+        times: int. How many epochs of the text to tokenize, for a tokenizer that segments it differently each time,
+            or with an augmentation. Defaults to 1.
         spans: SpanFinder. Finds what placeholders stand for where both sides of a pair have the same. Defaults to
             None: nothing.
+        augmentation: Augmentation. Changes pairs before they are tokenized. Defaults to None: they stay as they are.
 
     Raises:
         ConfigError: No pair is left, or the vocabulary lacks a tag.
@@ -167,9 +170,11 @@ def encode(
     random = np.random.default_rng(0)
     num_kept = num_empty = num_too_long = 0
     text = TextHash()
-    for epoch, tags, *texts in _chunks(pairs, times, num_pairs):
+    for epoch, first, tags, *texts in _chunks(pairs, times, num_pairs):
         if epoch == 0:
             text.add(map(operator.add, tags, texts[0]), texts[1])
+        if augmentation is not None:
+            texts = list(zip(*augmentation.augment(list(zip(*texts)), epoch, first)))
         sides = _tokenized(tokenizers, [tf.constant(side) for side in texts], spans)
         lengths = np.stack([side.row_lengths().numpy() for side in sides])  # (2, chunk)
         is_empty = lengths.min(axis=0) == 0
@@ -218,12 +223,14 @@ def _count_lengths_of_block(directory: pathlib.Path, block: int) -> np.ndarray:
 
 def _chunks(
     pairs: SentencePairs, times: int, num_pairs: int
-) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
+) -> Iterator[tuple[int, int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
     with ProgressBar(f"tokenizing {pairs.name}", "sentence pairs", num_pairs) as bar:
         for epoch in range(times):
+            first = 0
             for chunk in in_chunks(pairs_of_epoch(pairs, epoch), _SENTENCES_PER_CALL):
                 sources, targets, tags = zip(*chunk)
-                yield epoch, tags, sources, targets
+                yield epoch, first, tags, sources, targets
+                first += len(chunk)
                 bar.advance(len(chunk))
 
 

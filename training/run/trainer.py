@@ -24,9 +24,10 @@ from keras_transformer.runtime.log import quiet
 from keras_transformer.runtime.precision import choose_precision
 from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
-from keras_transformer.tokenizers.placeholders import span_finder
+from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
 
 from ..alignment.shortlist import build_shortlist
+from ..batches.augmentation import Augmentation
 from ..batches.encoded_pairs import EncodedPairs, encode
 from ..batches.pipeline import training_dataset, validation_dataset
 from ..batches.plan import BatchPlan, plan_batches
@@ -158,12 +159,15 @@ def train(
         num_parts = strategy.num_replicas_in_sync * parts_per_device
         require_memory_to_train(config)
         config = _with_precision(config, model_dir, num_parts, workers)
+        augmentation = _augmentation(config)
+        # In the shapes in which the model sees it.
+        seen_pairs = augmentation.text(train_pairs) if augmentation else train_pairs
         with _directory_for_token_ids(model_dir) as directory:
-            tokenizers = _tokenizers(config.tokenizer, train_pairs, model_dir, init_from, workers, directory)
+            tokenizers = _tokenizers(config.tokenizer, seen_pairs, model_dir, init_from, workers, directory)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             # Before the whole text is tokenized: a model that does not fit into memory is noticed early.
             model = _build_model(config, strategy, parts_per_device)
-            data = _prepare_data(config, train_pairs, valid_pairs, tokenizers, num_parts, directory)
+            data = _prepare_data(config, train_pairs, valid_pairs, tokenizers, augmentation, num_parts, directory)
             with strategy.scope():
                 state = restore_training_state(model_dir, model, workers, init_from)
             if not options.get("allow_changed_text"):
@@ -180,7 +184,7 @@ def train(
         if workers.is_chief:
             _average(config, model_dir)
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
-                build_shortlist(model_dir, train_pairs, tokenizers, config.model.max_length)
+                build_shortlist(model_dir, seen_pairs, tokenizers, config.model.max_length)
 
 
 @contextlib.contextmanager
@@ -319,16 +323,15 @@ def _prepare_data(
     train_pairs: SentencePairs,
     valid_pairs: SentencePairs,
     tokenizers: TokenizerPair,
+    augmentation: Augmentation | None,
     num_parts: int,
     directory: pathlib.Path,
 ) -> TrainingData:
     training, max_length = config.training, config.model.max_length
-    if training.subword_dropout:
-        samplers, times = _samplers(training, tokenizers), training.subword_samples
-    else:
-        samplers, times = tokenizers, 1
+    samplers = _samplers(training, tokenizers) if training.subword_dropout else tokenizers
+    times = training.subword_samples if training.subword_dropout or augmentation else 1
     spans = span_finder(config.decoding, tokenizers)
-    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times, spans)
+    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times, spans, augmentation)
     valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid", spans=spans)
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
@@ -338,6 +341,12 @@ def _prepare_data(
         num_parts=num_parts,
     )
     return TrainingData(tokenizers, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
+
+
+def _augmentation(config: Config) -> Augmentation | None:
+    if not config.data.augment:
+        return None
+    return Augmentation(config.data.augment, config.training.seed, SpanFinder(config.decoding.keep or ()))
 
 
 def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[SubwordDropout, SubwordDropout]:

@@ -1,0 +1,97 @@
+"""The command `augment`."""
+
+import argparse
+import contextlib
+import itertools
+import os
+from collections.abc import Iterable
+from typing import Annotated
+
+from ..config.augment import AugmentConfig
+from ..config.rules import Count, Probability, at_most
+from ..errors import ConfigError
+from .backend import tensorflow_backend
+from .options import InputText, Parser
+from .synthesis import OutputName
+
+SUMMARY = "Write a text in other shapes, such as UPPER CASE, to test a model on them."
+
+_SHARES = {
+    "upper_case": "UPPER CASE, on both sides",
+    "title_case": "Title Case, on both sides",
+    "lower_case": "lower case, in the source",
+    "no_final_punctuation": "no punctuation at the end, on both sides",
+    "typos": "typing errors in the source, in one of ten words",
+    "spaces": "doubled and missing spaces in the source, one of ten",
+    "emoji": "the same emoji on both sides",
+}
+
+
+def add_options(parser: Parser) -> None:
+    """Adds the command's options."""
+    for name, required, help in (
+        (
+            "--source",
+            True,
+            "sentences, one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes stands for several "
+            "files",
+        ),
+        ("--target", False, "their translations, one per line"),
+    ):
+        parser.add_option(name, InputText, nargs="+", metavar="FILE", required=required, help=help)
+    parser.add_option(
+        "--output",
+        OutputName,
+        metavar="NAME",
+        required=True,
+        help="write as many lines to NAME.source and, with --target, NAME.target",
+    )
+    for name, help in _SHARES.items():
+        parser.add_option(f"--{name.replace('_', '-')}", Probability, default=0.0, metavar="SHARE", help=help)
+    parser.add_option(
+        "--seed", Annotated[Count, at_most(2**32 - 1)], default=1, metavar="N", help="another choice for another N (1)"
+    )
+    parser.epilog = (
+        "A share of the lines, from 0 to 1, is changed in each of these ways, as data.augment does in training. URLs, "
+        "e-mail addresses, {names}, formats such as %s, and <tags> stay as they are."
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Runs the command."""
+    config = AugmentConfig(**{name: getattr(options, name) for name in _SHARES})
+    if not config:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in _SHARES)
+        raise ConfigError(f"nothing to change: give a share above 0 by {names}")
+    from keras_transformer.training.text.parallel_text import text_corpora
+    from keras_transformer.training.text.text_files import read_texts
+
+    pairs: Iterable[tuple[str, str]]
+    if options.target is None:
+        pairs = ((source, "") for source in read_texts(options.source))
+    else:
+        corpora = text_corpora(options.source, options.target)
+        pairs = itertools.chain.from_iterable(shard.pairs() for corpus in corpora for shard in corpus.shards)
+    with tensorflow_backend():
+        from keras_transformer.training.batches.augmentation import Augmentation
+
+        from ..tokenizers.placeholders import SpanFinder
+    augmentation = Augmentation(config, options.seed, SpanFinder())
+    sides = ("source",) if options.target is None else ("source", "target")
+    _write([f"{options.output}.{side}" for side in sides], augmentation.pairs(pairs, epoch=0))
+
+
+def _write(paths: list[str], pairs: Iterable[tuple[str, str]]) -> None:
+    """Writes one side of the pairs, or both, to files that appear when all is written."""
+    from ..model_dir.files import replacing
+    from ..runtime.progress import ProgressBar
+
+    os.makedirs(os.path.dirname(paths[0]) or ".", exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        temporaries = [stack.enter_context(replacing(path)) for path in paths]
+        # Closed before they get their names.
+        files = [stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n")) for temporary in temporaries]
+        with ProgressBar("augmenting", "lines") as bar:
+            for pair in bar.count(pairs):
+                for file, text in zip(files, pair):
+                    file.write(f"{text}\n")

@@ -1,0 +1,232 @@
+"""Augmentation: pairs in the other shapes that users write, drawn anew in each epoch."""
+
+import dataclasses
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+import regex
+import tensorflow as tf
+
+from keras_transformer.config.augment import AugmentConfig
+from keras_transformer.tokenizers.placeholders import SpanFinder
+
+from ..text.corpus import SentencePairs, in_chunks
+from ..text.filters import Pair
+
+# Stands for what must stay as it is. A text that has this noncharacter itself is left alone.
+_SPAN = "\ufdd0"
+_LETTERS_OF_A_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
+_FIRST_LETTER = regex.compile(r"(?<![\p{L}\p{M}\p{N}]['’]?)\p{L}")
+_FINAL_PUNCTUATION = regex.compile(r"\s*[\p{Sentence_Terminal}…]+\s*$")
+# A URL without a space in front would no longer be one.
+_SPACE = regex.compile(rf"(?<=[^\s{_SPAN}]) (?=[^\s{_SPAN}])")
+# Words and spaces of which one is wrong.
+_ONE_OF = 10
+_SHORTEST_WORD_WITH_TYPO = 3
+_EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
+_KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+_PAIRS_AT_A_TIME = 8192
+
+Change = Callable[[str, str, random.Random], Pair]
+
+
+class Augmentation:
+    """Changes a share of the pairs of a text as `data.augment` says.
+
+    What happens to a pair depends on the seed, the epoch and its number in the epoch alone.
+
+    Args:
+        config: AugmentConfig. The shares.
+        seed: int. Seed of the random numbers.
+        spans: SpanFinder. Finds what stays as it is.
+
+    Example:
+        >>> augmentation = Augmentation(AugmentConfig(upper_case=1), seed=1, spans=SpanFinder())
+        >>> augmentation.augment([("See <b>a</b> street", "Sieh <b>eine</b> Straße")], epoch=0)
+        [('SEE <b>A</b> STREET', 'SIEH <b>EINE</b> STRASSE')]
+    """
+
+    def __init__(self, config: AugmentConfig, seed: int, spans: SpanFinder) -> None:
+        self.config = config
+        self.seed = seed
+        self.spans = spans
+
+    def text(self, pairs: SentencePairs) -> SentencePairs:
+        """Returns a text as it is in the first epoch, augmented anew in each iteration."""
+        source, target = (_Side(self, pairs, side) for side in (0, 1))
+        return dataclasses.replace(pairs, source=source, target=target)
+
+    def pairs(self, pairs: Iterable[Pair], epoch: int) -> Iterator[Pair]:
+        """Yields the pairs of an epoch as they are in it."""
+        first = 0
+        for chunk in in_chunks(iter(pairs), _PAIRS_AT_A_TIME):
+            yield from self.augment(chunk, epoch, first)
+            first += len(chunk)
+
+    def augment(self, pairs: Sequence[Pair], epoch: int, first: int = 0) -> list[Pair]:
+        """Returns consecutive pairs of an epoch as they are in it.
+
+        Args:
+            pairs: list of (source, target). Those with a blank side stay as they are; a target that is not there is "".
+            epoch: int. Its number, from 0.
+            first: int. The number of the first pair in the epoch. Defaults to 0.
+        """
+        augmented = list(pairs)
+        drawn = {
+            place: (changes, rng)
+            for place, pair in enumerate(pairs)
+            if pair[0].strip() and _SPAN not in "".join(pair)
+            for rng in [random.Random(f"{self.seed} {epoch} {first + place}")]
+            if (changes := self._draw(rng))
+        }
+        if not drawn:
+            return augmented
+        divided = [self.spans.parts(tf.constant([pairs[place][side] for place in drawn])) for side in (0, 1)]
+        for (place, (changes, rng)), *sides in zip(drawn.items(), *(parts.to_list() for parts in divided), strict=True):
+            texts, kept = zip(*(_without_spans([part.decode() for part in parts]) for parts in sides), strict=True)
+            source, target = texts
+            for change in changes:
+                source, target = change(source, target, rng)
+            augmented[place] = _with_spans(source, kept[0]), _with_spans(target, kept[1])
+        return augmented
+
+    def _draw(self, rng: random.Random) -> list[Change]:
+        """What happens to a pair, in this order."""
+        shares = self.config
+        # As many random numbers whatever the shares are.
+        case, punctuation, typos, spaces, emoji = (rng.random() for _ in range(5))
+        changes: list[Change] = []
+        if punctuation < shares.no_final_punctuation:
+            changes.append(_without_final_punctuation)
+        if case < shares.upper_case:
+            changes.append(_upper_case)
+        elif case < shares.upper_case + shares.title_case:
+            changes.append(_title_case)
+        elif case < shares.upper_case + shares.title_case + shares.lower_case:
+            changes.append(_lower_case)
+        if typos < shares.typos:
+            changes.append(_with_typos)
+        if spaces < shares.spaces:
+            changes.append(_with_wrong_spaces)
+        if emoji < shares.emoji:
+            changes.append(_with_emoji)
+        return changes
+
+
+class _Side(Collection[str]):
+    """One side of an augmented text."""
+
+    def __init__(self, augmentation: Augmentation, pairs: SentencePairs, side: int) -> None:
+        self._augmentation = augmentation
+        self._pairs = pairs
+        self._side = side
+
+    def __iter__(self) -> Iterator[str]:
+        pairs = zip(self._pairs.source, self._pairs.target, strict=True)
+        return (pair[self._side] for pair in self._augmentation.pairs(pairs, epoch=0))
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __contains__(self, sentence: object) -> bool:
+        return any(sentence == other for other in self)
+
+
+def _without_spans(parts: Sequence[str]) -> tuple[str, list[str]]:
+    """Returns a text in which one character stands for each of its spans, and the spans."""
+    return _SPAN.join(parts[::2]), list(parts[1::2])
+
+
+def _with_spans(text: str, spans: Sequence[str]) -> str:
+    between = text.split(_SPAN)
+    return "".join(part for each in zip(between, [*spans, ""], strict=True) for part in each)
+
+
+def _upper_case(source: str, target: str, _: random.Random) -> Pair:
+    return (source.upper(), target.upper()) if _has_case(source) else (source, target)
+
+
+def _title_case(source: str, target: str, _: random.Random) -> Pair:
+    if not _has_case(source):
+        return source, target
+    titled = (_FIRST_LETTER.sub(lambda letter: letter[0].title(), text) for text in (source, target))
+    return next(titled), next(titled)
+
+
+def _lower_case(source: str, target: str, _: random.Random) -> Pair:
+    return (source.lower(), target) if _has_case(source) else (source, target)
+
+
+def _has_case(text: str) -> bool:
+    """Whether a text is in a script with case: a Latin name in a Chinese sentence does not count."""
+    letters = [character for character in text if character.isalpha()]
+    return 2 * sum(letter.lower() != letter.upper() for letter in letters) > len(letters)
+
+
+def _without_final_punctuation(source: str, target: str, _: random.Random) -> Pair:
+    short = _FINAL_PUNCTUATION.sub("", source), _FINAL_PUNCTUATION.sub("", target)
+    # Nothing but punctuation, or none at all.
+    if short[0] in ("", source) or (target and not short[1]):
+        return source, target
+    return short
+
+
+def _with_typos(source: str, target: str, rng: random.Random) -> Pair:
+    words = [
+        (word.span(), letters)
+        for word in _LETTERS_OF_A_WORD.finditer(source)
+        # Letters with their combining marks.
+        if len(letters := regex.findall(r"\X", word[0])) >= _SHORTEST_WORD_WITH_TYPO
+    ]
+    for (begin, end), letters in _one_of_ten(words, rng):
+        source = source[:begin] + "".join(_with_typo(letters, rng)) + source[end:]
+    return source, target
+
+
+def _with_typo(letters: list[str], rng: random.Random) -> list[str]:
+    """A word with one wrong letter, or two that are swapped."""
+    place = _below(len(letters), rng)
+    kind = _below(4, rng)
+    if kind == 0 and (neighbors := _neighbors(letters[place])):
+        return [*letters[:place], neighbors[_below(len(neighbors), rng)], *letters[place + 1 :]]
+    if kind == 1:
+        return [*letters[:place], letters[place], *letters[place:]]
+    different = [at for at in range(len(letters) - 1) if letters[at] != letters[at + 1]]
+    if kind == 2 and different:
+        place = different[_below(len(different), rng)]
+        return [*letters[:place], letters[place + 1], letters[place], *letters[place + 2 :]]
+    return [*letters[:place], *letters[place + 1 :]]
+
+
+def _neighbors(letter: str) -> str:
+    """The letters beside one on an English keyboard, in the same case; none for other letters."""
+    for row in _KEYBOARD:
+        if (place := row.find(letter.lower())) >= 0:
+            beside = row[max(place - 1, 0) : place] + row[place + 1 : place + 2]
+            return beside.upper() if letter.isupper() else beside
+    return ""
+
+
+def _with_wrong_spaces(source: str, target: str, rng: random.Random) -> Pair:
+    for space in _one_of_ten([found.start() for found in _SPACE.finditer(source)], rng):
+        source = source[:space] + ("  ", "")[_below(2, rng)] + source[space + 1 :]
+    return source, target
+
+
+def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
+    emoji = _EMOJI[_below(len(_EMOJI), rng)]
+    # Most stand at the end.
+    before, after = (f"{emoji} ", "") if rng.random() < 0.25 else ("", f" {emoji}")
+    return f"{before}{source}{after}", f"{before}{target}{after}" if target else target
+
+
+def _one_of_ten(items: Sequence, rng: random.Random) -> list:
+    """Draws one of ten items, but at least one if there is any, and returns them from the last to the first."""
+    places = list(range(len(items)))
+    drawn = [places.pop(_below(len(places), rng)) for _ in range(-(-len(items) // _ONE_OF))]
+    return [items[place] for place in sorted(drawn, reverse=True)]
+
+
+def _below(number: int, rng: random.Random) -> int:
+    # Python promises to draw the same in all its releases for `random()` alone.
+    return int(rng.random() * number)
