@@ -29,8 +29,8 @@ class TrainingConfig:
         subword_dropout: float. BPE-dropout (Provilkov et al. 2020): rate at which merges are skipped in the
             training text, so that the model sees a sentence in several segmentations. For small corpora, with
             tokenizers of kind "bpe". Defaults to 0.
-        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0; at most 1,000. Defaults
-            to 16.
+        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0, and draws of terms if
+            `data.terms` is not 0; at most 1,000. Defaults to 16.
         consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model twice with
             different dropout, and a loss draws the two predictions together. For small corpora; takes twice the time.
             At most 1,000. Defaults to 0: one pass, as in the paper.

@@ -16,10 +16,12 @@ from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tensors import Dimension, Tensor
 from keras_transformer.tokenizers.placeholders import Segmenter, SpanFinder, tokenize_pairs
+from keras_transformer.tokenizers.terms import AnnotatedSources
 
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.fingerprint import TextFingerprint, TextHash
 from ..text.sampling import pairs_of_epoch, pairs_per_epoch
+from .term_annotation import TermAnnotation
 
 # Sentences tokenized at a time; bounds memory.
 _SENTENCES_PER_CALL = 8192
@@ -41,6 +43,8 @@ class SubwordTokenizer(Segmenter, Protocol):
     def vocab_size(self) -> int: ...
     @property
     def tags(self) -> Mapping[str, int]: ...
+    @property
+    def term_ids(self) -> range: ...
     def tokenize(self, texts: Annotated[Tensor, "string (n,)"], /) -> tf.RaggedTensor: ...
 
 
@@ -141,6 +145,7 @@ def encode(
     directory: str | os.PathLike[str],
     times: int = 1,
     spans: SpanFinder | None = None,
+    terms: TermAnnotation | None = None,
 ) -> EncodedPairs:
     """Tokenizes a parallel text, with tags in front of its sources, and leaves out pairs of which a side is empty or
     too long.
@@ -154,11 +159,14 @@ def encode(
             Defaults to 1.
         spans: SpanFinder. Finds what placeholders stand for where both sides of a pair have the same. Defaults to
             None: nothing.
+        terms: TermAnnotation. Writes translations into sources; the vocabulary has the pieces for it. Defaults to
+            None: none.
 
     Raises:
         ConfigError: No pair is left, or the vocabulary lacks a tag.
     """
     _require_tags(pairs, tokenizers[0])
+    readers = tokenizers if terms is None else (AnnotatedSources(tokenizers[0]), tokenizers[1])
     directory = pathlib.Path(directory)
     directory.mkdir()
     num_pairs = times * pairs_per_epoch(pairs)
@@ -170,7 +178,9 @@ def encode(
     for epoch, tags, *texts in _chunks(pairs, times, num_pairs):
         if epoch == 0:
             text.add(map(operator.add, tags, texts[0]), texts[1])
-        sides = _tokenized(tokenizers, [tf.constant(side) for side in texts], spans)
+        if terms is not None:
+            texts[0] = terms.annotate(*texts)
+        sides = _tokenized(readers, [tf.constant(side) for side in texts], spans)
         lengths = np.stack([side.row_lengths().numpy() for side in sides])  # (2, chunk)
         is_empty = lengths.min(axis=0) == 0
         sides[0] = _with_tags(sides[0], tags, tokenizers[0])

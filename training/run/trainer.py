@@ -13,8 +13,9 @@ from typing import NamedTuple, TypedDict, Unpack, cast
 import keras
 import tensorflow as tf
 
-from keras_transformer.config import Config, TokenizerConfig, TrainingConfig
+from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.config.precision import TrainingPrecision
+from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import checksum_path
@@ -26,11 +27,13 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
 from keras_transformer.tokenizers.placeholders import span_finder
 
+from ..alignment.lexicon import learn_lexicon
 from ..alignment.shortlist import build_shortlist
 from ..batches.encoded_pairs import EncodedPairs, encode
 from ..batches.pipeline import training_dataset, validation_dataset
 from ..batches.plan import BatchPlan, plan_batches
 from ..batches.subword_dropout import SubwordDropout
+from ..batches.term_annotation import TermAnnotation
 from ..batches.vocabulary import learn_tokenizers
 from ..step.adam import Adam
 from ..step.learning_rate import learning_rate
@@ -159,7 +162,7 @@ def train(
         require_memory_to_train(config)
         config = _with_precision(config, model_dir, num_parts, workers)
         with _directory_for_token_ids(model_dir) as directory:
-            tokenizers = _tokenizers(config.tokenizer, train_pairs, model_dir, init_from, workers, directory)
+            tokenizers = _tokenizers(config, train_pairs, model_dir, init_from, workers, directory)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             # Before the whole text is tokenized: a model that does not fit into memory is noticed early.
             model = _build_model(config, strategy, parts_per_device)
@@ -289,7 +292,7 @@ def _directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
 
 
 def _tokenizers(
-    config: TokenizerConfig,
+    config: Config,
     train_pairs: SentencePairs,
     model_dir: ModelDir,
     init_from: ModelDir | None,
@@ -298,17 +301,17 @@ def _tokenizers(
 ) -> TokenizerPair:
     """Loads the tokenizers of an earlier run, or learns them; the other workers get those of the chief."""
     if not workers.is_chief:
-        for name in tokenizer_filenames(config):
+        for name in tokenizer_filenames(config.tokenizer):
             path, content = directory / name, workers.from_chief(b"")
             with naming_errors(path):
                 path.write_bytes(content)
-        return load_tokenizers(directory, config)
+        return load_tokenizers(directory, config.tokenizer)
     if model_dir.is_trained():
-        tokenizers = load_tokenizers(model_dir.path, config)
+        tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
     elif init_from is not None:
-        tokenizers = load_tokenizers(init_from.path, config)
+        tokenizers = load_tokenizers(init_from.path, config.tokenizer)
     else:
-        tokenizers = learn_tokenizers(train_pairs, config)
+        tokenizers = learn_tokenizers(train_pairs, config.tokenizer, config.data.terms > 0)
     for tokenizer in tokenizers.files().values():
         workers.from_chief(tokenizer.file_content)
     return tokenizers
@@ -327,8 +330,11 @@ def _prepare_data(
         samplers, times = _samplers(training, tokenizers), training.subword_samples
     else:
         samplers, times = tokenizers, 1
+    terms = None
+    if config.data.terms:
+        terms, times = _term_annotation(config, train_pairs, tokenizers), training.subword_samples
     spans = span_finder(config.decoding, tokenizers)
-    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times, spans)
+    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times, spans, terms)
     valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid", spans=spans)
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
@@ -347,6 +353,12 @@ def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[Subw
         for tokenizer in tokenizers.files().values()
     ]
     return samplers[0], samplers[-1]
+
+
+def _term_annotation(config: Config, pairs: SentencePairs, tokenizers: TokenizerPair) -> TermAnnotation:
+    has_pieces = len(tokenizers.source.term_ids) > 0
+    require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", config.data.terms)
+    return TermAnnotation(learn_lexicon(pairs), config.data.terms, config.training.seed)
 
 
 def _write_description(model_dir: ModelDir, config: Config, tokenizers: TokenizerPair) -> None:
