@@ -34,6 +34,9 @@ class TrainingConfig:
         consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model twice with
             different dropout, and a loss draws the two predictions together. For small corpora; takes twice the time.
             At most 1,000. Defaults to 0: one pass, as in the paper.
+        guided_alignment: float. Weight of a loss by which the first head of the decoder's last layer learns to attend
+            to the source token that a token translates (Garg et al. 2019), as IBM Model 1 finds it in the training
+            text; at most 1,000, such as 0.1. For alignments, and for pictures of attention. Defaults to 0: none.
         clip_norm: float or None. Largest norm of the gradient; at most 1,000,000. For training runs that diverge.
             Defaults to None.
         accumulate_steps: int. Number of parts in which a device computes its share of a batch, one after another, so
@@ -76,6 +79,7 @@ class TrainingConfig:
     subword_dropout: Rate = 0.0
     subword_samples: Annotated[Size, at_most(1000)] = 16
     consistency: Annotated[NonNegative, at_most(1000)] = 0.0
+    guided_alignment: Annotated[NonNegative, at_most(1000)] = 0.0
     clip_norm: Annotated[Positive, at_most(1_000_000)] | None = None
     accumulate_steps: Annotated[Size, at_most(1000)] = 1
     freeze: Literal["none", "embeddings", "encoder", "both"] = "none"

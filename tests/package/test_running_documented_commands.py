@@ -99,6 +99,7 @@ ELSEWHERE = {
     "docs/scaling.md": "several machines; test_workers.py has several processes",
     "docs/table1.md": "minutes; test_benchmarks.py runs the program on small sizes",
     "docs/tags.md": "minutes of training; test_tags.py trains and translates in both directions",
+    "docs/terms.md": "minutes of training; test_terms_in_training.py trains, translates and exports with a glossary",
     "docs/wmt14.md": "downloads",
 }
 # A server with gRPC, and text that readers fill in.

@@ -63,6 +63,8 @@ class EncodedPairs:
         num_empty: int. Pairs left out because a side has no tokens.
         num_too_long: int. Pairs left out because a side is longer than allowed.
         fingerprint: TextFingerprint of the text.
+        has_links: bool. Whether there are files that tell which source token each target token comes from. Defaults to
+            False.
     """
 
     directory: pathlib.Path
@@ -72,6 +74,7 @@ class EncodedPairs:
     num_empty: int
     num_too_long: int
     fingerprint: TextFingerprint
+    has_links: bool = False
 
     def __len__(self) -> int:
         return int(self.length_counts["num_pairs"].sum())
@@ -109,6 +112,18 @@ class EncodedPairs:
     def lengths(self, side: str, block: Dimension) -> Annotated[Tensor, "int32 (num_pairs,)"]:
         """Reads the number of tokens in each sequence of a block; arguments as in `token_ids`."""
         return tf.io.decode_raw(self._read(side, "lengths", block), tf.int32)
+
+    def links(self, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
+        """Reads the place of each target token's source token in its sentence, from 1; 0 for none.
+
+        Args:
+            block: int or int scalar tensor.
+        """
+        return tf.io.decode_raw(self._read("target", "links", block), self.dtype)
+
+    def path(self, side: str, name: str, block: int) -> pathlib.Path:
+        """Returns the path of the file of a block's "ids", "lengths" or "links"."""
+        return self.directory / f"{block}.{side}.{name}"
 
     def _read(self, side: str, name: str, block: Dimension) -> Tensor:
         path = tf.strings.join([f"{self.directory}/", tf.strings.as_string(block), f".{side}.{name}"])

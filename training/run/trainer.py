@@ -34,6 +34,7 @@ from ..batches.pipeline import training_dataset, validation_dataset
 from ..batches.plan import BatchPlan, plan_batches
 from ..batches.subword_dropout import SubwordDropout
 from ..batches.term_annotation import TermAnnotation
+from ..batches.token_links import align_encoded
 from ..batches.vocabulary import learn_tokenizers
 from ..step.adam import Adam
 from ..step.learning_rate import learning_rate
@@ -335,6 +336,8 @@ def _prepare_data(
         terms, times = _term_annotation(config, train_pairs, tokenizers), training.subword_samples
     spans = span_finder(config.decoding, tokenizers)
     train_ids = encode(train_pairs, samplers, max_length, directory / "train", times, spans, terms)
+    if training.guided_alignment:
+        train_ids = align_encoded(train_ids)
     valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid", spans=spans)
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
