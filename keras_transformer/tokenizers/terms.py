@@ -141,11 +141,6 @@ class AnnotatedSources:
     Args:
         tokenizer: Tokenizer, or SubwordDropout; its vocabulary has the pieces of terms.
         glossary: Glossary, which annotates the texts. Defaults to None: they are annotated already, see `annotated`.
-
-    Example:
-        >>> sources = AnnotatedSources(tokenizer, Glossary({"dog": "Hund"}))  # doctest: +SKIP
-        >>> tokenizer.pieces(sources.tokenize(["A dog."])[0])  # doctest: +SKIP
-        ['▁A', '{term}', '▁dog', '{translation}', '▁Hund', '{/term}', '.']
     """
 
     def __init__(self, tokenizer: TermTokenizer, glossary: Glossary | None = None) -> None:
@@ -153,6 +148,7 @@ class AnnotatedSources:
         self.vocab_size = tokenizer.vocab_size
         self.tags = tokenizer.tags
         self.placeholder_ids = tokenizer.placeholder_ids
+        self.term_ids = tokenizer.term_ids
         self.space_in_front = tokenizer.space_in_front
         self._tokenizer = tokenizer
         self._glossary = glossary
@@ -169,7 +165,7 @@ class AnnotatedSources:
         # In turn: text, a term, its translation.
         places = tf.ragged.range(divided.row_lengths()).flat_values
         follows = places > 0
-        pieces = self._tokenizer.term_ids.start + tf.cast((places - 1) % NUM_TERM_PIECES, tf.int32)
+        pieces = self.term_ids.start + tf.cast((places - 1) % NUM_TERM_PIECES, tf.int32)
         in_front = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(pieces, follows), tf.cast(follows, tf.int64))
         ids = tf.concat([in_front, self._tokenizer.segment(_plain(divided.flat_values))], axis=1)
         return tf.RaggedTensor.from_row_splits(

@@ -18,10 +18,6 @@ class TermAnnotation:
         lexicon: Lexicon, which knows the words.
         share: float. The share of the sources.
         seed: int. Seed of the random numbers.
-
-    Example:
-        >>> TermAnnotation(lexicon, share=1.0, seed=1).annotate(["A dog."], ["Ein Hund."])  # doctest: +SKIP
-        ['A {dog}{Hund}.']
     """
 
     def __init__(self, lexicon: Lexicon, share: float, seed: int) -> None:
