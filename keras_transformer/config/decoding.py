@@ -31,8 +31,9 @@ Terms = Annotated[
 
 
 def _is_glossary(value: object) -> bool:
-    is_of_a_size = isinstance(value, dict) and 0 < len(value) <= MAX_TERMS
-    return is_of_a_size and all(map(_is_term, [*value.keys(), *value.values()]))
+    if not isinstance(value, dict) or not 0 < len(value) <= MAX_TERMS:
+        return False
+    return all(_is_term(term) and _is_term(translation) for term, translation in value.items())
 
 
 def _is_term(value: object) -> bool:
