@@ -26,7 +26,8 @@ Schema = dict[str, object]
 _TYPES = {bool: "boolean", float: "number", int: "integer", str: "string"}
 # Of an argument in a docstring: its name, and what is said after its type.
 _ARGUMENT = re.compile(
-    r"^    (\w+): (?:(?:bool|float|int|list of (?:float|str)|str)(?: or None)?\. )?(.*(?:\n     .*)*)", re.MULTILINE
+    r"^    (\w+): (?:(?:bool|float|int|list of (?:float|str)|dict|str)(?: or None)?\. )?(.*(?:\n     .*)*)",
+    re.MULTILINE,
 )
 
 
@@ -84,6 +85,8 @@ def _value_schema(annotation: object) -> Schema:
             return {"enum": [*arguments]}
         case origin if origin is list:
             return {"type": "array"}
+        case origin if origin is dict:
+            return {"type": "object"}
     return {"type": "null" if annotation is types.NoneType else _TYPES[typing.cast(type, annotation)]}
 
 

@@ -1,9 +1,11 @@
 """The command `align`."""
 
 import argparse
+import pathlib
 
 from .backend import tensorflow_backend
 from .options import InputText, NotEmpty, Parser, add_model_dir
+from .trained import load_translator, read_trained
 
 SUMMARY = "Learn from a parallel text which subwords translate which, and search only among these from then on."
 
@@ -24,7 +26,8 @@ def add_options(parser: Parser) -> None:
         "--links",
         NotEmpty,
         metavar="FILE",
-        help="also write a line for each pair: which of its subwords are translations of each other, such as 0-0 1-2",
+        help="also write a line for each pair: which of its subwords are translations of each other, such as 0-0 1-2; "
+        "by the model's attention if it was trained with training.guided_alignment",
     )
     parser.epilog = (
         "Writes shortlist.npz into the model directory, with which translate, evaluate, export and serve are faster. "
@@ -47,4 +50,10 @@ def run(options: argparse.Namespace) -> None:
 
         from ..tokenizers import load_tokenizers
     tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
-    build_shortlist(model_dir, pairs, tokenizers, config.model.max_length, options.links)
+    is_guided = config.training.guided_alignment > 0 and options.links is not None
+    build_shortlist(model_dir, pairs, tokenizers, config.model.max_length, None if is_guided else options.links)
+    if is_guided:
+        from keras_transformer.training.alignment.attention_links import write_attention_links
+
+        translator = load_translator(read_trained(options.model_dir), shortlist=False)
+        write_attention_links(pathlib.Path(options.links), translator, pairs)

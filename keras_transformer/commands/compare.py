@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..config.rules import Rule
 from ..errors import ConfigError
 from ..runtime.standard_streams import write_lines
+from .backend import tensorflow_backend
 from .lines import translate_lines
 from .options import (
     Directory,
@@ -17,9 +18,10 @@ from .options import (
     add_decoding,
     add_json,
     add_precision_or_auto,
+    add_terms,
     add_tokenize,
 )
-from .trained import load_translator, read_trained
+from .trained import load_translator, read_glossary, read_trained
 
 if TYPE_CHECKING:
     from keras_transformer.training.comparison.compare import System
@@ -63,6 +65,7 @@ def add_options(parser: Parser) -> None:
         help="paired bootstrap resampling (the default) or approximate randomization",
     )
     add_decoding(parser)
+    add_terms(parser)
     add_precision_or_auto(parser)
     add_tokenize(parser)
     parser.add_option("--output", ReportPath, metavar="FILE", help="also write the report to this .html or .md file")
@@ -89,9 +92,19 @@ def run(options: argparse.Namespace) -> None:
     pairs = read_pairs(options.source, options.reference)
     # What is wrong with a system is known before a model has translated for minutes.
     files = [System(path, list(read_pairs(options.source, path).target)) for path in options.hypotheses]
-    models = [read_trained(path, options.beam_size, options.length_penalty, options.tag) for path in options.model_dir]
+    glossary = None if options.terms is None else read_glossary(options.terms)
+    models = [
+        read_trained(path, options.beam_size, options.length_penalty, options.tag, terms=options.terms)
+        for path in options.model_dir
+    ]
     systems = [*(_translated(trained, pairs, options) for trained in models), *files]
     comparison = compare(systems, pairs, options.tokenize, options.test)
+    if glossary is not None:
+        with tensorflow_backend():
+            from keras_transformer.training.comparison.term_use import count_terms
+        uses = count_terms(glossary, list(pairs.source), *(system.translations for system in systems))
+        results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]
+        comparison = comparison._replace(results=results)
     if options.output:
         with replacing(options.output) as temporary:
             report = write_report(comparison, _FORMATS[pathlib.Path(options.output).suffix])

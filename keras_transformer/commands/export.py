@@ -11,7 +11,17 @@ from ..config.rules import Size, check
 from ..config.signature_names import SignatureName
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..runtime.standard_streams import write_lines
-from .options import Languages, NotEmpty, OutputDirectory, Parser, ServablePath, add_decoding, add_keep, add_model_dir
+from .options import (
+    Languages,
+    NotEmpty,
+    OutputDirectory,
+    Parser,
+    ServablePath,
+    add_decoding,
+    add_keep,
+    add_model_dir,
+    add_terms,
+)
 from .trained import load_translator, read_trained
 
 if typing.TYPE_CHECKING:
@@ -49,6 +59,7 @@ def add_options(parser: Parser) -> None:
     )
     add_decoding(parser)
     add_keep(parser)
+    add_terms(parser)
     parser.add_argument(
         "--precision",
         choices=typing.get_args(Precision),
@@ -91,7 +102,9 @@ def run(options: argparse.Namespace) -> None:
         check("--output", options.output, ServablePath)
     else:
         _check_saved_model_options(options)
-    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty, options.tag, options.keep)
+    trained = read_trained(
+        options.model_dir, options.beam_size, options.length_penalty, options.tag, options.keep, options.terms
+    )
     language = None if options.languages is None else source_language(options.languages)
     translator = load_translator(trained, options.precision, language, shortlist=not options.no_shortlist)
     if options.format == "ctranslate2":
@@ -155,6 +168,8 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
         raise ConfigError(f"--tag {given}: its tokenizer knows none; put the tag's token before those of each source")
     if options.keep is not None:
         raise ConfigError(f"--keep {given}: its tokenizer puts no placeholders")
+    if options.terms is not None:
+        raise ConfigError(f"--terms {given}: its tokenizer writes no translations beside terms")
     if options.format in _NEEDED_PACKAGES:
         _check_options_of_a_network(options)
 

@@ -105,6 +105,16 @@ def add_keep(parser: Parser) -> None:
     )
 
 
+def add_terms(parser: Parser) -> None:
+    """Adds --terms."""
+    parser.add_option(
+        "--terms",
+        ExistingFile,
+        metavar="FILE",
+        help="a glossary for a model that was trained with data.terms: in each line a term, a tab and its translation",
+    )
+
+
 def add_tokenize(parser: Parser) -> None:
     """Adds --tokenize."""
     parser.add_argument(

@@ -31,13 +31,19 @@ def add_options(parser: Parser) -> None:
         help="from the translation to the source, in the encoder, or in the decoder (cross)",
     )
     parser.add_option("--layer", LayerChoice, metavar="N", default="last", help="1 is the first, or all (last)")
-    parser.add_option("--head", HeadChoice, metavar="N", default="all", help="1 is the first (all)")
+    parser.add_option(
+        "--head",
+        HeadChoice,
+        metavar="N",
+        help="1 is the first (all; of a model with training.guided_alignment, the first, which aligns)",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Runs the command."""
     trained = read_trained(options.model_dir, tag=options.tag)
-    view = AttentionView(options.kind, options.layer, options.head)
+    aligns = options.kind == "cross" and options.layer == "last" and trained.config.training.guided_alignment > 0
+    view = AttentionView(options.kind, options.layer, options.head or ("1" if aligns else "all"))
     # Before TensorFlow is loaded.
     view.layers(trained.config.model), view.heads(trained.config.model)
     translator = load_translator(trained)

@@ -8,7 +8,7 @@ from ..config.rules import Count, at_most
 from ..errors import ConfigError
 from ..runtime.standard_streams import write_lines
 from .backend import tensorflow_backend
-from .options import Directory, ExistingDirectory, Parser, add_decoding, add_precision_or_auto
+from .options import Directory, ExistingDirectory, Parser, add_decoding, add_precision_or_auto, add_terms
 from .trained import load_translator, read_trained
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def add_options(parser: Parser) -> None:
         "--port", Annotated[Count, at_most(65_535)], metavar="N", default=8501, help="0 takes a free one (8501)"
     )
     add_decoding(parser)
+    add_terms(parser)
     add_precision_or_auto(parser)
 
 
@@ -46,7 +47,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
-    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty, options.tag)
+    trained = read_trained(
+        options.model_dir, options.beam_size, options.length_penalty, options.tag, terms=options.terms
+    )
     translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
     from keras_transformer.export.servable import graph_of
     from keras_transformer.export.signatures import SIGNATURES
@@ -63,10 +66,10 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
 
 def _api_of_servable(options: argparse.Namespace) -> "RestApi":
     given = (options.beam_size, options.length_penalty, options.precision, options.no_shortlist, options.tag)
-    if given != (None, None, "auto", False, None):
+    if (*given, options.terms) != (None, None, "auto", False, None, None):
         raise ConfigError(
-            "--beam-size, --length-penalty, --precision, --no-shortlist and --tag are for --model-dir: a SavedModel "
-            "has its own"
+            "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for --model-dir: a "
+            "SavedModel has its own"
         )
     with tensorflow_backend():
         from ..serving.rest import RestApi

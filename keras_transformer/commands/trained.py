@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from ..config import Config, DecodingConfig
 from ..config.language import Language
 from ..config.precision import Precision, PrecisionOrAuto
+from ..config.rules import shown
 from ..config.tag import listed
 from ..errors import ConfigError, InvalidFileError
 from .backend import tensorflow_backend
@@ -39,6 +40,7 @@ def read_trained(
     length_penalty: float | None = None,
     tag: str | None = None,
     keep: str | None = None,
+    terms: str | None = None,
 ) -> Trained:
     """Reads the configuration of a model directory.
 
@@ -49,11 +51,13 @@ def read_trained(
         tag: str or None. Replaces that of the configuration. Defaults to None: it does not.
         keep: str or None. The path of a file of terms, one per line, that stay as they are, beside those of the
             configuration. Defaults to None: there are no others.
+        terms: str or None. The path of a glossary, see `read_glossary`, beside that of the configuration, before which
+            it goes. Defaults to None: there is no other.
 
     Raises:
         ConfigError: It is not a model directory, it has no weights, a value breaks its rule, or no tag is given for a
             model that knows tagged sources only.
-        InvalidFileError: The file of terms is not text, or has none.
+        InvalidFileError: A file of terms is not as it must be.
     """
     from ..model_dir import ModelDir
 
@@ -77,14 +81,47 @@ def read_trained(
         if not decoding.placeholders:
             raise ConfigError("--keep needs a model that was trained with decoding.placeholders=true")
         decoding = dataclasses.replace(decoding, keep=[*(decoding.keep or ()), *_terms(keep)])
+    if terms is not None:
+        decoding = dataclasses.replace(decoding, terms={**(decoding.terms or {}), **read_glossary(terms)})
     return Trained(model_dir, config, decoding)
 
 
-def _terms(path: str) -> list[str]:
+def read_glossary(path: str) -> dict[str, str]:
+    """Reads the translations of terms from a file with a term, a tab and its translation in each line.
+
+    Raises:
+        InvalidFileError: The file is not text, has no term, or a line is not as it must be.
+    """
+    glossary: dict[str, str] = {}
+    lines_of: dict[str, int] = {}
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        columns = [column.strip() for column in line.split("\t")]
+        if len(columns) != 2 or not all(columns):
+            rule = "a line must have a term, a tab and its translation"
+            raise InvalidFileError(f"{path}, line {number}: {rule}; received {shown(line)}")
+        term, translation = columns
+        if term in glossary:
+            before = f"which line {lines_of[term]} has already"
+            raise InvalidFileError(
+                f"{path}, line {number}: a term must be given once; received {shown(term)}, {before}"
+            )
+        glossary[term], lines_of[term] = translation, number
+    if not glossary:
+        raise InvalidFileError(f"{path}: the file must have a term, a tab and its translation in a line")
+    return glossary
+
+
+def _lines(path: str) -> list[str]:
     try:
-        lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+        return pathlib.Path(path).read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise InvalidFileError(f"{path}: the file must be text in UTF-8") from None
+
+
+def _terms(path: str) -> list[str]:
+    lines = _lines(path)
     if not (terms := [line.strip() for line in lines if line.strip()]):
         raise InvalidFileError(f"{path}: the file must have a term in a line")
     return terms

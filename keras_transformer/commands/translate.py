@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
 from .lines import LINES_PER_BLOCK, log_truncated
-from .options import ExistingFile, Parser, add_decoding, add_keep, add_model_dir, add_precision_or_auto
+from .options import ExistingFile, Parser, add_decoding, add_keep, add_model_dir, add_precision_or_auto, add_terms
 from .sampling import add_sampling, check_sampling, sampling_of
 from .trained import load_translator, read_trained
 
@@ -40,6 +40,7 @@ def add_options(parser: Parser) -> None:
     add_model_dir(parser)
     add_decoding(parser)
     add_keep(parser)
+    add_terms(parser)
     add_precision_or_auto(parser)
     parser.add_option(
         "--n-best",
@@ -68,7 +69,9 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Runs the command."""
     _check_combinations(options)
-    trained = read_trained(options.model_dir, options.beam_size, options.length_penalty, options.tag, options.keep)
+    trained = read_trained(
+        options.model_dir, options.beam_size, options.length_penalty, options.tag, options.keep, options.terms
+    )
     beam_size = trained.decoding.beam_size
     require((options.n_best or 1) <= beam_size, "--n-best", f"at most the beam size {beam_size}", options.n_best)
     standard_input()

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Annotated
 
 from .augment import AugmentConfig
-from .rules import Rule, Share, Size, at_least, at_most, check_fields, require
+from .rules import Rate, Rule, Share, Size, at_least, at_most, check_fields, require
 from .tag import Tags
 
 
@@ -59,6 +59,9 @@ class DataConfig:
             vocabulary, which no text contains. Defaults to None: no tags.
         valid_tags: list of str or None. The same for the corpora to validate on, among `tags`. Pairs that are held out
             keep theirs. Defaults to None: no tags.
+        terms: float. The share of the pairs in whose sources the translations of some words or phrases are written
+            beside them, drawn anew in each epoch, so that translations follow a glossary; at least 0 and below 1, such
+            as 0.1. Defaults to 0: none.
         min_characters: int or None. Leaves out pairs with a side that is shorter; at most 1,000,000. Defaults to None.
         max_characters: int or None. Leaves out pairs with a side that is longer; at most 1,000,000. Defaults to None.
         max_length_ratio: float or None. Leaves out pairs whose longer side has more than this many times the characters
@@ -80,6 +83,7 @@ class DataConfig:
     weights: Weights | None = None
     tags: Tags | None = None
     valid_tags: Tags | None = None
+    terms: Rate = 0.0
     min_characters: Annotated[Size, at_most(1_000_000)] | None = None
     max_characters: Annotated[Size, at_most(1_000_000)] | None = None
     max_length_ratio: Annotated[float, at_least(1), at_most(1000)] | None = None

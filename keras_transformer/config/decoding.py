@@ -12,6 +12,10 @@ LengthPenalty = Annotated[NonNegative, at_most(5)]
 TopP = Share
 
 
+# Many more slow down how they are found.
+MAX_TERMS = 5000
+
+
 def _are_terms(value: object) -> bool:
     return isinstance(value, list) and len(value) > 0 and all(isinstance(term, str) and term.strip() for term in value)
 
@@ -22,6 +26,27 @@ Terms = Annotated[
         "a list of texts that are not blank",
         _are_terms,
         {"items": {"type": "string", "pattern": "\\S"}, "minItems": 1},
+    ),
+]
+
+
+def _is_glossary(value: object) -> bool:
+    if not isinstance(value, dict) or not 0 < len(value) <= MAX_TERMS:
+        return False
+    return all(_is_term(term) and _is_term(translation) for term, translation in value.items())
+
+
+def _is_term(value: object) -> bool:
+    return isinstance(value, str) and value != "" and value == value.strip()
+
+
+_TERM = {"type": "string", "pattern": "^\\S(.*\\S)?$"}
+Glossary = Annotated[
+    dict[str, str],
+    Rule(
+        f"a mapping of 1 to {MAX_TERMS:,} terms to their translations, without white space around them",
+        _is_glossary,
+        {"propertyNames": _TERM, "additionalProperties": _TERM, "minProperties": 1, "maxProperties": MAX_TERMS},
     ),
 ]
 
@@ -54,6 +79,8 @@ class DecodingConfig:
             placeholder of the vocabulary stands for each that is on both sides of a pair, so that a model learns where
             they belong. Defaults to False.
         keep: list of str or None. Terms that placeholders stand for, too, where they are whole words. Defaults to None.
+        terms: dict or None. Translations of terms, which a model that was trained with `data.terms` is asked to use
+            where they are whole words; at most 5,000. Defaults to None.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -70,6 +97,7 @@ class DecodingConfig:
     tag: Tag | None = None
     placeholders: bool = False
     keep: Terms | None = None
+    terms: Glossary | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "decoding")

@@ -59,6 +59,13 @@ class Config:
             self.model.tie_embeddings,
         )
 
+        require(
+            not self.training.guided_alignment or self.model.neighborhood is None,
+            "training.guided_alignment",
+            f"0 if model.neighborhood={self.model.neighborhood}",
+            self.training.guided_alignment,
+        )
+
     @classmethod
     def from_sections(cls, sections: Mapping[str, object]) -> "Config":
         """Makes a configuration from mappings; an empty or missing section has its defaults.

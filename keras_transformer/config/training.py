@@ -29,8 +29,8 @@ class TrainingConfig:
         subword_dropout: float. BPE-dropout (Provilkov et al. 2020): rate at which merges are skipped in the
             training text, so that the model sees a sentence in several segmentations. For small corpora, with
             tokenizers of kind "bpe". Defaults to 0.
-        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0, and shapes of each
-            sentence with `data.augment`; at most 1,000. Defaults to 16.
+        subword_samples: int. Segmentations of each sentence if `subword_dropout` is not 0, shapes of each sentence with
+            `data.augment`, and draws of terms with `data.terms`; at most 1,000. Defaults to 16.
         consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model twice with
             different dropout, and a loss draws the two predictions together. For small corpora; takes twice the time.
             At most 1,000. Defaults to 0: one pass, as in the paper.
@@ -39,6 +39,9 @@ class TrainingConfig:
             For small corpora, as an alternative to `consistency`; takes twice the time. At most 1,000. Defaults to
             0: one pass; the paper has 3.
         cutoff: float. Rate at which tokens are missing with `cutoff_consistency`. Defaults to 0.05.
+        guided_alignment: float. Weight of a loss by which the first head of the decoder's last layer learns to attend
+            to the source token that a token translates (Garg et al. 2019), as IBM Model 1 finds it in the training
+            text; at most 1,000, such as 0.1. For alignments, and for pictures of attention. Defaults to 0: none.
         clip_norm: float or None. Largest norm of the gradient; at most 1,000,000. For training runs that diverge.
             Defaults to None.
         accumulate_steps: int. Number of parts in which a device computes its share of a batch, one after another, so
@@ -83,6 +86,7 @@ class TrainingConfig:
     consistency: Annotated[NonNegative, at_most(1000)] = 0.0
     cutoff_consistency: Annotated[NonNegative, at_most(1000)] = 0.0
     cutoff: Rate = 0.05
+    guided_alignment: Annotated[NonNegative, at_most(1000)] = 0.0
     clip_norm: Annotated[Positive, at_most(1_000_000)] | None = None
     accumulate_steps: Annotated[Size, at_most(1000)] = 1
     freeze: Literal["none", "embeddings", "encoder", "both"] = "none"

@@ -117,6 +117,34 @@ class Transformer(keras.Model):
             kept,
         )
 
+    def hidden_states_and_alignment(
+        self,
+        inputs: Mapping[str, Tensor],
+        training: bool | None = None,
+        kept: Mapping[str, Tensor] | None = None,
+    ) -> tuple[
+        Annotated[Tensor, "(batch, target length, d_model)"], Annotated[Tensor, "(batch, target length, source length)"]
+    ]:
+        """Returns `hidden_states`, and what the first head of the decoder's last layer attends to in the source.
+
+        Args:
+            inputs: as in a call.
+            training: as in a call.
+            kept: as for `hidden_states`.
+        """
+        hidden, _, source_scores = _hidden_states(
+            self.source_embedding,
+            self.target_embedding,
+            self.encoder,
+            self.decoder,
+            inputs["source"],
+            inputs["target"],
+            training,
+            kept,
+            return_attention_scores=True,
+        )
+        return hidden, source_scores[-1][:, 0]
+
     def encode(
         self, source: Annotated[Tensor, "int (batch, source length)"]
     ) -> tuple[Annotated[Tensor, "(batch, source length, d_model)"], Annotated[Tensor, "bool (batch, source length)"]]:
@@ -270,7 +298,8 @@ def _hidden_states(
     target: Tensor,  # (batch, target length)
     training: bool | None = None,
     kept: Mapping[str, Tensor] | None = None,
-) -> Tensor:
+    return_attention_scores: bool = False,
+) -> Any:
     kept = kept or {}
     source_mask, target_mask = padding_mask(source), padding_mask(target)
     embedded_source = source_embedding(source, training=training, kept=kept.get("source"))
@@ -281,4 +310,5 @@ def _hidden_states(
         target_mask=target_mask,
         source_mask=source_mask,
         training=training,
+        return_attention_scores=return_attention_scores,
     )

@@ -36,7 +36,7 @@ _FORMAT = (
 )
 _TAG = r"</?[A-Za-z][^<>\r\n]*>"
 _PATTERN = f"{_URL}|{_EMAIL}|{_BRACES}|{_FORMAT}|{_TAG}"
-_IN_A_WORD = r"[\p{L}\p{M}\p{N}]+"
+IN_A_WORD = r"[\p{L}\p{M}\p{N}]+"
 
 
 class Divided(NamedTuple):
@@ -73,6 +73,8 @@ class Joiner(Protocol):
     def end_id(self) -> int: ...
     @property
     def placeholder_ids(self) -> range: ...
+    @property
+    def term_ids(self) -> range: ...
     @property
     def space_in_front(self) -> str: ...
     @property
@@ -136,7 +138,7 @@ class SpanFinder:
         if self._terms is None:
             return marked
         parts = tf.strings.split(marked, _KEPT)
-        words = tf.strings.regex_replace(parts.flat_values, f"({_IN_A_WORD})", rf"{_WORD}\1{_WORD}")
+        words = tf.strings.regex_replace(parts.flat_values, f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}")
         words = tf.strings.regex_replace(words, self._terms, rf"{_KEPT}\0{_KEPT}")
         between = tf.strings.regex_replace(words, _WORD, "")
         is_kept = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
@@ -147,7 +149,7 @@ class SpanFinder:
 def _in_words(term: str) -> str:
     if not term.strip():
         raise ConfigError(f"a term that is kept must not be blank; received {shown(term)}")
-    return regex.sub(f"({_IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(_MARK, _OWN))
+    return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(_MARK, _OWN))
 
 
 def _parts(marked: Tensor) -> tf.RaggedTensor:
@@ -251,7 +253,8 @@ def detokenize_divided(
 ) -> Annotated[Tensor, "string (n,)"]:
     """Joins ids into texts, with spans in the place of their placeholders. Special ids are ignored."""
     first, end = tokenizer.placeholder_ids.start, tokenizer.placeholder_ids.stop
-    token_ids = tf.ragged.boolean_mask(token_ids, (token_ids > tokenizer.end_id) & (token_ids < end))
+    is_text = (token_ids > tokenizer.end_id) & (token_ids < tokenizer.term_ids.start)
+    token_ids = tf.ragged.boolean_mask(token_ids, is_text | ((token_ids >= first) & (token_ids < end)))
     row_of, flat = token_ids.value_rowids(), token_ids.flat_values
     is_placeholder = flat >= first
     used = tf.ragged.boolean_mask(token_ids, token_ids >= first)

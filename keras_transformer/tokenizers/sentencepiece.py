@@ -60,6 +60,7 @@ class SentencePieceTokenizer(Tokenizer):
     filename = "tokenizer.model"
     space_in_front = " "
     placeholder_pieces = tuple(f"{{ph{number}}}" for number in range(1, NUM_PLACEHOLDERS + 1))
+    term_pieces = ("{term}", "{translation}", "{/term}")
 
     def __init__(self, model: bytes) -> None:
         proto = parse_model(model)
@@ -78,9 +79,7 @@ class SentencePieceTokenizer(Tokenizer):
             "<pad>, <unk>, <s>, </s>, with the ids 0 to 3",
             special,
         )
-        last = [(piece.piece, piece.type) for piece in proto.pieces[-NUM_PLACEHOLDERS:]]
-        if last == [(piece, SentencePiece.CONTROL) for piece in self.placeholder_pieces]:
-            self.placeholder_ids = range(self.vocab_size - NUM_PLACEHOLDERS, self.vocab_size)
+        self._find_reserved([each.piece if each.type == SentencePiece.CONTROL else "" for each in proto.pieces])
 
     def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
         return self.segment(tf.where(texts == "", texts, self.space_in_front + texts))
@@ -104,10 +103,15 @@ class SentencePieceTokenizer(Tokenizer):
         return self._subwords.id_to_string(token_ids)
 
     @classmethod
-    def with_placeholders(cls, model: bytes) -> "SentencePieceTokenizer":
-        """Makes a tokenizer of a SentencePiece model file and of placeholders, which become its last ids."""
+    def with_placeholders(cls, model: bytes, terms: bool = False) -> "SentencePieceTokenizer":
+        """Makes a tokenizer of a SentencePiece model file and of placeholders, which become its last ids.
+
+        Args:
+            model: bytes. Content of the file.
+            terms: bool. Whether the pieces of terms come before them. Defaults to False.
+        """
         proto = parse_model(model)
-        for piece in cls.placeholder_pieces:
+        for piece in (*(cls.term_pieces if terms else ()), *cls.placeholder_pieces):
             proto.pieces.append(SentencePiece(piece=piece, score=0.0, type=SentencePiece.CONTROL))
         proto.trainer_spec.vocab_size = len(proto.pieces)
         return cls(proto.SerializeToString())

@@ -28,6 +28,8 @@ class Tokenizer(tf.Module):
             them.
         placeholder_ids: range. The last ids of the vocabulary, which no text is segmented into and no text is made of,
             if it has them: see `placeholders.py`.
+        term_ids: range. The ids before these, in a source before a term, between it and its translation, and behind
+            that, if the vocabulary has them: see `terms.py`. Text is neither segmented into them nor made of them.
         space_in_front: str. What is put in front of a text that is not empty before it is segmented, and is removed
             when it is joined.
         space_behind: str. What is removed from the end of a text when it is joined.
@@ -35,6 +37,8 @@ class Tokenizer(tf.Module):
 
     pad_id, unk_id, start_id, end_id = 0, 1, 2, 3
     filename: str
+    placeholder_pieces: tuple[str, ...] = ()
+    term_pieces: tuple[str, ...] = ()
     space_in_front = space_behind = ""
 
     def __init__(self, vocab_size: int, file_content: bytes, bytes_per_token: int, tags: Mapping[str, int]) -> None:
@@ -44,7 +48,7 @@ class Tokenizer(tf.Module):
         self.bytes_per_token = bytes_per_token
         # Not a dict, which TensorFlow would track.
         self.tags = types.MappingProxyType(dict(tags))
-        self.placeholder_ids = range(vocab_size, vocab_size)
+        self.placeholder_ids = self.term_ids = range(vocab_size, vocab_size)
 
     def shorten(
         self, texts: Annotated[Tensor, "string (n,)"], num_tokens: int
@@ -84,13 +88,23 @@ class Tokenizer(tf.Module):
         """Joins subword ids into texts.
 
         Args:
-            token_ids: RaggedTensor. Special ids, placeholders, and ids beyond the vocabulary are ignored.
+            token_ids: RaggedTensor. Special ids, placeholders, those of terms and unknown ids are ignored.
 
         Returns:
             Always valid UTF-8.
         """
-        in_vocabulary = (token_ids > self.end_id) & (token_ids < self.placeholder_ids.start)
+        in_vocabulary = (token_ids > self.end_id) & (token_ids < self.term_ids.start)
         return self._detokenize(tf.ragged.boolean_mask(token_ids, in_vocabulary))
+
+    def _find_reserved(self, pieces: Sequence[str]) -> None:
+        """Finds placeholders and the pieces of terms at the end of a vocabulary."""
+
+        def ids_before(end: int, names: tuple[str, ...]) -> range:
+            begin = end - len(names)
+            return range(begin, end) if tuple(pieces[max(begin, 0) : end]) == names else range(end, end)
+
+        self.placeholder_ids = ids_before(self.vocab_size, self.placeholder_pieces)
+        self.term_ids = ids_before(self.placeholder_ids.start, self.term_pieces)
 
     def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
         raise NotImplementedError

@@ -41,6 +41,7 @@ class WordPieceTokenizer(Tokenizer):
     special_pieces = ("[PAD]", "[UNK]", "[START]", "[END]")
     # As the special ones, they are no words, which end at punctuation marks.
     placeholder_pieces = tuple(f"[PH{number}]" for number in range(1, NUM_PLACEHOLDERS + 1))
+    term_pieces = ("[TERM]", "[TRANSLATION]", "[/TERM]")
     space_in_front = space_behind = " "
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
@@ -53,8 +54,7 @@ class WordPieceTokenizer(Tokenizer):
         tags = {piece: token_id for token_id, piece in enumerate(vocabulary) if is_tag(piece)}
         super().__init__(len(vocabulary), file_content, max(longest, _BYTES_PER_WORD), tags)
         self.vocabulary = tuple(vocabulary)
-        if self.vocabulary[-NUM_PLACEHOLDERS:] == self.placeholder_pieces:
-            self.placeholder_ids = range(self.vocab_size - NUM_PLACEHOLDERS, self.vocab_size)
+        self._find_reserved(self.vocabulary)
         try:
             self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)
         except RuntimeError as error:

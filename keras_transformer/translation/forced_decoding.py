@@ -50,16 +50,17 @@ def token_log_probs(
     )
 
 
-def mean_source_attention(
-    model: Transformer, source: tf.RaggedTensor, labels: tf.RaggedTensor, layer: int
+def source_attention(
+    model: Transformer, source: tf.RaggedTensor, labels: tf.RaggedTensor, layer: int, head: int | None = None
 ) -> Annotated[Tensor, "float32 (batch, target length, source length)"]:
-    """Computes what a layer of the decoder attends to when it predicts each token, as the mean of its heads.
+    """Computes what a layer of the decoder attends to when it predicts each token.
 
     Args:
         model: Transformer.
         source: int32 (batch, None), the tokens of the sources with end tokens.
         labels: int32 (batch, None), the tokens of the translations with end tokens.
         layer: the number of the layer, as an index of `model.decoder.layers`.
+        head: the number of a head. Defaults to None: the mean of all heads.
 
     Returns:
         Rows that sum to 1; 0 after the end tokens.
@@ -71,7 +72,8 @@ def mean_source_attention(
         encoded, source_mask = model.encode(tf.gather(source, rows).to_tensor())
         by_layer = attention_to_source(model, model.target_embedding(_shifted(some)), encoded, source_mask)
         scores = next(itertools.islice(by_layer, range(model.config.depths[1])[layer], None))
-        scores = tf.reduce_mean(tf.cast(scores, tf.float32), axis=1)
+        scores = tf.cast(scores, tf.float32)
+        scores = tf.reduce_mean(scores, axis=1) if head is None else scores[:, head]
         scores = tf.where(tf.not_equal(some, Tokenizer.pad_id)[:, :, None], scores, 0.0)
         size = tf.shape(scores)
         return tf.pad(scores, [[0, 0], [0, target_width - size[1]], [0, source_width - size[2]]])

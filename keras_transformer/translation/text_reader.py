@@ -19,6 +19,7 @@ from ..tokenizers.placeholders import (
     tokenize_divided,
     tokenize_pairs,
 )
+from ..tokenizers.terms import AnnotatedSources, glossary_of
 from .sentences import SPACES
 
 Side = Literal["source", "target"]
@@ -46,15 +47,15 @@ class TextReader:
     Args:
         tokenizers: TokenizerPair.
         max_length: int. The most tokens of a text, with its tag and its end token; the others are cut off.
-        decoding: DecodingConfig, whose tag goes in front of sources, and whose placeholders stand for what stays as it
-            is.
+        decoding: DecodingConfig, whose tag goes in front of sources, whose placeholders stand for what stays as it
+            is, and whose terms have their translations beside them in sources.
 
     Attributes:
         tag_ids: the tokens in front of every source.
         spans: SpanFinder, or None for a model without placeholders.
 
     Raises:
-        ConfigError: The vocabulary has no such tag, or no placeholders.
+        ConfigError: The vocabulary has no such tag, no placeholders, or no pieces for terms.
     """
 
     def __init__(self, tokenizers: TokenizerPair, max_length: int, decoding: DecodingConfig) -> None:
@@ -62,13 +63,16 @@ class TextReader:
         self.max_length = max_length
         self.tag_ids = _tag_ids(decoding.tag, tokenizers.source)
         self.spans = span_finder(decoding, tokenizers)
+        glossary = glossary_of(decoding, tokenizers.source)
+        source = tokenizers.source if glossary is None else AnnotatedSources(tokenizers.source, glossary)
+        self._splitters: dict[Side, Tokenizer | AnnotatedSources] = {"source": source, "target": tokenizers.target}
 
     def read_source(self, texts: Annotated[Tensor, "string (batch,)"]) -> Source:
         """Returns sources as the model reads them."""
         tokenizer = self.tokenizers.source
         texts, is_cut = tokenizer.shorten(texts, self.max_length)
         divided = None if self.spans is None else self.spans.divide(texts)
-        read = self._with_end(_tokenize(tokenizer, texts, divided), is_cut, self.tag_ids)
+        read = self._with_end(_tokenize(self._splitters["source"], texts, divided), is_cut, self.tag_ids)
         if divided is None:
             return Source(*read, None, None)
         token_ids = tf.range(NUM_PLACEHOLDERS) + tokenizer.placeholder_ids.start
@@ -85,11 +89,12 @@ class TextReader:
         )
         if self.spans is None:
             source_ids, target_ids = (
-                tokenizer.tokenize(side) for tokenizer, side in zip(self.tokenizers, (source, target), strict=True)
+                splitter.tokenize(side)
+                for splitter, side in zip(self._splitters.values(), (source, target), strict=True)
             )
         else:
             divided = self.spans.divide(source), self.spans.divide(target)
-            source_ids, target_ids = tokenize_pairs((self.tokenizers.source, self.tokenizers.target), *divided)
+            source_ids, target_ids = tokenize_pairs((self._splitters["source"], self._splitters["target"]), *divided)
         return self._with_end(source_ids, source_cut, self.tag_ids), self._with_end(target_ids, target_cut)
 
     def read_prefixes(
@@ -134,7 +139,7 @@ class TextReader:
     ) -> Annotated[Tensor, "int64 (n,)"]:
         """Returns how many tokens texts have, with tags and end tokens, before they are truncated."""
         divided = None if self.spans is None else self.spans.divide(texts)
-        token_ids = _tokenize(getattr(self.tokenizers, side), texts, divided)
+        token_ids = _tokenize(self._splitters[side], texts, divided)
         return token_ids.row_lengths() + (len(self.tag_ids) if side == "source" else 0) + 1
 
     def count_source_tokens(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "int64 (n,)"]:
@@ -158,8 +163,8 @@ def _tag_ids(tag: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
     return (tokenizer.tags[tag],)
 
 
-def _tokenize(tokenizer: Tokenizer, texts: Tensor, divided: Divided | None) -> tf.RaggedTensor:
-    return tokenizer.tokenize(texts) if divided is None else tokenize_divided(tokenizer, divided, divided.numbers)
+def _tokenize(splitter: Tokenizer | AnnotatedSources, texts: Tensor, divided: Divided | None) -> tf.RaggedTensor:
+    return splitter.tokenize(texts) if divided is None else tokenize_divided(splitter, divided, divided.numbers)
 
 
 def _count(placeholders: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from .candidates import Candidates, CandidateTable
 from .documents import TranslatedDocument, TranslatedDocuments, search_documents
-from .forced_decoding import mean_encoding, mean_source_attention, token_log_probs
+from .forced_decoding import mean_encoding, source_attention, token_log_probs
 from .int8_matrices import int8_matrices
 from .length_batches import map_in_length_batches
 from .prefixes import left_padded
@@ -57,8 +57,9 @@ PARALLEL_SEARCHES = 4
 _MIN_TEXTS_PER_BATCH = 16
 # Tokens that a step of a search usually computes: a beam of 4 for each of 32 texts.
 TOKENS_PER_STEP = 128
-# The layer of the decoder whose attention aligns.
+# The layer of the decoder whose attention aligns, and its head in a model that learned to align.
 ALIGNMENT_LAYER = -1
+GUIDED_HEAD = 0
 # A nest of tensors.
 Results = TypeVar("Results")
 # What `decoding.forbidden_tokens` stands for.
@@ -111,6 +112,8 @@ class Translator:
             float32. Defaults to False.
         shortlist: Shortlist, the pieces among which translations are searched. Scores are then those of a model that
             knows only these. Defaults to None: all pieces.
+        is_guided: bool. Whether the model was trained with `training.guided_alignment`. Its first head then aligns.
+            Defaults to False.
 
     Raises:
         ConfigError: Model and tokenizer do not fit, or the language is not known.
@@ -129,6 +132,7 @@ class Translator:
         language: Language | None = None,
         is_int8: bool = False,
         shortlist: Shortlist | None = None,
+        is_guided: bool = False,
     ) -> None:
         check("language", language, Language | None)
         self.tokenizers = TokenizerPair.of(tokenizers)
@@ -144,6 +148,7 @@ class Translator:
         self.model = model
         self.decoding = decoding
         self.language = language
+        self.is_guided = is_guided
         self.reader = TextReader(self.tokenizers, model.config.max_length, decoding)
         self._int8_matrices = int8_matrices(model.variables) if is_int8 else []
         self.candidates = None
@@ -203,7 +208,8 @@ class Translator:
             files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
             source, target = tokenizers
             found = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
-        return cls(model, tokenizers, decoding or config.decoding, language, is_int8, found)
+        is_guided = config.training.guided_alignment > 0
+        return cls(model, tokenizers, decoding or config.decoding, language, is_int8, found, is_guided)
 
     @property
     def precision(self) -> str:
@@ -491,6 +497,8 @@ class Translator:
     ) -> list[Alignment]:
         """Finds which tokens of its source each token of a target comes from, by the attention of a decoder's layer.
 
+        It is the mean of all heads, or, in the last layer of a model with guided alignment, that of the first.
+
         Args:
             sources: list of strings; each is truncated after `config.max_length` tokens.
             targets: list of strings, as many; each is truncated after `config.max_length` tokens.
@@ -520,7 +528,9 @@ class Translator:
         require(-num_layers <= layer < num_layers, "layer", f"from {-num_layers} to {num_layers - 1}", layer)
         (source, source_lengths), (labels, target_lengths) = self.reader.read_pairs(sources, targets)
         with self._read_weights():
-            attention = mean_source_attention(cast(Transformer, self.model), source, labels, layer)
+            is_guided = self.is_guided and layer in (ALIGNMENT_LAYER, num_layers - 1)
+            head = GUIDED_HEAD if is_guided else None
+            attention = source_attention(cast(Transformer, self.model), source, labels, layer, head)
         # A row of a text has an end token, so that no axis is empty unless there are no texts.
         positions = tf.argmax(tf.pad(attention, [[0, 0], [0, 0], [0, 1]]), axis=2, output_type=tf.int32)
         is_token = tf.sequence_mask(labels.row_lengths(), tf.shape(attention)[1])

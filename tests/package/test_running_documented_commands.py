@@ -102,6 +102,7 @@ ELSEWHERE = {
     "docs/robustness.md": "minutes of training; test_augmentation.py runs the command",
     "docs/scaling.md": "several machines; test_workers.py has several processes",
     "docs/table1.md": "minutes; test_benchmarks.py runs the program on small sizes",
+    "docs/terms.md": "minutes of training; test_terms_in_training.py trains, translates and exports with a glossary",
     "docs/wmt14.md": "downloads",
 }
 # A server with gRPC, and text that readers fill in.

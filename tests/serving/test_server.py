@@ -210,7 +210,7 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
         (["--model-dir", "{}", "--servable", "{}"], "give either --model-dir or --servable"),
         (
             ["--servable", "{}", "--beam-size", "2"],
-            "--beam-size, --length-penalty, --precision, --no-shortlist and --tag are for --model-dir",
+            "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for --model-dir",
         ),
         (["--servable", "{}"], "there is no folder of a version, such as 1, with a saved_model.pb"),
     ],

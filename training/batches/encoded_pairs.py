@@ -16,11 +16,13 @@ from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tensors import Dimension, Tensor
 from keras_transformer.tokenizers.placeholders import Segmenter, SpanFinder, tokenize_pairs
+from keras_transformer.tokenizers.terms import AnnotatedSources
 
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.fingerprint import TextFingerprint, TextHash
 from ..text.sampling import pairs_of_epoch, pairs_per_epoch
 from .augmentation import Augmentation
+from .term_annotation import TermAnnotation
 
 # Sentences tokenized at a time; bounds memory.
 _SENTENCES_PER_CALL = 8192
@@ -42,6 +44,8 @@ class SubwordTokenizer(Segmenter, Protocol):
     def vocab_size(self) -> int: ...
     @property
     def tags(self) -> Mapping[str, int]: ...
+    @property
+    def term_ids(self) -> range: ...
     def tokenize(self, texts: Annotated[Tensor, "string (n,)"], /) -> tf.RaggedTensor: ...
 
 
@@ -60,6 +64,8 @@ class EncodedPairs:
         num_empty: int. Pairs left out because a side has no tokens.
         num_too_long: int. Pairs left out because a side is longer than allowed.
         fingerprint: TextFingerprint of the text.
+        has_links: bool. Whether there are files that tell which source token each target token comes from. Defaults to
+            False.
     """
 
     directory: pathlib.Path
@@ -69,6 +75,7 @@ class EncodedPairs:
     num_empty: int
     num_too_long: int
     fingerprint: TextFingerprint
+    has_links: bool = False
 
     def __len__(self) -> int:
         return int(self.length_counts["num_pairs"].sum())
@@ -107,6 +114,18 @@ class EncodedPairs:
         """Reads the number of tokens in each sequence of a block; arguments as in `token_ids`."""
         return tf.io.decode_raw(self._read(side, "lengths", block), tf.int32)
 
+    def links(self, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
+        """Reads the place of each target token's source token in its sentence, from 1; 0 for none.
+
+        Args:
+            block: int or int scalar tensor.
+        """
+        return tf.io.decode_raw(self._read("target", "links", block), self.dtype)
+
+    def path(self, side: str, name: str, block: int) -> pathlib.Path:
+        """Returns the path of the file of a block's "ids", "lengths" or "links"."""
+        return self.directory / f"{block}.{side}.{name}"
+
     def _read(self, side: str, name: str, block: Dimension) -> Tensor:
         path = tf.strings.join([f"{self.directory}/", tf.strings.as_string(block), f".{side}.{name}"])
         return tf.io.read_file(path)
@@ -143,6 +162,7 @@ def encode(
     times: int = 1,
     spans: SpanFinder | None = None,
     augmentation: Augmentation | None = None,
+    terms: TermAnnotation | None = None,
 ) -> EncodedPairs:
     """Tokenizes a parallel text, with tags in front of its sources, and leaves out pairs of which a side is empty or
     too long.
@@ -157,11 +177,14 @@ def encode(
         spans: SpanFinder. Finds what placeholders stand for where both sides of a pair have the same. Defaults to
             None: nothing.
         augmentation: Augmentation. Changes pairs before they are tokenized. Defaults to None: they stay as they are.
+        terms: TermAnnotation. Writes translations into sources; the vocabulary has the pieces for it. Defaults to
+            None: none.
 
     Raises:
         ConfigError: No pair is left, or the vocabulary lacks a tag.
     """
     _require_tags(pairs, tokenizers[0])
+    readers = tokenizers if terms is None else (AnnotatedSources(tokenizers[0]), tokenizers[1])
     directory = pathlib.Path(directory)
     directory.mkdir()
     num_pairs = times * pairs_per_epoch(pairs)
@@ -170,12 +193,14 @@ def encode(
     random = np.random.default_rng(0)
     num_kept = num_empty = num_too_long = 0
     text = TextHash()
-    for epoch, first, tags, *texts in _chunks(pairs, times, num_pairs):
+    for epoch, first, tags, sources, targets in _chunks(pairs, times, num_pairs):
         if epoch == 0:
-            text.add(map(operator.add, tags, texts[0]), texts[1])
+            text.add(map(operator.add, tags, sources), targets)
         if augmentation is not None:
-            texts = list(zip(*augmentation.augment(list(zip(*texts)), epoch, first)))
-        sides = _tokenized(tokenizers, [tf.constant(side) for side in texts], spans)
+            sources, targets = zip(*augmentation.augment([*zip(sources, targets, strict=True)], epoch, first))
+        if terms is not None:
+            sources = tuple(terms.annotate(sources, targets))
+        sides = _tokenized(readers, [tf.constant(sources), tf.constant(targets)], spans)
         lengths = np.stack([side.row_lengths().numpy() for side in sides])  # (2, chunk)
         is_empty = lengths.min(axis=0) == 0
         sides[0] = _with_tags(sides[0], tags, tokenizers[0])

@@ -42,7 +42,8 @@ def training_dataset(
 
     Returns:
         Dataset of `({"source": (batch, source length), "target": (batch, target length)}, labels (batch, target
-        length))`, all int32, with 0 where there is no token. The target is the start token and the sentence, the
+        length))`, all int32, with 0 where there is no token, and with `"links": (batch, target length)` if the pairs
+        have links. The target is the start token and the sentence, the
         labels are the sentence and the end token. Empty rows come last.
 
     Raises:
@@ -141,8 +142,12 @@ def _assemble(plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBat
         target = tf.concat([tf.fill([num_rows, 1], start_id), labels[:, :-1]], axis=1)
         # Neither the end token, which now comes after the sentence, nor the start of an empty row.
         target = tf.where(labels == 0, 0, target)
-        return {"source": source, "target": target}, labels
+        inputs = {"source": source, "target": target}
+        if links is not None:
+            inputs["links"] = _padded(links, offsets["target"], rows, [num_rows, batch.target_length])
+        return inputs, labels
 
+    links = plan.pairs.links(block) if plan.pairs.has_links else None
     return tf.data.Dataset.from_tensor_slices(batches).map(assemble, num_parallel_calls=_BATCHES_AHEAD)
 
 

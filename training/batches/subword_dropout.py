@@ -30,6 +30,7 @@ class SubwordDropout:
         self.vocab_size = tokenizer.vocab_size
         self.tags = tokenizer.tags
         self.placeholder_ids = tokenizer.placeholder_ids
+        self.term_ids = tokenizer.term_ids
         self.space_in_front = tokenizer.space_in_front
         self.rate = rate
         self.seed = seed

@@ -23,6 +23,7 @@ from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
 from keras_transformer.tokenizers.placeholders import NUM_PLACEHOLDERS
 from keras_transformer.tokenizers.sentencepiece import prepare_line
+from keras_transformer.tokenizers.terms import NUM_TERM_PIECES
 
 from ..text.corpus import SentencePairs
 
@@ -35,7 +36,11 @@ MAX_LINE_BYTES = 65_536
 
 @checked
 def train_tokenizer(
-    lines: Iterable[str], kind: LearnedTokenizerKind, vocab_size: Size, tags: Sequence[str] = ()
+    lines: Iterable[str],
+    kind: LearnedTokenizerKind,
+    vocab_size: Size,
+    tags: Sequence[str] = (),
+    terms: bool = False,
 ) -> Tokenizer:
     """Learns a subword vocabulary from text.
 
@@ -45,10 +50,11 @@ def train_tokenizer(
     Args:
         lines: iterable of str. Sentences without line ends, of both languages if they share the vocabulary.
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
-        vocab_size: int. Number of ids, including the four special ones, tags and eight placeholders. WordPiece chooses
-            pieces by a threshold on their frequency, so that it may have up to 5% fewer, or as many as the nearest
-            threshold gives.
+        vocab_size: int. Number of ids, including the four special ones, tags, eight placeholders and those of terms.
+            WordPiece chooses pieces by a threshold on their frequency, so that it may have up to 5% fewer, or as many
+            as the nearest threshold gives.
         tags: list of str. Special pieces after the four that every vocabulary has. Defaults to none.
+        terms: bool. Whether it has three pieces for terms and their translations. Defaults to False.
 
     Raises:
         ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for the alphabet of the
@@ -61,14 +67,19 @@ def train_tokenizer(
     sample = sample_lines((line for line in lines if line.strip()), MAX_LINES)
     if not sample:
         raise ConfigError("the training text must have a line that is not empty")
-    num_learned = vocab_size - NUM_PLACEHOLDERS
+    num_learned = vocab_size - _num_reserved(terms)
     if kind == "wordpiece":
-        return _train_wordpiece(sample, num_learned, tags)
-    return _train_sentencepiece(sample, kind, num_learned, tags)
+        return _train_wordpiece(sample, num_learned, tags, terms)
+    return _train_sentencepiece(sample, kind, num_learned, tags, terms)
 
 
-def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> TokenizerPair:
+def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig, terms: bool = False) -> TokenizerPair:
     """Learns one vocabulary that the languages share, or one for each; that of the source has the tags.
+
+    Args:
+        pairs: SentencePairs.
+        config: TokenizerConfig.
+        terms: bool. Whether the vocabulary of the source has the pieces of terms. Defaults to False.
 
     Raises:
         ConfigError: `vocab_size` does not fit the text.
@@ -83,7 +94,8 @@ def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig) -> Tokenizer
     tokenizers: list[Tokenizer] = []
     for name, lines in texts.items():
         with ProgressBar(f"learning a {name} of {config.vocab_size:,} tokens"):
-            tokenizers.append(train_tokenizer(lines, kind, config.vocab_size, [] if tokenizers else tags))
+            own = ([], False) if tokenizers else (tags, terms)
+            tokenizers.append(train_tokenizer(lines, kind, config.vocab_size, *own))
         _log.info(f"{name}: {tokenizers[-1].vocab_size:,} tokens")
     return TokenizerPair(tokenizers[0], tokenizers[-1])
 
@@ -103,7 +115,13 @@ def sample_lines(lines: Iterable[str], size: int) -> list[str]:
     return sample
 
 
-def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int, tags: Sequence[str]) -> SentencePieceTokenizer:
+def _num_reserved(terms: bool) -> int:
+    return NUM_PLACEHOLDERS + (NUM_TERM_PIECES if terms else 0)
+
+
+def _train_sentencepiece(
+    lines: list[str], kind: str, vocab_size: int, tags: Sequence[str], terms: bool
+) -> SentencePieceTokenizer:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -131,16 +149,16 @@ def _train_sentencepiece(lines: list[str], kind: str, vocab_size: int, tags: Seq
     except RuntimeError as error:
         too_small = re.search(r"smaller than required_chars\. -?\d+ vs (\d+)", str(error))
         if too_small:
-            raise _too_small(vocab_size, int(too_small[1])) from None
+            raise _too_small(vocab_size, int(too_small[1]), terms) from None
         raise ConfigError(f"no vocabulary can be learned from the training text: {str(error).strip()}") from None
-    tokenizer = SentencePieceTokenizer.with_placeholders(model.getvalue())
-    num_learned = tokenizer.vocab_size - NUM_PLACEHOLDERS
+    tokenizer = SentencePieceTokenizer.with_placeholders(model.getvalue(), terms)
+    num_learned = tokenizer.vocab_size - _num_reserved(terms)
     if num_learned < vocab_size:
-        raise _too_large(vocab_size, num_learned)
+        raise _too_large(vocab_size, num_learned, terms)
     return tokenizer
 
 
-def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str]) -> WordPieceTokenizer:
+def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str], terms: bool) -> WordPieceTokenizer:
     # Splits words as the FastBertTokenizer of WordPieceTokenizer does.
     split = BasicTokenizer(lower_case=False)
     counts: collections.Counter[str] = collections.Counter()
@@ -155,7 +173,7 @@ def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str]) -> 
     num_characters = min(len(set().union(*counts)), max_characters)
     # Each character is a piece at the start of a word, and another one inside a word.
     if vocab_size < len(special) + 2 * num_characters:
-        raise _too_small(vocab_size, len(special) + 2 * num_characters)
+        raise _too_small(vocab_size, len(special) + 2 * num_characters, terms)
 
     def learn(threshold: int) -> list[str]:
         return wordpiece.learn(
@@ -182,21 +200,22 @@ def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str]) -> 
         else:
             high, vocabulary = middle, candidate
     if high == 1 and len(vocabulary) < vocab_size:
-        raise _too_large(vocab_size, len(vocabulary))
-    return WordPieceTokenizer([*vocabulary, *WordPieceTokenizer.placeholder_pieces])
+        raise _too_large(vocab_size, len(vocabulary), terms)
+    term_pieces = WordPieceTokenizer.term_pieces if terms else ()
+    return WordPieceTokenizer([*vocabulary, *term_pieces, *WordPieceTokenizer.placeholder_pieces])
 
 
-def _too_small(num_learned: int, smallest: int) -> ConfigError:
-    vocab_size = num_learned + NUM_PLACEHOLDERS
+def _too_small(num_learned: int, smallest: int, terms: bool) -> ConfigError:
+    num_reserved = _num_reserved(terms)
     return ConfigError(
-        f"tokenizer.vocab_size must be at least {smallest + NUM_PLACEHOLDERS} for the alphabet of this text; "
-        f"received tokenizer.vocab_size={vocab_size}"
+        f"tokenizer.vocab_size must be at least {smallest + num_reserved} for the alphabet of this text; "
+        f"received tokenizer.vocab_size={num_learned + num_reserved}"
     )
 
 
-def _too_large(num_learned: int, largest: int) -> ConfigError:
-    vocab_size = num_learned + NUM_PLACEHOLDERS
+def _too_large(num_learned: int, largest: int, terms: bool) -> ConfigError:
+    num_reserved = _num_reserved(terms)
     return ConfigError(
-        f"tokenizer.vocab_size must be at most {largest + NUM_PLACEHOLDERS}, which is all that this text supports; "
-        f"received tokenizer.vocab_size={vocab_size}"
+        f"tokenizer.vocab_size must be at most {largest + num_reserved}, which is all that this text supports; "
+        f"received tokenizer.vocab_size={num_learned + num_reserved}"
     )

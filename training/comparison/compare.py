@@ -1,7 +1,7 @@
 """Scores of several systems, by sacreBLEU, and whether they differ by more than chance."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import sacrebleu
 from sacrebleu.significance import PairedTest
@@ -10,6 +10,10 @@ from keras_transformer.errors import ConfigError
 
 from ..text.corpus import SentencePairs
 from .faults import Faults, count_faults
+
+if TYPE_CHECKING:
+    # It needs TensorFlow.
+    from .term_use import TermUse
 
 Test = Literal["bootstrap", "randomization"]
 _TESTS = {"bootstrap": "bs", "randomization": "ar"}
@@ -64,6 +68,7 @@ class Result(NamedTuple):
         length_ratio: float. Words of the translations for each word of the references.
         faults: Faults.
         sentences_per_second: float or None.
+        terms: TermUse or None. How often the terms of a glossary are used; None without one.
     """
 
     name: str
@@ -73,6 +78,7 @@ class Result(NamedTuple):
     length_ratio: float
     faults: Faults
     sentences_per_second: float | None
+    terms: "TermUse | None" = None
 
 
 class Difference(NamedTuple):

@@ -40,10 +40,15 @@ def write_report(comparison: Comparison, format: Format) -> str:
     """
     if format == "json":
         return json.dumps(_record(comparison), ensure_ascii=False)
+    has_terms = any(result.terms is not None for result in comparison.results)
     parts = [
         _table(_SCORES_HEADER, [_score_row(result) for result in comparison.results], format),
         _paragraph(_SCORES_NOTE, format),
-        _table(_LENGTHS_HEADER, [_length_row(result) for result in comparison.results], format),
+        _table(
+            [*_LENGTHS_HEADER, *(["terms used"] if has_terms else [])],
+            [[*_length_row(result), *([str(result.terms)] if has_terms else [])] for result in comparison.results],
+            format,
+        ),
         _paragraph(_LENGTHS_NOTE, format),
         *(_paragraph(f"{name}: {signature}", format) for name, signature in comparison.signatures.items()),
     ]

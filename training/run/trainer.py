@@ -13,8 +13,9 @@ from typing import NamedTuple, TypedDict, Unpack, cast
 import keras
 import tensorflow as tf
 
-from keras_transformer.config import Config, TokenizerConfig, TrainingConfig
+from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.config.precision import TrainingPrecision
+from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.checksums import checksum_path
@@ -26,12 +27,15 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
 from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
 
+from ..alignment.lexicon import learn_lexicon
 from ..alignment.shortlist import build_shortlist
 from ..batches.augmentation import Augmentation
 from ..batches.encoded_pairs import EncodedPairs, encode
 from ..batches.pipeline import training_dataset, validation_dataset
 from ..batches.plan import BatchPlan, plan_batches
 from ..batches.subword_dropout import SubwordDropout
+from ..batches.term_annotation import TermAnnotation
+from ..batches.token_links import align_encoded
 from ..batches.vocabulary import learn_tokenizers
 from ..step.adam import Adam
 from ..step.learning_rate import learning_rate
@@ -163,7 +167,7 @@ def train(
         # In the shapes in which the model sees it.
         seen_pairs = augmentation.text(train_pairs) if augmentation else train_pairs
         with _directory_for_token_ids(model_dir) as directory:
-            tokenizers = _tokenizers(config.tokenizer, seen_pairs, model_dir, init_from, workers, directory)
+            tokenizers = _tokenizers(config, seen_pairs, model_dir, init_from, workers, directory)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             # Before the whole text is tokenized: a model that does not fit into memory is noticed early.
             model = _build_model(config, strategy, parts_per_device)
@@ -293,7 +297,7 @@ def _directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
 
 
 def _tokenizers(
-    config: TokenizerConfig,
+    config: Config,
     train_pairs: SentencePairs,
     model_dir: ModelDir,
     init_from: ModelDir | None,
@@ -302,17 +306,17 @@ def _tokenizers(
 ) -> TokenizerPair:
     """Loads the tokenizers of an earlier run, or learns them; the other workers get those of the chief."""
     if not workers.is_chief:
-        for name in tokenizer_filenames(config):
+        for name in tokenizer_filenames(config.tokenizer):
             path, content = directory / name, workers.from_chief(b"")
             with naming_errors(path):
                 path.write_bytes(content)
-        return load_tokenizers(directory, config)
+        return load_tokenizers(directory, config.tokenizer)
     if model_dir.is_trained():
-        tokenizers = load_tokenizers(model_dir.path, config)
+        tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
     elif init_from is not None:
-        tokenizers = load_tokenizers(init_from.path, config)
+        tokenizers = load_tokenizers(init_from.path, config.tokenizer)
     else:
-        tokenizers = learn_tokenizers(train_pairs, config)
+        tokenizers = learn_tokenizers(train_pairs, config.tokenizer, config.data.terms > 0)
     for tokenizer in tokenizers.files().values():
         workers.from_chief(tokenizer.file_content)
     return tokenizers
@@ -329,9 +333,13 @@ def _prepare_data(
 ) -> TrainingData:
     training, max_length = config.training, config.model.max_length
     samplers = _samplers(training, tokenizers) if training.subword_dropout else tokenizers
-    times = training.subword_samples if training.subword_dropout or augmentation else 1
+    is_drawn_anew = training.subword_dropout or augmentation or config.data.terms
+    times = training.subword_samples if is_drawn_anew else 1
     spans = span_finder(config.decoding, tokenizers)
-    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times, spans, augmentation)
+    terms = _term_annotation(config, train_pairs, tokenizers) if config.data.terms else None
+    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times, spans, augmentation, terms)
+    if training.guided_alignment:
+        train_ids = align_encoded(train_ids)
     valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid", spans=spans)
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
@@ -356,6 +364,12 @@ def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[Subw
         for tokenizer in tokenizers.files().values()
     ]
     return samplers[0], samplers[-1]
+
+
+def _term_annotation(config: Config, pairs: SentencePairs, tokenizers: TokenizerPair) -> TermAnnotation:
+    has_pieces = len(tokenizers.source.term_ids) > 0
+    require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", config.data.terms)
+    return TermAnnotation(learn_lexicon(pairs), config.data.terms, config.training.seed)
 
 
 def _write_description(model_dir: ModelDir, config: Config, tokenizers: TokenizerPair) -> None:

@@ -14,6 +14,7 @@ from keras_transformer.metrics import MaskedAccuracy, Perplexity
 from keras_transformer.models import Transformer
 from keras_transformer.tensors import Tensor
 
+from .alignment_loss import alignment_loss
 from .crossentropy import projected_crossentropy
 from .loss_scale import LossScale
 from .moving_average import update_average
@@ -42,8 +43,8 @@ class TrainingModel(keras.Model):
     Args:
         transformer: Transformer, made in the scope of the strategy.
         config: TrainingConfig. Its `label_smoothing`, `clip_norm`, `consistency`, `cutoff_consistency`, `cutoff`,
-            `accumulate_steps` and `seed` are used, and `precision` and `ema`: float16 needs an optimizer that skips
-            gradients of NaN.
+            `guided_alignment`, `accumulate_steps` and `seed` are used, and `precision` and `ema`: float16 needs an
+            optimizer that skips gradients of NaN.
         parallel_parts: int. Into how many parts a replica divides its rows, to compute them side by side. Defaults
             to 1.
         strategy: tf.distribute.Strategy. Defaults to TensorFlow's default, for one device. The model itself is made
@@ -213,7 +214,10 @@ class TrainingModel(keras.Model):
         if passes == 2:
             inputs = {name: tf.tile(side, (2, 1)) for name, side in inputs.items()}
         with tf.GradientTape() as tape, keras.StatelessScope(self._seeds_of_part(number)):
-            hidden = self.transformer.hidden_states(inputs, True, kept)  # (passes * rows, length, d_model)
+            if self.config.guided_alignment:
+                hidden, attention = self.transformer.hidden_states_and_alignment(inputs, True, kept)
+            else:
+                hidden = self.transformer.hidden_states(inputs, True, kept)  # (passes * rows, length, d_model)
             hidden = tf.reshape(hidden, (passes, -1, hidden.shape[-1]))
             # Padding is not projected.
             real = tf.where(tf.reshape(padding_mask(labels), (-1,)))[:, 0]
@@ -228,17 +232,24 @@ class TrainingModel(keras.Model):
                 None if projection.bias is None else tf.convert_to_tensor(projection.bias),
                 self.config.cutoff_consistency,
             )
+            targets = [total]
+            if self.config.guided_alignment:
+                guidance = self.config.guided_alignment / passes * alignment_loss(attention, inputs["links"])
+                total += guidance
+                # The gradient of the other loss is scaled already.
+                targets.append(guidance if self.loss_scale is None else self.loss_scale.value * guidance)
         # Dropout that drops everything leaves weights without a gradient.
         return total, [
             tf.zeros(variable.shape, variable.dtype) if gradient is None else tf.convert_to_tensor(gradient)
-            for variable, gradient in zip(variables, tape.gradient(total, variables), strict=True)
+            for variable, gradient in zip(variables, tape.gradient(targets, variables), strict=True)
         ]
 
     def _kept_tokens(self, number: Tensor, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Which tokens of a part are embedded: in the first pass all, in the second all but a share of `cutoff`."""
         step = tf.cast(self.optimizer.iterations, tf.int64)
         kept = {}
-        for place, (name, token_ids) in enumerate(sorted(inputs.items())):
+        for place, name in enumerate(("source", "target")):
+            token_ids = inputs[name]
             seed = self.config.seed + tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS
             chances = tf.random.stateless_uniform(tf.shape(token_ids), tf.stack([seed, 2 * step + place]))
             is_kept = chances >= self.config.cutoff

@@ -1,0 +1,186 @@
+"""Terms whose translation is given, and how a source tells a model of them.
+
+The translation is written beside the term, between pieces that no text is segmented into (Dinu et al. 2019, "Training
+Neural Machine Translation to Apply Terminology Constraints"): `A {term} dog {translation} Hund {/term} runs.` A model
+that was trained with such sources copies it, inflected or not.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Protocol
+
+import regex
+import tensorflow as tf
+
+from ..config import DecodingConfig
+from ..errors import ConfigError
+from ..runtime.native_log import silenced
+from ..tensors import Tensor
+from .placeholders import IN_A_WORD, Segmenter
+
+NUM_TERM_PIECES = 3
+
+# Marks that are put into the text: a text's own mark, what separates a term from its translation and from what is
+# around them, and what is around a word.
+_MARK = "\ufdd1"
+_OWN, _SEPARATOR, _WORD = _MARK + "\ufdd2", _MARK + "\ufdd3", _MARK + "\ufdd4"
+# So that two terms with the same number are not to be expected.
+_NUM_HASHES = 2**63 - 1
+
+
+class TermTokenizer(Segmenter, Protocol):
+    """A tokenizer whose vocabulary may have the pieces of terms: a `Tokenizer`, or `SubwordDropout`."""
+
+    @property
+    def end_id(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def tags(self) -> Mapping[str, int]: ...
+    @property
+    def term_ids(self) -> range: ...
+
+
+def glossary_of(decoding: DecodingConfig, tokenizer: TermTokenizer) -> "Glossary | None":
+    """Returns the glossary of a configuration; None if it has no terms.
+
+    Raises:
+        ConfigError: The vocabulary has no pieces for terms, or the terms are too many.
+    """
+    if decoding.terms is None:
+        return None
+    if not tokenizer.term_ids:
+        raise ConfigError(
+            "a glossary needs a model that was trained with data.terms: this vocabulary has no pieces for it"
+        )
+    return Glossary(decoding.terms)
+
+
+def escaped(text: str) -> str:
+    """Returns a text in which `annotated` may be put."""
+    return text.replace(_MARK, _OWN)
+
+
+def annotated(term: str, translation: str) -> str:
+    """Returns a term with its translation as `AnnotatedSources` reads it; both are escaped already."""
+    return f"{_SEPARATOR}{term}{_SEPARATOR}{translation}{_SEPARATOR}"
+
+
+class Glossary:
+    """Finds terms in texts and writes their translations beside them.
+
+    A term is found where its words are whole words, written as in the glossary; its first letter may be a capital. Of
+    terms that begin at the same place, the longest is found.
+
+    Args:
+        terms: mapping of str to str. The translation of each term.
+
+    Raises:
+        ConfigError: The terms are too many.
+
+    Example:
+        >>> glossary = Glossary({"dog": "Hund", "hot dog": "Wurst"})
+        >>> glossary.translations(tf.constant(["Hot dog, dog, dogs"])).to_list()
+        [[b'Wurst', b'Hund']]
+    """
+
+    def __init__(self, terms: Mapping[str, str]) -> None:
+        translations = {}
+        # A term with a capital of its own goes before one whose first letter became one.
+        for term, translation in [*((_capitalized(term), terms[term]) for term in terms), *terms.items()]:
+            translations[_in_words(term)] = translation.replace(_MARK, _OWN)
+        keys = tf.strings.to_hash_bucket_fast(list(translations), _NUM_HASHES).numpy()
+        order = keys.argsort()
+        self._keys = keys[order]
+        values = list(translations.values())
+        self._translations = [values[place] for place in order]
+        # Backwards, a term comes before what it begins with. RE2 then finds common beginnings, too, and needs less
+        # memory. The space before a term belongs to it, as to any word.
+        self._pattern = f" ?(?:{'|'.join(map(regex.escape, sorted(translations, reverse=True)))})"
+        try:
+            with silenced():
+                tf.strings.regex_replace("", self._pattern, "")
+        except tf.errors.InvalidArgumentError:
+            raise ConfigError(f"decoding.terms must be fewer or shorter; received {len(terms):,} terms") from None
+
+    def translations(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
+        """Returns the translations of the terms in texts, in their order."""
+        parts, is_term = self._parts(texts)
+        found = tf.ragged.boolean_mask(parts, is_term)
+        return found.with_flat_values(_plain(self._look_up(found.flat_values)))
+
+    def annotate(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "string (n,)"]:
+        """Writes translations beside terms, for `AnnotatedSources`."""
+        parts, is_term = self._parts(texts)
+        flat = parts.flat_values
+        space = tf.where(tf.strings.regex_full_match(flat, "(?s) .*"), " ", "")
+        term = tf.strings.join(
+            [_SEPARATOR, flat, _SEPARATOR, space, self._look_up(flat), _SEPARATOR],
+        )
+        flat = tf.strings.regex_replace(tf.where(is_term.flat_values, term, flat), _WORD, "")
+        return tf.strings.reduce_join(parts.with_flat_values(flat), axis=1)
+
+    def _parts(self, texts: Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """The parts of escaped texts, with marks around words, and which of them are terms."""
+        words = tf.strings.regex_replace(texts, _MARK, _OWN)
+        words = tf.strings.regex_replace(words, f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}")
+        parts = tf.strings.split(
+            tf.strings.regex_replace(words, self._pattern, rf"{_SEPARATOR}\0{_SEPARATOR}"), _SEPARATOR
+        )
+        return parts, tf.ragged.range(parts.row_lengths()) % 2 == 1
+
+    def _look_up(self, terms: Tensor) -> Tensor:
+        """The translations of terms; any for other texts."""
+        keys = tf.strings.to_hash_bucket_fast(tf.strings.regex_replace(terms, "^ ", ""), _NUM_HASHES)
+        places = tf.minimum(tf.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return tf.gather(tf.constant(self._translations), places)
+
+
+class AnnotatedSources:
+    """A tokenizer of sources in which translations stand beside terms; otherwise as the tokenizer that it is made of.
+
+    Args:
+        tokenizer: Tokenizer, or SubwordDropout; its vocabulary has the pieces of terms.
+        glossary: Glossary, which annotates the texts. Defaults to None: they are annotated already, see `annotated`.
+    """
+
+    def __init__(self, tokenizer: TermTokenizer, glossary: Glossary | None = None) -> None:
+        self.end_id = tokenizer.end_id
+        self.vocab_size = tokenizer.vocab_size
+        self.tags = tokenizer.tags
+        self.placeholder_ids = tokenizer.placeholder_ids
+        self.term_ids = tokenizer.term_ids
+        self.space_in_front = tokenizer.space_in_front
+        self._tokenizer = tokenizer
+        self._glossary = glossary
+
+    def tokenize(self, texts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
+        """Splits texts into subword ids, as `Tokenizer.tokenize` does: int32 (n, None)."""
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        return self.segment(tf.where(tf.equal(texts, ""), texts, self.space_in_front + texts))
+
+    def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
+        """Splits parts of texts into subword ids, as `Tokenizer.segment` does: int32 (n, None)."""
+        texts = parts if self._glossary is None else self._glossary.annotate(parts)
+        divided = tf.strings.split(texts, _SEPARATOR)
+        # In turn: text, a term, its translation.
+        places = tf.ragged.range(divided.row_lengths()).flat_values
+        follows = places > 0
+        pieces = self.term_ids.start + tf.cast((places - 1) % NUM_TERM_PIECES, tf.int32)
+        in_front = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(pieces, follows), tf.cast(follows, tf.int64))
+        ids = tf.concat([in_front, self._tokenizer.segment(_plain(divided.flat_values))], axis=1)
+        return tf.RaggedTensor.from_row_splits(
+            ids.flat_values, tf.gather(ids.row_splits, divided.row_splits), validate=False
+        )
+
+
+def _plain(texts: Tensor) -> Tensor:
+    return tf.strings.regex_replace(texts, _OWN, _MARK)
+
+
+def _in_words(term: str) -> str:
+    return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", escaped(term))
+
+
+def _capitalized(term: str) -> str:
+    first = term[0].upper()
+    return first + term[1:] if len(first) == 1 else term

@@ -1,0 +1,133 @@
+"""A glossary, from training text to a SavedModel: which of two synonyms a model writes is what the glossary says."""
+
+import dataclasses
+import itertools
+import json
+import random
+
+import keras
+import pytest
+from keras_transformer.export.servable import export_servable
+from keras_transformer.training.comparison.term_use import count_terms
+from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.trainer import train
+from keras_transformer.training.text.corpus import SentencePairs
+from session_mode import run_session
+
+from keras_transformer import Translator
+from keras_transformer.commands.main import main
+from keras_transformer.commands.trained import read_glossary
+from keras_transformer.errors import InvalidFileError
+from keras_transformer.model_dir import ModelDir
+
+# Words of three letters, each with two translations.
+WORDS = ["".join(each) for each in itertools.product("bdfg", "aeiou", "kmp")]
+SYNONYMS = {word: (word.upper(), word.capitalize() + "on") for word in WORDS}
+
+
+def pair(rng):
+    nouns = rng.sample(WORDS, 2)
+    first, second = (rng.choice(SYNONYMS[noun]) for noun in nouns)
+    return f"the {nouns[0]} sees a {nouns[1]}.", f"der {first} sieht ein {second}."
+
+
+RNG = random.Random(1)
+PAIRS = SentencePairs(*map(list, zip(*(pair(RNG) for _ in range(1500)))), "invented")
+TEST = [pair(RNG)[0] for _ in range(40)]
+GLOSSARY = {word: RNG.choice(SYNONYMS[word]) for word in WORDS}
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    path = tmp_path_factory.mktemp("terms") / "model"
+    sizes = ["model.num_layers=1", "model.d_model=64", "model.d_ff=128", "model.num_heads=2", "model.dropout=0"]
+    schedule = ["steps=250", "validate_every=250", "tokens_per_batch=1500", "precision=float32", "num_buckets=2"]
+    schedule += ["warmup_steps=60", "peak_learning_rate=0.006", "subword_samples=3", "label_smoothing=0"]
+    settings = [
+        *sizes,
+        *(f"training.{each}" for each in schedule),
+        "data.terms=0.6",
+        "tokenizer.vocab_size=420",
+        "decoding.beam_size=1",
+    ]
+    keras.utils.set_random_seed(1)
+    valid = SentencePairs(PAIRS.source[:20], PAIRS.target[:20], "valid")
+    train(load_recipe("demo", settings), PAIRS, valid, path, make_strategy())
+    return path
+
+
+def load(path, **decoding):
+    return Translator.load(path, dataclasses.replace(ModelDir(path).read_config().decoding, **decoding))
+
+
+def test_translations_follow_the_glossary(model_dir):
+    plain, asked = (load(model_dir, terms=terms)(TEST) for terms in (None, GLOSSARY))
+    without, with_terms = count_terms(GLOSSARY, TEST, plain, asked)
+    assert without.number == with_terms.number == 2 * len(TEST)
+    assert without.share < 0.75 and with_terms.share > 0.9
+
+
+@pytest.mark.slow
+def test_a_saved_model_has_the_glossary(model_dir, tmp_path):
+    translator = load(model_dir, terms=GLOSSARY, placeholders=True)
+    texts = [TEST[0], f"{{x}} {TEST[1]}", "", "\ufdd1"]
+    path = export_servable(translator, tmp_path, signatures=["serving_default"], verified=False)
+    ((found, _),) = run_session(path, [texts])
+    assert [text.decode() for text in found] == translator(texts)
+    pieces = translator.tokenize(texts)
+    assert [row.count("{term}") for row in pieces] == [2, 2, 0, 0] and pieces[1][1] == "{ph1}"
+
+
+@pytest.mark.slow
+def test_commands_take_the_glossary_and_count_its_terms(model_dir, tmp_path, capsys):
+    for name, lines in (("en", TEST), ("de", TEST), ("terms.tsv", [f"{a}\t{b}" for a, b in GLOSSARY.items()])):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    files = (
+        "--source",
+        str(tmp_path / "en"),
+        "--reference",
+        str(tmp_path / "de"),
+        "--terms",
+        str(tmp_path / "terms.tsv"),
+    )
+    expected = load(model_dir, terms=GLOSSARY)(TEST)
+    (use,) = count_terms(GLOSSARY, TEST, expected)
+    main(["evaluate", "--model-dir", str(model_dir), *files])
+    assert capsys.readouterr().out.endswith(f"\nterms used: {use}\n")
+    main(["compare", "--model-dir", str(model_dir), "--hypotheses", str(tmp_path / "en"), *files, "--json"])
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [result["terms"]["used"] for result in results] == [use.used, 0]
+
+
+@pytest.mark.parametrize("command", [["translate"], ["evaluate", "--source", "x", "--reference", "x"]])
+def test_a_model_without_the_pieces_refuses_a_glossary(tiny_model_dir, tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "terms.tsv").write_text("dog\tHund\n")
+    (tmp_path / "x").write_text("a\n")
+    with pytest.raises(SystemExit):
+        main([*command, "--model-dir", str(tiny_model_dir), "--terms", "terms.tsv"])
+    assert "error: a glossary needs a model that was trained with data.terms" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["serve", "--servable", str(tmp_path), "--terms", "terms.tsv"])
+    assert "--tag and --terms are for --model-dir" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\t\n", "the file must be text in UTF-8"),
+        (b" \n", "the file must have a term, a tab and its translation in a line"),
+        (b"dog\tHund\n\ncat\n", "line 3: a line must have a term, a tab and its translation; received 'cat'"),
+        (b"dog\t \n", "line 1: a line must have"),
+        (b"a\tb\tc\n", "line 1: a line must have"),
+        (b"a\tb\n a\tc\n", "line 2: a term must be given once; received 'a', which line 1 has already"),
+    ],
+)
+def test_a_glossary_is_read_from_a_file(tmp_path, content, message):
+    path = tmp_path / "terms.tsv"
+    path.write_bytes("\ufeffhot dog\t Würstchen \n".encode())
+    assert read_glossary(path) == {"hot dog": "Würstchen"}
+    path.write_bytes(content)
+    with pytest.raises(InvalidFileError, match=f"terms.tsv[,:] {message}"):
+        read_glossary(path)
