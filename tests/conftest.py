@@ -6,6 +6,7 @@ import glob
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import pathlib
 import shutil
 
@@ -55,6 +56,15 @@ def free_memory():
     yield
     keras.backend.clear_session()
     ctypes.CDLL(None).malloc_trim(0)
+
+
+@pytest.fixture(autouse=True)
+def same_kernels():
+    """Undoes what `train` sets for its process: those that later tests start would round otherwise than the tests."""
+    name = "TF_ENABLE_ONEDNN_OPTS"
+    before = os.environ.get(name)
+    yield
+    os.environ.pop(name, None) if before is None else os.environ.update({name: before})
 
 
 def sentence_pairs():

@@ -429,6 +429,7 @@ def test_attention_has_a_row_for_each_target_piece_that_adds_up_to_one(translato
     assert "".join(target[:-1]).replace("▁", " ").strip() == translation == "Anna hat einen Baum, sieht!"
 
 
+@pytest.mark.slow
 def test_the_labels_of_a_picture_are_the_tokens_that_the_search_chose(translator, request):
     # Hardly ever the segmentation that the tokenizer chooses for the same text.
     table = translator.model.output_projection.embedding.token_table
@@ -750,6 +751,7 @@ def test_train_turns_on_onednn_unless_the_user_says_otherwise(text, fails, tmp_p
 # Streams.
 
 
+@pytest.mark.slow
 def test_translate_answers_a_writer_that_waits(tiny_model_dir, foreign_settings):
     arguments = [sys.executable, "-m", "keras_transformer", "translate", "--model-dir", str(tiny_model_dir)]
     # Standard error is closed, and Keras is set up for other programs, which changes nothing.

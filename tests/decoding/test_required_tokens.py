@@ -92,7 +92,10 @@ def test_what_a_sequence_starts_with_counts():
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    @pytest.mark.parametrize("limits", [[2, 2, 2, 2], [3, 1, 2, 2], [9, 5, 7, 2]])
+    @pytest.mark.parametrize(
+        "limits",
+        [*(pytest.param(short, marks=pytest.mark.slow) for short in ([2, 2, 2, 2], [3, 1, 2, 2])), [9, 5, 7, 2]],
+    )
     def test_every_search_keeps_the_promise_with_other_rules_and_rows_that_leave_the_batch(limits):
         rules = dict(no_repeat_ngram_size=2, repetition_penalty=2.0, min_length=2, forbidden_ids=[0])
         searches = {

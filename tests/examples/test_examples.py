@@ -61,6 +61,7 @@ def test_fine_tuning_stops_when_the_callback_says(run, tiny_model_dir, tmp_path)
     assert "\n    before: " in printed and "\n    after: " in printed
 
 
+@pytest.mark.slow
 def test_a_search_of_one_s_own_keeps_its_constraints(run, tiny_model_dir):
     def translations(*arguments):
         printed = run("constrained_search", tiny_model_dir, "--text", "Anna sees a tree.", *arguments)
@@ -88,6 +89,7 @@ def test_a_search_waits_for_a_phrase():
     assert said == ([2, 2, 1, 0, 0], pytest.approx(0.75 * 0.75 * 0.6))
 
 
+@pytest.mark.slow
 def test_a_file_is_translated_in_blocks_and_goes_on_where_it_was_stopped(run, tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(batch_translation, "LINES_PER_BLOCK", 3)
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"

@@ -192,6 +192,7 @@ def test_what_was_written_wrongly_does_not_appear(tokenizer, tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_card(tiny_model_dir, tmp_path, capfdbinary):
     arguments = ("--model-dir", str(tiny_model_dir), "--output", str(tmp_path / "out"), "--format", "hugging-face")
     main(

@@ -207,7 +207,7 @@ def test_entries_may_lie_elsewhere_than_their_places_in_the_sequence(positions, 
 
 
 @pytest.mark.parametrize("options", WITH_POSITIONS.values(), ids=WITH_POSITIONS.keys())
-@pytest.mark.parametrize("growing", [False, True])
+@pytest.mark.parametrize("growing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_interleaved_entries_of_a_beam_equal_each_hypothesis_by_itself(options, growing):
     beam_size = 3
     layer = built(DecoderLayer(**{**SIZES, **options}), TARGET_ROWS.shape)

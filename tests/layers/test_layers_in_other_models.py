@@ -72,6 +72,7 @@ def loaded(case, trained):
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
+@pytest.mark.slow
 @every_backend
 def test_fit_learns(backend, case, trained):
     losses = json.loads((trained[backend] / "losses.json").read_text())

@@ -179,6 +179,7 @@ np.testing.assert_allclose(keras.ops.convert_to_numpy(model(token_ids)), hidden 
 """
 
 
+@pytest.mark.slow
 def test_a_loaded_model_still_shares_the_table(tmp_path):
     token_ids = keras.Input((None,), dtype="int32")
     embedding = PositionalEmbedding(10, 6, name="tokens")

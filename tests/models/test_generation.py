@@ -125,7 +125,11 @@ def test_greedy_is_the_best_token_of_one_call_without_a_cache(make):
     assert_greedy(model, PROMPTS, generate(model, PROMPTS, max_new_tokens=6))
 
 
-@pytest.mark.parametrize("make", [translation_model, tiny_transformer], ids=["functional", "Transformer"])
+@pytest.mark.parametrize(
+    "make",
+    [translation_model, pytest.param(tiny_transformer, marks=pytest.mark.slow)],
+    ids=["functional", "Transformer"],
+)
 def test_prompts_of_models_with_a_source(make):
     model = make()
     assert_greedy(model, PROMPTS, generate(model, PROMPTS, SOURCE, max_new_tokens=6), SOURCE)
@@ -230,6 +234,7 @@ def test_no_text_ends_before_its_minimum(monotonous_model):
     assert (generated.token_ids.tolist(), generated.lengths.tolist()) == ([[9, 9, 10, 0, 0]], [3])
 
 
+@pytest.mark.slow
 def test_a_model_is_left_as_it_was_and_not_kept(tmp_path):
     model = language_model()
     model.save(tmp_path / "before.keras")

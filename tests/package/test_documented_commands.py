@@ -31,7 +31,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 # Words of a shell, and programs of any Linux, whose options are not checked.
 SHELL = {
     *(".", "cat", "cd", "cut", "do", "done", "echo", "exec", "export", "for", "head", "ls", "mkdir", "paste"),
-    *("sort", "tail", "tar", "wc"),
+    *("printf", "sort", "tail", "tar", "wc"),
 }
 # Those that the pages use, of TensorFlow Serving's `model_servers/main.cc`; no test runs the server.
 SERVER_FLAGS = {

@@ -128,6 +128,7 @@ print(tuple(EncoderLayer(2, 8)(keras.ops.ones((2, 3, 4))).shape))
 """
 
 
+@pytest.mark.slow
 def test_a_star_imports_all_but_the_translator_on_jax_without_tensorflow():
     names, shape = run_code(STAR, KERAS_BACKEND="jax").splitlines()
     assert names == repr(sorted(PUBLIC))

@@ -100,6 +100,7 @@ except MemoryLimitError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["key_dim=100000", pytest.param("d_ff=1000000", marks=pytest.mark.slow)])
 def test_a_training_run_that_does_not_fit_is_not_started(tmp_path, size):
     """In a process of its own, of which the most memory that it held is measured."""

@@ -126,6 +126,7 @@ def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monk
     assert chosen == "float32" and "precision:" not in log
 
 
+@pytest.mark.slow
 def test_this_processor_is_measured_and_with_a_limit_of_its_instructions_is_given_float32():
     chosen, reason = choose_precision(CONFIG, 1000)
     ratio = float(reason.split(" is ")[1].split()[0])

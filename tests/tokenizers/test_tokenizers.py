@@ -230,6 +230,7 @@ for directory in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_a_saved_model_carries_its_tokenizer_into_a_fresh_process(tokenizers, tmp_path):
     texts = [text.encode() for text in AWKWARD] + [b"\xff Anna", b"sees\xc3"]
     (tmp_path / "texts.json").write_text(json.dumps([text.hex() for text in texts]))

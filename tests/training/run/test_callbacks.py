@@ -58,6 +58,7 @@ def straight(recorded):
     return recorded[0]
 
 
+@pytest.mark.slow
 def test_callbacks_see_every_log_after_it_is_saved(recorded):
     model_dir, record = recorded
     epochs = [f"epoch {number} of 3: {steps} steps" for number, steps in enumerate((3, 3, 2))]

@@ -557,6 +557,7 @@ def test_weights_must_be_exactly_those_of_the_configuration(copy):
 # Another text
 
 
+@pytest.mark.slow
 def test_another_text_is_noticed_and_may_be_allowed(unfinished):
     before = contents(unfinished.path)
     with pytest.raises(ConfigError, match="started with another text: the training text has source and target swapped"):

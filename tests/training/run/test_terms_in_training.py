@@ -61,6 +61,7 @@ def load(path, **decoding):
     return Translator.load(path, dataclasses.replace(ModelDir(path).read_config().decoding, **decoding))
 
 
+@pytest.mark.slow
 def test_translations_follow_the_glossary(model_dir):
     plain, asked = (load(model_dir, terms=terms)(TEST) for terms in (None, GLOSSARY))
     without, with_terms = count_terms(GLOSSARY, TEST, plain, asked)

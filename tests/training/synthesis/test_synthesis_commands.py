@@ -42,6 +42,7 @@ def test_back_translations_become_sources(tiny_model_dir, mono, tmp_path, caplog
     assert "48 sentence pairs (left out: 1 empty, 1 too long)" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_draws_what_it_would_have_drawn(tiny_model_dir, mono, tmp_path, monkeypatch):
     monkeypatch.setattr(pair_files, "LINES_PER_BLOCK", 16)
     sampled = ("--target", mono, "--sample", "--top-k", 5, "--temperature", 2, "--seed", 3)
