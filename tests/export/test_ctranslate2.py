@@ -352,6 +352,7 @@ def test_their_length_penalty_is_a_power_of_the_length_with_its_end_token(traine
         np.testing.assert_allclose([each.scores[0] for each in results], summed / lengths**penalty, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_both_engines_find_the_same_among_the_pieces_of_a_shortlist(trained, tiny_model_dir, tmp_path):
     plain = Translator.load(tiny_model_dir)
     tokenizer = plain.tokenizers.source

@@ -182,6 +182,7 @@ def test_prompts_may_be_an_array_padded_on_either_side():
         np.testing.assert_array_equal(generate(model, array, max_new_tokens=3).token_ids, expected)
 
 
+@pytest.mark.slow
 def test_a_text_ends_with_any_stop_token():
     model = language_model()
     free = generate(model, PROMPTS, max_new_tokens=6).token_ids

@@ -260,6 +260,7 @@ def test_each_step_of_a_quantized_model_equals_its_full_pass(variant):
     assert_quantized_steps_equal_the_full_pass(model)
 
 
+@pytest.mark.slow
 @each([{**MODERN[2], "num_layers": 1}], slow=MODERN)
 def test_each_step_of_a_quantized_modern_model_equals_its_full_pass(variant):
     model = model_of(**variant)

@@ -130,6 +130,7 @@ def test_a_tuning_that_was_stopped_goes_on(trained, tuned, stopped, tmp_path):
         np.testing.assert_array_equal(array, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "freeze, frozen, learning",
     [

@@ -93,6 +93,7 @@ def test_validations_are_those_of_the_average(averaged, tmp_path):
     assert perplexity == pytest.approx(min(logged(model_dir, "val_perplexity")), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_training_itself_is_the_same_without_an_average(averaged, tmp_path):
     without = train_here(tmp_path / "model", *OVERRIDES)
     assert logged(without, "loss") == logged(averaged[0], "loss")

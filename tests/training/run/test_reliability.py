@@ -194,6 +194,7 @@ def test_checksums_are_those_of_sha256sum(undisturbed):
 # Two at once
 
 
+@pytest.mark.slow
 def test_a_second_training_names_the_first_and_touches_nothing(unfinished):
     token_ids = unfinished.path / "token-ids"
     with locked(unfinished.lock_path, "another training runs here"), temporary_beside(token_ids, is_directory=True):
@@ -251,6 +252,7 @@ def test_a_training_that_diverges_stops_and_resumes_at_a_sane_rate(unfinished, u
     assert_as_if_undisturbed(unfinished, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_weight_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
     def break_weight(model):
         weight = model.transformer.weights[0]

@@ -122,6 +122,7 @@ def test_the_commands_put_the_tag_in_front(two_directions, tmp_path, capsys):
     assert "--tag must be a tag such as <bt> or >>de<<; received --tag='de'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_servable_has_the_tag(two_directions, tmp_path):
     translator = translator_for(two_directions[0], ">>en<<")
     path = export_servable(translator, tmp_path, signatures=["serving_default"], verified=False)
@@ -130,6 +131,7 @@ def test_a_servable_has_the_tag(two_directions, tmp_path):
     assert "| Tag | >>en<<, in front of every source |" in (path / "assets.extra" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_an_imported_multilingual_model_takes_its_languages_as_tags():
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(

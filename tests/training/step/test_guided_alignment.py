@@ -113,6 +113,7 @@ def test_a_translator_aligns_with_the_head_that_learned_it(tiny_model_dir):
     assert np.abs(by_head.attention - by_mean.attention).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_links_are_written_by_the_head(tiny_model_dir, tmp_path):
     plain = Translator.load(tiny_model_dir)
     translator = Translator(plain.model, plain.tokenizers, plain.decoding, is_guided=True)

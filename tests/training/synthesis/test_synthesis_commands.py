@@ -66,6 +66,7 @@ def test_an_interrupted_run_draws_what_it_would_have_drawn(tiny_model_dir, mono,
     assert len(calls) == 5
 
 
+@pytest.mark.slow
 def test_the_teacher_s_translation_that_is_most_like_the_reference(tiny_model_dir, tmp_path):
     translations = Translator.load(tiny_model_dir).n_best(ENGLISH, 3)
     # The third best, with a word that none has.
