@@ -42,7 +42,7 @@ GLOSSARY = {word: RNG.choice(SYNONYMS[word]) for word in WORDS}
 def model_dir(tmp_path_factory):
     path = tmp_path_factory.mktemp("terms") / "model"
     sizes = ["model.num_layers=1", "model.d_model=64", "model.d_ff=128", "model.num_heads=2", "model.dropout=0"]
-    schedule = ["steps=250", "validate_every=250", "tokens_per_batch=1500", "precision=float32", "num_buckets=2"]
+    schedule = ["steps=500", "validate_every=500", "tokens_per_batch=1500", "precision=float32", "num_buckets=2"]
     schedule += ["warmup_steps=60", "peak_learning_rate=0.006", "subword_samples=3", "label_smoothing=0"]
     settings = [
         *sizes,

@@ -320,7 +320,7 @@ def test_the_model_is_built_once_when_its_vocabulary_is_known(tmp_path, monkeypa
     # As WordPiece does, which stops within 5% below the size that is asked for.
     monkeypatch.setattr(trainer, "_fit", lambda *arguments: None)
     learn = trainer.learn_tokenizers
-    smaller = lambda pairs, config: learn(pairs, dataclasses.replace(config, vocab_size=490))
+    smaller = lambda pairs, config, terms: learn(pairs, dataclasses.replace(config, vocab_size=490), terms)
     monkeypatch.setattr(trainer, "learn_tokenizers", smaller)
     model_dir = train_here(tmp_path / "model", "training.steps=1", "training.average_last=0")
     assert sizes == [(490, 490)]
@@ -439,7 +439,7 @@ def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
                 self.contents.append(content)
             return content if self.is_chief else self.contents.pop(0)
 
-    config = two_vocabularies.read_config().tokenizer
+    config = two_vocabularies.read_config()
     chief = Workers()
     sent = _tokenizers(config, None, two_vocabularies, None, chief, None)
     received = _tokenizers(config, None, None, None, Workers(chief.contents), tmp_path)
