@@ -8,6 +8,7 @@ import importlib.metadata
 import importlib.util
 import os
 import pathlib
+import resource
 import shutil
 
 import browser
@@ -65,6 +66,14 @@ def same_kernels():
     before = os.environ.get(name)
     yield
     os.environ.pop(name, None) if before is None else os.environ.update({name: before})
+
+
+@pytest.fixture
+def limit_file_sizes():
+    """Makes writing fail as on a full disk: files, also the log of the tests, cannot grow above a size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def sentence_pairs():

@@ -90,14 +90,6 @@ def test_an_export_that_is_killed_while_it_verifies_publishes_nothing(tiny_model
     model.close()
 
 
-@pytest.fixture
-def limit_file_sizes():
-    """Makes writing fail as on a full disk: files cannot grow above a size."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_warm_up_requests_that_do_not_fit_on_the_disk_are_an_error(tiny_model_dir, tmp_path, limit_file_sizes):
     translator = Translator.load(tiny_model_dir)
 

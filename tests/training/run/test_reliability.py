@@ -120,6 +120,7 @@ def test_an_error_while_a_file_is_written_names_the_file(tmp_path, limit_file_si
     with pytest.raises(OSError, match="File too large") as error, replacing(path) as temporary:
         limit_file_sizes(10_000)
         temporary.write_bytes(bytes(20_000))
+    limit_file_sizes(resource.RLIM_INFINITY)
     assert error.value.filename == str(path)
     assert contents(tmp_path) == {path: b"before"}
 
@@ -130,14 +131,6 @@ def test_a_folder_in_which_nothing_can_be_created_is_an_error(is_directory):
     with pytest.raises(FileNotFoundError) as error, temporary_beside(path, is_directory):
         pass
     assert error.value.filename == str(path)
-
-
-@pytest.fixture
-def limit_file_sizes():
-    """Makes writing fail as on a full disk: files cannot grow above a size."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_leftovers_are_removed_unless_a_process_holds_them(tmp_path):
