@@ -12,6 +12,8 @@ as a request of its own. With `--isa avx2`, bfloat16 is left out.
     Marian                 the same, if the model was imported from Marian (contenders/marian.py); `--marian` names the
                            Python of an environment with pymarian, and the folder that the model was imported from
 
+`--tables float32 best greedy single` names those to measure; without it, all four are.
+
 If the directory has a shortlist, the first two are measured with it as well. CTranslate2 is given the same lists.
 
 The searches have the settings of the model's directory, but a length penalty of 0, with which the formulas of all
@@ -47,6 +49,8 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 # CTranslate2's types that may be its fastest.
 COMPUTE_TYPES = ("float32", "int16", "int8", "bfloat16")
 SAVED_MODEL, CTRANSLATE2, MARIAN = "SavedModel", "CTranslate2", "Marian"
+# The comparisons, in their order.
+TABLES = ("float32", "best", "greedy", "single")
 
 
 def usable_precisions() -> tuple[Precision, ...]:
@@ -55,7 +59,7 @@ def usable_precisions() -> tuple[Precision, ...]:
 
 
 def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: bool = False) -> list[Comparison]:
-    """Returns all comparisons.
+    """Returns all comparisons, in the order of `TABLES`.
 
     Args:
         task_path: the directory of a `DecodingTask`.
@@ -193,6 +197,7 @@ def main() -> None:
         metavar=("PYTHON", "DIR"),
         help="the Python interpreter of an environment with pymarian, and the folder that the model was imported from",
     )
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, help="comparisons (default: all)")
     parser.add_argument("--sentences", type=int, metavar="N", help="translate the first N sentences only")
     options = parse_options(parser)
     from keras_transformer.export.ctranslate2 import export_ctranslate2
@@ -200,7 +205,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as path:
         try:
             has_shortlist = ModelDir(options.model_dir).shortlist_path.is_file()
-            tables = comparisons(path, options.marian, has_shortlist)
+            every = zip(TABLES, comparisons(path, options.marian, has_shortlist), strict=True)
+            tables = [table for name, table in every if name in options.tables]
             pairs = sentence_pairs(options.data, "test", options.sentences)
             task, translator = prepare(
                 path, options.model_dir, pairs, usable_precisions(), beam_sizes=(BEAM_SIZE, 1), length_penalty=0.0

@@ -237,14 +237,15 @@ def test_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, tas
             decoding.SAVED_MODEL: scripted(300, sentences=2, bleu=41.5),
             decoding.CTRANSLATE2: scripted(200, sentences=1, bleu=41.25),
         }
-        return [Comparison("decoding", "sentences/s", contenders, decoding.SAVED_MODEL)]
+        # Only the first is asked for.
+        return [Comparison("decoding", "sentences/s", contenders, decoding.SAVED_MODEL), None, None, None]
 
     monkeypatch.setattr(decoding, "comparisons", comparisons)
     monkeypatch.setattr(decoding, "prepare", lambda *arguments, **more: (task, None))
     monkeypatch.setattr("keras_transformer.export.ctranslate2.export_ctranslate2", lambda *arguments: None)
     path = tmp_path / "decoding.json"
     arguments = ["--model-dir", str(tiny_model_dir), "--sentences", "2", "--json", str(path), "--repeats", "1"]
-    monkeypatch.setattr(sys, "argv", ["decoding", *arguments])
+    monkeypatch.setattr(sys, "argv", ["decoding", *arguments, "--tables", "float32"])
     decoding.main()
     printed = capsys.readouterr().out
     # CTranslate2 did not translate all sentences.
@@ -257,14 +258,12 @@ def test_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, tas
 
 @pytest.mark.long
 def test_decoding_runs(tmp_path, monkeypatch, capsys, tiny_model_dir):
-    all_comparisons = decoding.comparisons
-    # The others have the same contenders with other options.
-    monkeypatch.setattr(decoding, "comparisons", lambda *arguments: all_comparisons(*arguments)[:1])
     path = tmp_path / "decoding.json"
     arguments = ["--model-dir", str(tiny_model_dir), "--sentences", "3", "--json", str(path), "--cores", "1"]
     cores = os.sched_getaffinity(0)
     try:
-        monkeypatch.setattr(sys, "argv", ["decoding", *arguments, "--repeats", "1"])
+        # The other tables have the same contenders with other options.
+        monkeypatch.setattr(sys, "argv", ["decoding", *arguments, "--repeats", "1", "--tables", "float32"])
         decoding.main()
     finally:
         os.sched_setaffinity(0, cores)
