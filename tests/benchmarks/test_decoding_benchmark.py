@@ -289,7 +289,7 @@ def test_trained_models_are_compared_with_the_first(tmp_path, monkeypatch, capsy
 def test_hostile_requests_are_sent(task, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(hostile_requests, "REQUESTS", ["a line of 1 MB", "10,000 empty texts"])
     path = tmp_path / "hostile.json"
-    servable = task.saved_model("float32", 1)
+    servable = task.saved_model("float32", BEAM_SIZE)
     monkeypatch.setattr(sys, "argv", ["hostile_requests", "--servable", str(servable), "--json", str(path)])
     hostile_requests.main()
     (table,) = json.loads(path.read_text())["comparisons"]
@@ -299,7 +299,7 @@ def test_hostile_requests_are_sent(task, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.long
 def test_hostile_texts_are_sent_and_answers_checked(task, tmp_path, monkeypatch, capsys):
-    path, servable = tmp_path / "fuzzing.json", task.saved_model("float32", 1)
+    path, servable = tmp_path / "fuzzing.json", task.saved_model("float32", BEAM_SIZE)
     arguments = ["--servable", str(servable), "--texts", "62", "--signatures", "serving_default", "score"]
     monkeypatch.setattr(sys, "argv", ["fuzzing", *arguments, "--json", str(path)])
     with pytest.raises(SystemExit):
@@ -314,7 +314,7 @@ def test_hostile_texts_are_sent_and_answers_checked(task, tmp_path, monkeypatch,
 
 @pytest.mark.long
 def test_a_server_is_loaded(task, tmp_path, monkeypatch, capsys):
-    path, servable = tmp_path / "load.json", task.saved_model("float32", 1)
+    path, servable = tmp_path / "load.json", task.saved_model("float32", BEAM_SIZE)
     arguments = ["--servable", str(servable), "--clients", "3", "--minutes", "0.02", "--json", str(path)]
     monkeypatch.setattr(sys, "argv", ["server_load", *arguments])
     server_load.main()
