@@ -132,7 +132,8 @@ def run(options: argparse.Namespace) -> None:
     if options.output:
         with replacing(options.output) as temporary:
             report = _written(comparisons, _FORMATS[pathlib.Path(options.output).suffix])
-            temporary.write_text(report, "utf-8")
+            # The name of a file need not be UTF-8, the report must be.
+            temporary.write_text(report, "utf-8", errors="replace")
     write_lines(_written(comparisons, "json" if options.json else "text").splitlines())
 
 

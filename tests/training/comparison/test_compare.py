@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -251,6 +252,17 @@ def test_the_command_takes_several_test_sets(tmp_path, monkeypatch, capsys):
     assert headings == [
         line for source, b, a in names for line in (f"## {source}", f"### Where {b} differs most from {a}")
     ]
+
+
+def test_the_name_of_a_file_need_not_be_utf_8(tmp_path, monkeypatch, capfdbinary):
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"fran\xe7ais")
+    for file, lines in (("source", SOURCES), (name, REFERENCES)):
+        write(tmp_path / file, lines)
+    options = ["--source", "source", "--reference", name, "--hypotheses", name, "--output", "report.md"]
+    main(["compare", *options])
+    assert (tmp_path / "report.md").read_text("utf-8").splitlines()[2].startswith("| fran?ais ")
+    assert b"\nfran\xe7ais " in capfdbinary.readouterr().out
 
 
 def test_a_model_is_loaded_once_for_all_test_sets(model_dirs, tmp_path, monkeypatch, capsys):
