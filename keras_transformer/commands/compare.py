@@ -3,6 +3,7 @@
 import argparse
 import pathlib
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from ..config.rules import Rule
@@ -24,7 +25,7 @@ from .options import (
 from .trained import load_translator, read_glossary, read_trained
 
 if TYPE_CHECKING:
-    from keras_transformer.training.comparison.compare import System
+    from keras_transformer.training.comparison.compare import Comparison, System
     from keras_transformer.training.comparison.report import Format
     from keras_transformer.training.text.corpus import SentencePairs
 
@@ -40,12 +41,16 @@ ReportPath = Annotated[
 
 def add_options(parser: Parser) -> None:
     """Adds the command's options."""
-    parser.add_option("--source", ExistingFile, metavar="FILE", required=True, help="sentences, one per line")
-    parser.add_option("--reference", ExistingFile, metavar="FILE", required=True, help="their translations by people")
+    for name, help in (
+        ("--source", "sentences, one per line: a file for each test set"),
+        ("--reference", "their translations by people, in the same order of test sets"),
+    ):
+        parser.add_option(name, ExistingFile, nargs="+", action="extend", metavar="FILE", required=True, help=help)
     parser.add_option(
         "--model-dir",
         Directory,
         nargs="+",
+        action="extend",
         default=[],
         metavar="DIR",
         help="model directories, which translate --source",
@@ -54,9 +59,10 @@ def add_options(parser: Parser) -> None:
         "--hypotheses",
         ExistingFile,
         nargs="+",
+        action="extend",
         default=[],
         metavar="FILE",
-        help="translations of --source by anything",
+        help="translations of --source by anything: for each system a file for each test set, in the same order",
     )
     parser.add_argument(
         "--test",
@@ -71,7 +77,9 @@ def add_options(parser: Parser) -> None:
     parser.add_option("--output", ReportPath, metavar="FILE", help="also write the report to this .html or .md file")
     add_json(parser)
     parser.epilog = (
-        "The first system, of the model directories before the files, is the one with which the others are compared."
+        "The first system, of the model directories before the files, is the one with which the others are compared. "
+        "Two systems on two test sets: --source val.en test.en --reference val.de test.de --hypotheses a.val.de "
+        "a.test.de b.val.de b.test.de."
     )
 
 
@@ -80,43 +88,92 @@ def run(options: argparse.Namespace) -> None:
     names = [*options.model_dir, *options.hypotheses]
     if not names:
         raise ConfigError("nothing to compare: give --model-dir, --hypotheses or both")
-    twice = [name for place, name in enumerate(names) if name in names[:place]]
-    if twice:
-        raise ConfigError(f"each system must be given once; received {twice[0]} twice")
-    from keras_transformer.training.comparison.compare import System, compare
-    from keras_transformer.training.comparison.report import write_report
+    _refuse_twice("system", names)
+    _refuse_twice("test set", options.source)
+    number = len(options.source)
+    if len(options.reference) != number:
+        raise ConfigError(
+            "--source and --reference must be given the same number of files; "
+            f"received {number} and {len(options.reference)}"
+        )
+    if len(options.hypotheses) % number:
+        raise ConfigError(
+            "--hypotheses must be given, for each system, a file for each test set: "
+            f"a multiple of {number} files; received {len(options.hypotheses)}"
+        )
+    from keras_transformer.training.comparison.compare import System, compare, require_comparable
     from keras_transformer.training.text.corpus import read_pairs
 
     from ..model_dir.files import replacing
 
-    pairs = read_pairs(options.source, options.reference)
-    # What is wrong with a system is known before a model has translated for minutes.
-    files = [System(path, list(read_pairs(options.source, path).target)) for path in options.hypotheses]
+    test_sets = {
+        source: read_pairs(source, reference)
+        for source, reference in zip(options.source, options.reference, strict=True)
+    }
+    # What is wrong with a system or a test set is known before a model has translated for minutes.
+    for pairs in test_sets.values():
+        require_comparable(pairs)
+    groups = [options.hypotheses[first : first + number] for first in range(0, len(options.hypotheses), number)]
+    files = [
+        [System(path, list(read_pairs(source, path).target)) for source, path in zip(test_sets, group, strict=True)]
+        for group in groups
+    ]
     glossary = None if options.terms is None else read_glossary(options.terms)
     models = [
         read_trained(path, options.beam_size, options.length_penalty, options.tag, terms=options.terms)
         for path in options.model_dir
     ]
-    systems = [*(_translated(trained, pairs, options) for trained in models), *files]
-    comparison = compare(systems, pairs, options.tokenize, options.test)
-    if glossary is not None:
-        with tensorflow_backend():
-            from keras_transformer.training.comparison.term_use import count_terms
-        uses = count_terms(glossary, list(pairs.source), *(system.translations for system in systems))
-        results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]
-        comparison = comparison._replace(results=results)
+    # Each with its translations of every test set.
+    systems = [*(_translated(trained, test_sets, options) for trained in models), *files]
+    comparisons = {}
+    for (source, pairs), translated in zip(test_sets.items(), zip(*systems, strict=True), strict=True):
+        comparison = compare(translated, pairs, options.tokenize, options.test)
+        comparisons[source] = comparison if glossary is None else _with_terms(comparison, glossary, pairs, translated)
     if options.output:
         with replacing(options.output) as temporary:
-            report = write_report(comparison, _FORMATS[pathlib.Path(options.output).suffix])
-            temporary.write_text(report, "utf-8")
-    write_lines(write_report(comparison, "json" if options.json else "text").splitlines())
+            report = _written(comparisons, _FORMATS[pathlib.Path(options.output).suffix])
+            # The name of a file need not be UTF-8, the report must be.
+            temporary.write_text(report, "utf-8", errors="replace")
+    write_lines(_written(comparisons, "json" if options.json else "text").splitlines())
 
 
-def _translated(trained: "Trained", pairs: "SentencePairs", options: argparse.Namespace) -> "System":
+def _refuse_twice(what: str, names: list[str]) -> None:
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise ConfigError(f"each {what} must be given once; received {twice[0]} twice")
+
+
+def _translated(
+    trained: "Trained", test_sets: "dict[str, SentencePairs]", options: argparse.Namespace
+) -> "list[System]":
+    """A model's translations of each test set."""
     from keras_transformer.training.comparison.compare import System
 
     translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
-    start = time.perf_counter()
-    max_length = trained.config.model.max_length
-    translations = translate_lines(translator, list(pairs.source), max_length, options.source)
-    return System(str(trained.model_dir.path), translations, time.perf_counter() - start)
+    systems = []
+    for source, pairs in test_sets.items():
+        start = time.perf_counter()
+        translations = translate_lines(translator, list(pairs.source), trained.config.model.max_length, source)
+        systems.append(System(str(trained.model_dir.path), translations, time.perf_counter() - start))
+    return systems
+
+
+def _with_terms(
+    comparison: "Comparison", glossary: dict[str, str], pairs: "SentencePairs", systems: "Sequence[System]"
+) -> "Comparison":
+    """Adds how often each system uses the terms of a glossary."""
+    with tensorflow_backend():
+        from keras_transformer.training.comparison.term_use import count_terms
+
+    uses = count_terms(glossary, list(pairs.source), *(system.translations for system in systems))
+    results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]
+    return comparison._replace(results=results)
+
+
+def _written(comparisons: "dict[str, Comparison]", format: "Format") -> str:
+    from keras_transformer.training.comparison.report import write_report, write_reports
+
+    if len(comparisons) == 1:
+        (comparison,) = comparisons.values()
+        return write_report(comparison, format)
+    return write_reports(comparisons, format)

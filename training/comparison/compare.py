@@ -116,6 +116,14 @@ class Comparison(NamedTuple):
     differences: dict[str, list[Difference]]
 
 
+def require_comparable(pairs: SentencePairs) -> None:
+    """Raises a ConfigError if a test set has more than 10,000 sentences."""
+    if len(pairs) > MAX_SENTENCES:
+        raise ConfigError(
+            f"{pairs.name}: a test set must have at most {MAX_SENTENCES:,} sentences; received {len(pairs):,}"
+        )
+
+
 def compare(
     systems: Sequence[System],
     pairs: SentencePairs,
@@ -142,9 +150,8 @@ def compare(
         >>> compare([System("a", ["hallo"]), System("b", ["hallo"])], pairs).results[1].equals_first
         True
     """
+    require_comparable(pairs)
     sources, references = list(pairs.source), list(pairs.target)
-    if len(references) > MAX_SENTENCES:
-        raise ConfigError(f"a test set must have at most {MAX_SENTENCES:,} sentences; received {len(references):,}")
     bleu = sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")
     metrics: dict[str, Any] = {"BLEU": bleu, "chrF2": sacrebleu.metrics.CHRF()}
     # Confidence intervals are of 1,000 samples in both tests.

@@ -1,8 +1,9 @@
-"""A comparison as text for a terminal, as Markdown, as a page of HTML and as JSON."""
+"""A comparison, or those on several test sets, as text for a terminal, as Markdown, as a page of HTML and as JSON."""
 
 import html
 import json
 import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import tabulate
@@ -22,6 +23,7 @@ _LENGTHS_NOTE = (
     "translations. Lost numbers: of those that source and reference have. Speed: sentences per second, compilation "
     "included."
 )
+_OVERVIEW_NOTE = "BLEU on each test set. *: the difference from the first system is significant."
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
@@ -40,23 +42,31 @@ def write_report(comparison: Comparison, format: Format) -> str:
     """
     if format == "json":
         return json.dumps(_record(comparison), ensure_ascii=False)
-    has_terms = any(result.terms is not None for result in comparison.results)
-    parts = [
-        _table(_SCORES_HEADER, [_score_row(result) for result in comparison.results], format),
-        _paragraph(_SCORES_NOTE, format),
-        _table(
-            [*_LENGTHS_HEADER, *(["terms used"] if has_terms else [])],
-            [[*_length_row(result), *([str(result.terms)] if has_terms else [])] for result in comparison.results],
-            format,
-        ),
-        _paragraph(_LENGTHS_NOTE, format),
-        *(_paragraph(f"{name}: {signature}", format) for name, signature in comparison.signatures.items()),
-    ]
-    for name, differences in comparison.differences.items():
-        parts.append(_heading(f"Where {name} differs most from {comparison.results[0].name}", format))
-        if not differences:
-            parts.append(_paragraph("All translations are the same.", format))
-        parts += [_table([f"line {each.number}", ""], _lines(each), format) for each in differences]
+    return _document(_parts(comparison, format), format)
+
+
+def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
+    """Writes comparisons of the same systems on several test sets as text.
+
+    BLEU scores on all test sets come first, side by side, then a section for each test set with its report.
+
+    Args:
+        comparisons: mapping of str to Comparison. The comparison on each test set, by its name.
+        format: "text" for a terminal, "markdown", "html": a page that needs no other file, or "json": one line, an
+            object whose "test_sets" are what `write_report` writes, each with its "name".
+    """
+    if format == "json":
+        records = [{"name": name, **_record(comparison)} for name, comparison in comparisons.items()]
+        return json.dumps({"test_sets": records}, ensure_ascii=False)
+    systems = zip(*(comparison.results for comparison in comparisons.values()), strict=True)
+    overview = _table(["system", *comparisons], [_overview_row(results) for results in systems], format)
+    parts = [overview, _paragraph(_OVERVIEW_NOTE, format)]
+    for name, comparison in comparisons.items():
+        parts += [_name_of_section(name, format), *_parts(comparison, format, 3)]
+    return _document(parts, format)
+
+
+def _document(parts: list[str], format: Format) -> str:
     text = "\n\n".join(parts) + "\n"
     if format != "html":
         return text
@@ -72,12 +82,43 @@ def write_report(comparison: Comparison, format: Format) -> str:
     )
 
 
+def _parts(comparison: Comparison, format: Format, level: int = 2) -> list[str]:
+    """The tables and paragraphs of a comparison; its headings have this level."""
+    has_terms = any(result.terms is not None for result in comparison.results)
+    parts = [
+        _table(_SCORES_HEADER, [_score_row(result) for result in comparison.results], format),
+        _paragraph(_SCORES_NOTE, format),
+        _table(
+            [*_LENGTHS_HEADER, *(["terms used"] if has_terms else [])],
+            [[*_length_row(result), *([str(result.terms)] if has_terms else [])] for result in comparison.results],
+            format,
+        ),
+        _paragraph(_LENGTHS_NOTE, format),
+        *(_paragraph(f"{name}: {signature}", format) for name, signature in comparison.signatures.items()),
+    ]
+    for name, differences in comparison.differences.items():
+        parts.append(_heading(f"Where {name} differs most from {comparison.results[0].name}", format, level))
+        if not differences:
+            parts.append(_paragraph("All translations are the same.", format))
+        parts += [_table([f"line {each.number}", ""], _lines(each), format) for each in differences]
+    return parts
+
+
 def _record(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _record(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_record(each) for each in value]
     return _record(value._asdict()) if hasattr(value, "_asdict") else value
+
+
+def _overview_row(results: Sequence[Result]) -> list[str]:
+    """The BLEU scores of one system, whose files have other names on other test sets."""
+    name = results[0].name
+    if any(result.name != name for result in results):
+        name += ", …"
+    scores = [result.scores["BLEU"] for result in results]
+    return [name, *(f"{score.score:.2f}{'*' if score.is_significant else ''}" for score in scores)]
 
 
 def _score_row(result: Result) -> list[str]:
@@ -125,7 +166,7 @@ def _lines(difference: Difference) -> list[list[str]]:
 
 def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
     if format == "markdown":
-        rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+        header, *rows = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
     table = tabulate.tabulate(rows, header, tablefmt=_TABLES[format], disable_numparse=True)
     return f"<div>{table}</div>" if format == "html" else table
 
@@ -136,5 +177,11 @@ def _paragraph(text: str, format: Format) -> str:
     return textwrap.fill(text, 100) if format == "text" else text
 
 
-def _heading(text: str, format: Format) -> str:
-    return {"text": text, "markdown": f"## {text}", "html": f"<h2>{html.escape(text)}</h2>"}[format]
+def _name_of_section(name: str, format: Format) -> str:
+    return f"{name}\n{'=' * len(name)}" if format == "text" else _heading(name, format, 2)
+
+
+def _heading(text: str, format: Format, level: int) -> str:
+    if format == "html":
+        return f"<h{level}>{html.escape(text)}</h{level}>"
+    return f"{'#' * level} {text}" if format == "markdown" else text

@@ -2,18 +2,21 @@
 
 import html.parser
 import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
 import pytest
+from conftest import sentence_pairs
 from keras_transformer.training.comparison import compare as compare_module
 from keras_transformer.training.comparison.compare import System, compare
 from keras_transformer.training.comparison.faults import Faults, count_faults
-from keras_transformer.training.comparison.report import write_report
+from keras_transformer.training.comparison.report import write_report, write_reports
 from keras_transformer.training.text.corpus import SentencePairs
 
+from keras_transformer.commands import compare as command
 from keras_transformer.commands.main import main
 from keras_transformer.errors import ConfigError
 
@@ -100,8 +103,18 @@ def test_what_only_looks_like_a_repetition_is_none(text):
 
 def test_a_test_set_that_is_too_long_is_refused(monkeypatch):
     monkeypatch.setattr(compare_module, "MAX_SENTENCES", 39)
-    with pytest.raises(ConfigError, match="at most 39 sentences; received 40"):
+    with pytest.raises(ConfigError, match="dogs: a test set must have at most 39 sentences; received 40"):
         compare([System("a", FIRST)], PAIRS)
+
+
+def test_a_test_set_that_is_too_long_is_refused_before_a_model_is_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare_module, "MAX_SENTENCES", 39)
+    for name, lines in (("short", SOURCES[:39]), ("long", SOURCES)):
+        write(tmp_path / name, lines)
+    with pytest.raises(SystemExit):
+        main(["compare", "--source", "short", "long", "--reference", "short", "long", "--model-dir", "nowhere"])
+    assert "long, long: a test set must have at most 39 sentences; received 40" in capsys.readouterr().err
 
 
 def test_references_without_a_word_have_scores():
@@ -142,6 +155,57 @@ def test_reports_keep_the_characters_of_every_text():
     assert json.loads(write_report(comparison, "json"))["results"][0]["name"] == "a|b"
 
 
+def two_comparisons(others=("b|2", "c")):
+    """Comparisons on a test set where the other systems differ, and on one where they do not."""
+    lines = [System("a", FIRST), *(System(name, OTHER) for name in others)]
+    same = [System(name, list(REFERENCES)) for name in ("a", *others)]
+    return {"news|1": compare(lines, PAIRS), "talks <2>": compare(same, PAIRS)}
+
+
+def test_reports_of_several_test_sets_begin_with_the_scores_side_by_side():
+    comparisons = two_comparisons()
+    text = write_reports(comparisons, "text")
+    first, other, _ = (f"{result.scores['BLEU'].score:.2f}" for result in comparisons["news|1"].results)
+    rows = [line.split() for line in text.splitlines()[:5]]
+    assert [rows[0], *rows[2:]] == [
+        ["system", "news|1", "talks", "<2>"],
+        ["a", first, "100.00"],
+        ["b|2", f"{other}*", "100.00"],
+        ["c", f"{other}*", "100.00"],
+    ]
+    # Then the report of each test set, with its name.
+    sections = re.split(r"\n\n(news\|1\n======|talks <2>\n=========)\n\n", text)
+    assert [section.strip() for section in sections[2::2]] == [
+        write_report(comparison, "text").strip() for comparison in comparisons.values()
+    ]
+
+
+def test_reports_of_several_test_sets_have_a_section_for_each():
+    comparisons = two_comparisons()
+    markdown = write_reports(comparisons, "markdown")
+    where = ["### Where b|2 differs most from a", "### Where c differs most from a"]
+    headings = [line for line in markdown.splitlines() if line.startswith("#")]
+    assert headings == ["## news|1", *where, "## talks <2>", *where]
+    assert len(re.findall(r"(?<!\\)\|", markdown.splitlines()[0])) == 4
+    page = write_reports(comparisons, "html")
+    cells = Cells()
+    cells.feed(page)
+    assert cells.open == [] and re.findall("<h2>(.*?)</h2>", page) == ["news|1", "talks &lt;2&gt;"]
+    assert len(re.findall("<h1>", page)) == 1 and len(re.findall("<h3>", page)) == 4
+    assert json.loads(write_reports(comparisons, "json")) == {
+        "test_sets": [
+            {"name": name, **json.loads(write_report(comparison, "json"))} for name, comparison in comparisons.items()
+        ]
+    }
+
+
+def test_a_system_of_several_files_has_the_name_of_the_first_in_the_overview():
+    comparisons = two_comparisons(["b"])
+    renamed = [result._replace(name=f"{result.name}.2") for result in comparisons["talks <2>"].results[1:]]
+    comparisons["talks <2>"].results[1:] = renamed
+    assert [line.split("  ")[0] for line in write_reports(comparisons, "text").splitlines()[2:4]] == ["a", "b, …"]
+
+
 def write(path: pathlib.Path, lines: list[str]) -> str:
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return str(path)
@@ -166,6 +230,63 @@ def test_the_command_compares_models_with_files(model_dirs, tmp_path, capsys):
     assert report.read_text("utf-8").startswith("<!DOCTYPE html>")
 
 
+def test_the_command_takes_several_test_sets(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    texts = {"en": SOURCES, "de": REFERENCES, "a": FIRST, "b": OTHER, "terms": ["dogs\tHunde", "park\tPark"]}
+    for name, lines in texts.items():
+        write(tmp_path / f"val.{name}", lines[:10])
+        write(tmp_path / f"test.{name}", lines[10:])
+    options = ["--terms", "val.terms", "--json"]
+    both = ["--source", "val.en", "test.en", "--reference", "val.de", "test.de"]
+    main(["compare", *both, "--hypotheses", "val.a", "test.a", "val.b", "test.b", *options, "--output", "report.md"])
+    found = json.loads(capsys.readouterr().out)["test_sets"]
+    expected = []
+    for name in ("val", "test"):
+        one = ["--source", f"{name}.en", "--reference", f"{name}.de", "--hypotheses", f"{name}.a", f"{name}.b"]
+        main(["compare", *one, *options])
+        expected.append({"name": f"{name}.en", **json.loads(capsys.readouterr().out)})
+    assert found == expected
+    assert [result["terms"]["number"] for report in found for result in report["results"]] == [20, 20, 60, 60]
+    headings = re.findall("^##.*", (tmp_path / "report.md").read_text("utf-8"), re.MULTILINE)
+    names = [("val.en", "val.b", "val.a"), ("test.en", "test.b", "test.a")]
+    assert headings == [
+        line for source, b, a in names for line in (f"## {source}", f"### Where {b} differs most from {a}")
+    ]
+
+
+def test_the_name_of_a_file_need_not_be_utf_8(tmp_path, monkeypatch, capfdbinary):
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"fran\xe7ais")
+    for file, lines in (("source", SOURCES), (name, REFERENCES)):
+        write(tmp_path / file, lines)
+    options = ["--source", "source", "--reference", name, "--hypotheses", name, "--output", "report.md"]
+    main(["compare", *options])
+    assert (tmp_path / "report.md").read_text("utf-8").splitlines()[2].startswith("| fran?ais ")
+    assert b"\nfran\xe7ais " in capfdbinary.readouterr().out
+
+
+def test_a_model_is_loaded_once_for_all_test_sets(model_dirs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for number, (source, target) in enumerate(sentence_pairs()[:2]):
+        write(tmp_path / f"{number}.en", [source])
+        write(tmp_path / f"{number}.de", [target])
+    loaded = []
+
+    def load(*arguments, **options):
+        loaded.append(arguments[0].model_dir.path)
+        return load_translator(*arguments, **options)
+
+    load_translator = command.load_translator
+    monkeypatch.setattr(command, "load_translator", load)
+    files = ["--source", "0.en", "1.en", "--reference", "0.de", "1.de", "--hypotheses", "0.en", "1.de"]
+    main(["compare", *files, "--model-dir", str(model_dirs["tiny"]), "--precision", "float32", "--json"])
+    assert loaded == [model_dirs["tiny"]]
+    reports = json.loads(capsys.readouterr().out)["test_sets"]
+    right = [[result["scores"]["BLEU"]["score"] > 99 for result in report["results"]] for report in reports]
+    assert right == [[True, False], [True, True]]
+    assert all(report["results"][0]["sentences_per_second"] > 0 for report in reports)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -175,6 +296,26 @@ def test_the_command_compares_models_with_files(model_dirs, tmp_path, capsys):
         (["--hypotheses", "nowhere"], "--hypotheses must be a file that exists; received --hypotheses='nowhere'"),
         (["--hypotheses", "other", "--output", "report.pdf"], "--output must be a path that ends in .html or .md"),
         (["--model-dir", "nowhere"], "nowhere: not a model directory"),
+        (
+            ["--source", "short", "--hypotheses", "other", "short"],
+            "--source and --reference must be given the same number of files; received 2 and 1",
+        ),
+        (
+            ["--source", "short", "--reference", "short", "--hypotheses", "other", "short", "reference"],
+            "--hypotheses must be given, for each system, a file for each test set: a multiple of 2 files; received 3",
+        ),
+        (
+            ["--source", "short", "--reference", "short", "--hypotheses", "short", "other"],
+            "must have the same number of lines: source has 40, short has 1",
+        ),
+        (
+            ["--source", "short", "--reference", "nowhere", "--hypotheses", "other", "short"],
+            "--reference must be a file that exists; received --reference='nowhere'",
+        ),
+        (
+            ["--source", "source", "--reference", "other", "--hypotheses", "other", "short"],
+            "each test set must be given once; received source twice",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, monkeypatch, options, message):
