@@ -40,6 +40,24 @@ Weights = Annotated[
         {"items": {"type": "number", "minimum": 0.001, "maximum": 1000}, "minItems": 1},
     ),
 ]
+
+
+def _are_files(value: object) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(each is None or _is_name(each) for each in value)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+Files = Annotated[
+    list[str | None],
+    Rule(
+        "a list of files, or null for a corpus without one",
+        _are_files,
+        {"items": {"type": ["string", "null"], "minLength": 1}, "minItems": 1},
+    ),
+]
 Script = Annotated[str, Rule("the name of a Unicode script, such as Latin, or several with commas", _is_script)]
 
 
@@ -62,6 +80,9 @@ class DataConfig:
         terms: float. The share of the pairs in whose sources the translations of some words or phrases are written
             beside them, drawn anew in each epoch, so that translations follow a glossary; at least 0 and below 1, such
             as 0.1. Defaults to 0: none.
+        scores: list of str or None. For each corpus, a file with a number for each pair, such as `score` prints; None
+            for a corpus without one, all of whose pairs pass. Defaults to None: no scores.
+        min_score: float or None. Leaves out pairs with a lower score; -1,000,000 to 1,000,000. Defaults to None.
         min_characters: int or None. Leaves out pairs with a side that is shorter; at most 1,000,000. Defaults to None.
         max_characters: int or None. Leaves out pairs with a side that is longer; at most 1,000,000. Defaults to None.
         max_length_ratio: float or None. Leaves out pairs whose longer side has more than this many times the characters
@@ -84,6 +105,8 @@ class DataConfig:
     tags: Tags | None = None
     valid_tags: Tags | None = None
     terms: Rate = 0.0
+    scores: Files | None = None
+    min_score: Annotated[float, at_least(-1_000_000), at_most(1_000_000)] | None = None
     min_characters: Annotated[Size, at_most(1_000_000)] | None = None
     max_characters: Annotated[Size, at_most(1_000_000)] | None = None
     max_length_ratio: Annotated[float, at_least(1), at_most(1000)] | None = None
@@ -97,6 +120,9 @@ class DataConfig:
     def __post_init__(self) -> None:
         check_fields(self, "data")
         require(isinstance(self.augment, AugmentConfig), "data.augment", "an AugmentConfig", self.augment)
+        for name, other in (("min_score", "scores"), ("scores", "min_score")):
+            is_given = getattr(self, name) is not None or getattr(self, other) is None
+            require(is_given, f"data.{name}", f"given together with data.{other}", getattr(self, name))
         if self.min_characters is not None and self.max_characters is not None:
             require(
                 self.min_characters <= self.max_characters,

@@ -70,9 +70,10 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
         held_out: HeldOut or None. What to hold out of the pairs that the filters keep. Defaults to None: nothing.
 
     Raises:
-        ConfigError: A file cannot be opened, or `data.weights` or `data.tags` does not have one for each
+        ConfigError: A file cannot be opened, or `data.weights`, `data.tags` or `data.scores` does not have one for each
             corpus.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
+        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, there is not a score for
+            each pair, or a file is not text.
     """
     data = data or DataConfig()
     require_one_for_each(corpora, data)
@@ -85,7 +86,7 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
     num_empty = [0, 0]
     counts = np.zeros(len(filters.filters) + 1, np.int64)
     examples: list[list[str]] = [[] for _ in counts]
-    for part in judged_pairs(corpora, filters):
+    for part in judged_pairs(corpora, filters, data.scores):
         for side, sentences in enumerate(zip(*part.pairs)):
             lengths[side].update(map(len, sentences))
             num_empty[side] += sum(not sentence.strip() for sentence in sentences)

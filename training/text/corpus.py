@@ -17,6 +17,7 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 from .filters import Filter, Filters, Pair
 from .held_out import HeldOut
 from .parallel_text import Corpus, Shard, text_corpora
+from .scores import Scores
 
 _log = logging.getLogger(__name__)
 
@@ -70,27 +71,41 @@ class JudgedPairs(NamedTuple):
     first_line: int
 
 
-def judged_pairs(corpora: Sequence[Corpus], filters: Filters) -> Iterator[JudgedPairs]:
+def judged_pairs(
+    corpora: Sequence[Corpus], filters: Filters, score_paths: Sequence[str | None] | None = None
+) -> Iterator[JudgedPairs]:
     """Reads all pairs of a text once.
+
+    Args:
+        corpora: list of Corpus.
+        filters: Filters.
+        score_paths: list of str or None. For each corpus, where the scores of its pairs are. Defaults to None: they
+            have none.
 
     Raises:
         ConfigError: A file cannot be opened.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
+        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, there is not a score for
+            each pair, or a file is not text.
     """
     with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
         for number, corpus in enumerate(corpora):
             is_empty = True
+            path = score_paths[number] if score_paths else None
+            scores = None if path is None else Scores(path, corpus.name)
             for shard in corpus.shards:
                 pairs = shard.pairs()
                 first_line = 1
                 for chunk in in_chunks(pairs, _PAIRS_AT_A_TIME):
-                    yield JudgedPairs(chunk, filters.judge(chunk), number, shard, first_line)
+                    verdicts = filters.judge(chunk, scores and scores.take(len(chunk)))
+                    yield JudgedPairs(chunk, verdicts, number, shard, first_line)
                     first_line += len(chunk)
                     bar.advance(len(chunk))
                     is_empty = False
             if is_empty:
                 name = corpus.shards[0].source_name if len(corpus.shards) == 1 else corpus.name
                 raise InvalidFileError(f"{name}: the text is empty")
+            if scores:
+                scores.finish()
 
 
 def in_chunks(pairs: Iterator[Texts], size: int) -> Iterator[list[Texts]]:
@@ -119,8 +134,12 @@ def name_of_text(corpora: Sequence[Corpus]) -> str:
 
 
 def require_one_for_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
-    """Raises a ConfigError if `data.weights` or `data.tags` is given and does not have one for each corpus."""
-    for name, values, what in (("weights", data.weights, "number"), ("tags", data.tags, "tag or null")):
+    """Raises a ConfigError if `data.weights`, `data.tags` or `data.scores` does not have one for each corpus."""
+    for name, values, what in (
+        ("weights", data.weights, "number"),
+        ("tags", data.tags, "tag or null"),
+        ("scores", data.scores, "file or null"),
+    ):
         if values is not None:
             rule = f"a list of one {what} for each corpus, here {len(corpora)}"
             require(len(values) == len(corpora), f"data.{name}", rule, values)
@@ -143,9 +162,10 @@ def read_text(
         The pairs that are left, and those that are held out or None. What was left out and held out is logged.
 
     Raises:
-        ConfigError: A file cannot be opened, no pair is left, or `data.weights` or `data.tags` does not have one for
-            each corpus.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, or a file is not text.
+        ConfigError: A file cannot be opened, no pair is left, or `data.weights`, `data.tags` or `data.scores` does not
+            have one for each corpus.
+        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, there is not a score for
+            each pair, or a file is not text.
     """
     data = data or DataConfig()
     name = name_of_text(corpora)
@@ -153,7 +173,7 @@ def read_text(
     filters = Filters(data)
     sizes = [0] * len(corpora)
     verdicts = bytearray()
-    for part in judged_pairs(corpora, filters):
+    for part in judged_pairs(corpora, filters, data.scores):
         if filters.filters or held_out:
             verdicts += part.verdicts.tobytes()
         if held_out:

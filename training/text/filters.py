@@ -11,6 +11,7 @@ from keras_transformer.config import DataConfig
 from keras_transformer.config.data import scripts_of
 
 Pair = tuple[str, str]
+Matches = Callable[[list[Pair], np.ndarray, np.ndarray], np.ndarray]
 
 # Hardly any true translation has such lengths or ratios.
 RECOMMENDED = DataConfig(max_characters=1000, max_length_ratio=9.0, remove_copies=True, remove_duplicates=True)
@@ -22,12 +23,13 @@ class Filter(NamedTuple):
     Attributes:
         name: str. That of its field in DataConfig; "empty" for pairs of which a side is blank.
         value: The value of that field; None for "empty".
-        matches: Callable from n pairs and their lengths (n, 2) in characters to which of them are left out: bool (n,).
+        matches: Callable from n pairs, their lengths (n, 2) in characters and their scores (n,) to which of them are
+            left out: bool (n,).
     """
 
     name: str
     value: int | float | str | bool | None
-    matches: Callable[[list[Pair], np.ndarray], np.ndarray]
+    matches: Matches
 
     def __str__(self) -> str:
         return self.name if self.value is None or self.value is True else f"{self.name}={self.value}"
@@ -46,17 +48,22 @@ class Filters:
     def __init__(self, data: DataConfig) -> None:
         self.filters = _filters(data)
 
-    def judge(self, pairs: list[Pair]) -> np.ndarray:
+    def judge(self, pairs: list[Pair], scores: np.ndarray | None = None) -> np.ndarray:
         """Judges the next pairs of a text.
+
+        Args:
+            pairs: list of (source, target).
+            scores: float (n,) or None. A score for each pair. Defaults to None: they have none, and pass `min_score`.
 
         Returns:
             uint8 (n,). 0 for a pair that is kept, otherwise the number of the filter that leaves it out, from 1.
         """
         verdicts = np.zeros(len(pairs), np.uint8)
+        scores = np.full(len(pairs), np.inf) if scores is None else scores
         kept = np.arange(len(pairs))
         lengths = np.column_stack([np.fromiter(map(len, side), np.int64, len(pairs)) for side in zip(*pairs)])
         for number, filter_ in enumerate(self.filters, start=1):
-            is_left_out = filter_.matches([pairs[place] for place in kept], lengths[kept])
+            is_left_out = filter_.matches([pairs[place] for place in kept], lengths[kept], scores[kept])
             verdicts[kept[is_left_out]] = number
             kept = kept[~is_left_out]
         return verdicts
@@ -64,17 +71,22 @@ class Filters:
 
 def _filters(data: DataConfig) -> list[Filter]:
     shortest, longest, ratio = data.min_characters, data.max_characters, data.max_length_ratio
+    least = data.min_score
     filters = []
+    if least is not None:
+        filters.append(Filter("min_score", least, lambda pairs, lengths, scores: scores < least))
     if shortest is not None:
-        filters.append(Filter("min_characters", shortest, lambda pairs, lengths: lengths.min(axis=1) < shortest))
+        filters.append(
+            Filter("min_characters", shortest, lambda pairs, lengths, scores: lengths.min(axis=1) < shortest)
+        )
     if longest is not None:
-        filters.append(Filter("max_characters", longest, lambda pairs, lengths: lengths.max(axis=1) > longest))
+        filters.append(Filter("max_characters", longest, lambda pairs, lengths, scores: lengths.max(axis=1) > longest))
     if ratio is not None:
         filters.append(
             Filter(
                 "max_length_ratio",
                 ratio,
-                lambda pairs, lengths: lengths.max(axis=1) > ratio * lengths.min(axis=1),
+                lambda pairs, lengths, scores: lengths.max(axis=1) > ratio * lengths.min(axis=1),
             )
         )
     for side, name in enumerate(("source_script", "target_script")):
@@ -86,15 +98,15 @@ def _filters(data: DataConfig) -> list[Filter]:
     if data.remove_duplicates:
         seen = SeenPairs()
         # As the last one it needs no memory for pairs that others leave out.
-        filters.append(Filter("remove_duplicates", True, lambda pairs, lengths: seen.add(hash_pairs(pairs))))
+        filters.append(Filter("remove_duplicates", True, lambda pairs, lengths, scores: seen.add(hash_pairs(pairs))))
     if filters:
         filters.insert(0, Filter("empty", None, _each(lambda source, target: not (source.strip() and target.strip()))))
     return filters
 
 
-def _each(matches: Callable[..., bool]) -> Callable[[list[Pair], np.ndarray], np.ndarray]:
+def _each(matches: Callable[..., bool]) -> Matches:
     """Applies a rule about one pair to many."""
-    return lambda pairs, lengths: np.fromiter((matches(*pair) for pair in pairs), bool, len(pairs))
+    return lambda pairs, lengths, scores: np.fromiter((matches(*pair) for pair in pairs), bool, len(pairs))
 
 
 def _is_of_another_script(script: str, min_share: float, side: int) -> Callable[..., bool]:
