@@ -6,12 +6,13 @@
 sentence has once, with their translations. The alignment error rate (Och and Ney 2003) is 1 - 2|A & S| / (|A| + |S|),
 where S are the sure links, and A are the links from and to their words. Words are linked if any of their subwords are.
 The aligner, IBM Model 1 on the subwords of the first model, learns from the training and the test text together; the
-models have not seen the test text.
+models have not seen the test text. Punctuation is a word of its own.
 """
 
 import argparse
 import itertools
 import pathlib
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -25,6 +26,8 @@ from keras_transformer.translation import Translator
 # The places of two subwords or words, in the source and in the target.
 Link = tuple[int, int]
 Links = set[Link]
+
+WORD = re.compile(r"\w+|[^\w\s]")
 
 ENGLISH = {form: noun for noun, (forms, *_) in NOUN.items() for form in (*forms.split("/"), english_s(noun))}
 ENGLISH |= {adjective: adjective for adjective in ADJECTIVE}
@@ -48,21 +51,28 @@ def sure_links(source: str, target: str) -> Links:
 
 def _places(text: str, forms: dict[str, str]) -> dict[str, list[int]]:
     places: dict[str, list[int]] = {}
-    for place, word in enumerate(text.split()):
-        stripped = word.strip(".,?!")
-        found = forms.get(stripped) or forms.get(stripped.lower())
-        if found:
+    for place, word in enumerate(WORD.findall(text)):
+        if found := forms.get(word) or forms.get(word.lower()):
             places.setdefault(found, []).append(place)
     return places
 
 
 def word_links(source_pieces: Sequence[str], target_pieces: Sequence[str], links: Iterable[Link]) -> Links:
-    """Returns the links of words whose pieces are linked; the first piece of a word begins with "▁"."""
-    source, target = (
-        list(itertools.accumulate((piece.startswith("▁") for piece in pieces), initial=-1))[1:]
-        for pieces in (source_pieces, target_pieces)
-    )
-    return {(source[one], target[other]) for one, other in links}
+    """Returns the links of words and punctuation whose pieces are linked; "▁" is a space."""
+    source, target = _words_of(source_pieces), _words_of(target_pieces)
+    return {(source[one], target[other]) for one, other in links if one in source and other in target}
+
+
+def _words_of(pieces: Sequence[str]) -> dict[int, int]:
+    """The place of the word that each piece belongs to, without pieces that are spaces alone."""
+    words = [match.span() for match in WORD.finditer("".join(pieces).replace("▁", " "))]
+    ends = itertools.accumulate(map(len, pieces))
+    found = {}
+    for place, end in enumerate(ends):
+        for number, (first, last) in enumerate(words):
+            if first < end <= last:
+                found[place] = number
+    return found
 
 
 def error_rate(found: Sequence[Links], sure: Sequence[Links]) -> float:

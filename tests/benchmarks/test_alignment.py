@@ -11,8 +11,9 @@ def test_nouns_and_adjectives_that_come_once_are_linked():
 
 
 def test_words_are_linked_by_their_pieces():
-    source, target = ["▁The", "▁do", "g", ".", "</s>"], ["▁Der", "▁H", "un", "d", ".", "</s>"]
-    assert word_links(source, target, [(0, 0), (1, 1), (2, 3), (2, 0)]) == {(0, 0), (1, 1), (1, 0)}
+    source, target = ["▁The", "▁do", "g", ".", "</s>"], ["▁Der", "▁", "Hun", "d", ".", "</s>"]
+    links = [(0, 0), (1, 1), (1, 2), (2, 3), (2, 0), (3, 4)]
+    assert word_links(source, target, links) == {(0, 0), (1, 1), (1, 0), (2, 2)}
 
 
 def test_error_rate_is_that_of_links_from_or_to_sure_words():
