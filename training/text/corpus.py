@@ -96,7 +96,7 @@ def judged_pairs(
                 pairs = shard.pairs()
                 first_line = 1
                 for chunk in in_chunks(pairs, _PAIRS_AT_A_TIME):
-                    verdicts = filters.judge(chunk, scores and scores.take(len(chunk)))
+                    verdicts = filters.judge(chunk, scores.take(len(chunk)) if scores else None)
                     yield JudgedPairs(chunk, verdicts, number, shard, first_line)
                     first_line += len(chunk)
                     bar.advance(len(chunk))
