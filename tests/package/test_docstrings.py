@@ -63,6 +63,7 @@ def test_examples_run(name, names, tiny_model_dir, tmp_path, monkeypatch):
     (tmp_path / "models" / "en-de").symlink_to(tiny_model_dir)
     (tmp_path / "train.en").write_text("A dog runs .\nTwo women sit on a bench .\n")
     (tmp_path / "train.de").write_text("Ein Hund rennt .\nZwei Frauen sitzen auf einer Bank .\n")
+    (tmp_path / "web.scores").write_text("0.81\n0.03\n")
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(name)
     output = []
