@@ -100,9 +100,11 @@ docs: $(VENV)/installed-docs
 	cp -r keras_transformer build/site && cp -r training export build/site/keras_transformer
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# The pictures in the documentation: what the layers compute, what was measured, and the demo's model.
+# The pictures in the documentation: what the layers compute, what was measured, and the demo's model; and its pages, for
+# which it needs the programs chromium and chromedriver.
 pictures: $(VENV)/installed demo/model
 	$(BIN)/python -m docs.pictures demo/model docs/assets
+	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=tests $(BIN)/python -m docs.screenshots demo/model docs/assets
 
 demo/model:
 	$(MAKE) demo

@@ -11,6 +11,8 @@ import tempfile
 from browser import Browser, browser
 
 TEXT = "The woman bought the lamp because it was cheap."
+# The sixth word or token, such as "gekauft", or the last if there are fewer.
+SIXTH = "button:nth-of-type(6), button:last-of-type"
 # Resolves when an element appears.
 APPEARS = """
 const [selector, done] = arguments;
@@ -31,11 +33,11 @@ def serve(page: Browser, model_dir: str, path: pathlib.Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             address = server.stdout.readline().split()[0]
-            page.look(720, 460)
+            page.look(720, 540)
             page.open(address)
             page.press(*TEXT)
             wait_for(page, "li:nth-child(4)")
-            page.point("li:first-child button:nth-of-type(6)", click=True)
+            page.point(f"li:first-child :is({SIXTH})", click=True)
             wait_for(page, ".source")
             page.screenshot(path)
         finally:
@@ -48,9 +50,9 @@ def attention(page: Browser, model_dir: str, path: pathlib.Path) -> None:
         output = pathlib.Path(folder, "attention.html")
         command = ["keras-transformer", "plot-attention", "--model-dir", model_dir, "--text", TEXT, "--output", output]
         subprocess.run(command, check=True)
-        page.look(900, 700)
+        page.look(900, 600)
         page.open(output.as_uri())
-        page.point("#queries button:nth-of-type(6)", click=True)
+        page.point(f"#queries :is({SIXTH})", click=True)
         page.screenshot(path)
 
 
