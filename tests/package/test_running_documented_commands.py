@@ -79,12 +79,13 @@ BEFORE = {
     "< web.de > mono.de.zst",
     "README.md": "head -n 5 test.en > new.en; mkdir -p demo .venv/bin; cp -r $MODEL demo/model; "
     "touch .venv/bin/activate",
-    "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de a.de; cp val.de b.de",
+    "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de a.de; cp val.de b.de; "
+    "for name in a b; do cp val.de $name.val.de; cp test.de $name.test.de; done",
     "docs/ctranslate2.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/distillation.md": "",
     "docs/placeholders.md": "echo pages > terms.txt",
     "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; cp train.de ours.de",
-    "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de",
+    "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de; ln -s $ROOT/examples examples",
     "docs/shortlist.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/tags.md": "",
     "docs/training.md": "head -n 5 test.en > new.en",
@@ -107,8 +108,8 @@ ELSEWHERE = {
     "docs/terms.md": "minutes of training; test_terms_in_training.py trains, translates and exports with a glossary",
     "docs/wmt14.md": "downloads",
 }
-# A server with gRPC, and text that readers fill in.
-CODE_ELSEWHERE = ("import grpc", ", ...]")
+# A server with gRPC, a package of `make test-marian`, and text that readers fill in.
+CODE_ELSEWHERE = ("import grpc", "from transformers import", ", ...]")
 
 
 def script_of(page):
