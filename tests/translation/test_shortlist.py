@@ -6,6 +6,7 @@ import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export.servable import export_servable
 
+from keras_transformer import build_transformer
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import DamagedFileError, InvalidFileError
 from keras_transformer.model_dir.shortlist_file import Shortlist, read_shortlist, write_shortlist
@@ -93,6 +94,28 @@ def test_translations_are_those_of_a_model_without_the_other_pieces(plain, decod
         found, of_others = (one.translate([text], **options)[0].hypotheses for one in (translator, expected))
         assert [each for each, _ in found] == [each for each, _ in of_others]
         np.testing.assert_allclose([score for _, score in found], [score for _, score in of_others], rtol=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_trained", [True, False], ids=["trained", "random weights"])
+def test_a_thousand_translations_are_those_of_a_model_without_the_other_pieces(plain, is_trained):
+    model = plain.model if is_trained else build_transformer(plain.model.config)
+    rng = np.random.default_rng(1)
+    words = sorted({word for source, _ in sentence_pairs() for word in source.split()})
+    texts = [" ".join(rng.choice(words, rng.integers(1, 15))) for _ in range(1000)]
+    shortlist = random_shortlist(model.config.target_vocab_size, seed=1)
+    decoding = DecodingConfig(beam_size=4, max_extra_tokens=5)
+    only_these = OnlyThese(model)
+    translator = Translator(model, plain.tokenizers, decoding, shortlist=shortlist)
+    expected = Translator(only_these, plain.tokenizers, decoding)
+    num_others = 0
+    for text in texts:
+        only_these.allow(pieces_of(shortlist, plain, text))
+        found, of_others = (one.translate([text], n=4)[0].hypotheses for one in (translator, expected))
+        np.testing.assert_allclose([score for _, score in found], [score for _, score in of_others], rtol=1e-4)
+        num_others += [each for each, _ in found] != [each for each, _ in of_others]
+    # Those whose scores are equal up to rounding.
+    assert num_others <= 2
 
 
 def test_with_every_piece_in_the_list_translations_are_those_without_it(plain):
