@@ -248,9 +248,11 @@ def test_searches_of_an_exported_model_find_what_ours_find(exported, beam_size):
     # All at most as long as any source may become, so that only one limit is needed.
     lines = [pair[0] for pair in PAIRS[:100]]
     decoding = DecodingConfig(beam_size, 0.0, max_extra_tokens=64)
-    ours = Translator(translator.model, translator.tokenizers, decoding)(lines)
+    ours = Translator(translator.model, translator.tokenizers, decoding).search(tf.constant(lines))
     settings = dict(length_penalty=0.0, early_stopping="never") if beam_size > 1 else {}
     with torch.no_grad():
         inputs = tokenizer(lines, return_tensors="pt", padding=True, truncation=True)
         found = model.generate(**inputs, num_beams=beam_size, **settings)
-    assert sum(map(operator.eq, ours, tokenizer.batch_decode(found, skip_special_tokens=True))) >= 99
+    # Not texts: of bytes that are not UTF-8, which random weights write, their tokenizer makes other texts.
+    rows = ours.token_ids.numpy()[:, 0], found.numpy()[:, 1:]
+    assert sum(map(operator.eq, *([without(0, row) for row in side] for side in rows))) >= 99

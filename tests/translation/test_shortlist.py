@@ -56,7 +56,8 @@ def random_shortlist(vocab_size, seed=0):
 
 def pieces_of(shortlist, translator, text, prefix=""):
     """The pieces that a translation may have, computed in NumPy."""
-    source = [*translator.tokenizers.source.tokenize([text]).to_list()[0], 3]
+    last = translator.model.config.max_length - 1
+    source = [*translator.tokenizers.source.tokenize([text]).to_list()[0][:last], 3]
     own = translator.tokenizers.target.tokenize([prefix]).to_list()[0]
     return np.unique([*shortlist.always, *shortlist.by_source[source].reshape(-1), *own])
 
