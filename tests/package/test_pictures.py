@@ -2,10 +2,12 @@
 
 import csv
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import pytest
+from test_curves import LOG
 
 ROOT = pathlib.Path(__file__).parents[2]
 ASSETS = ROOT / "docs" / "assets"
@@ -13,9 +15,12 @@ ASSETS = ROOT / "docs" / "assets"
 
 @pytest.mark.slow
 def test_the_pictures_are_drawn_and_shown(tiny_model_dir, tmp_path):
-    command = [sys.executable, "-m", "docs.pictures", tiny_model_dir, tmp_path]
+    model_dir, folder = shutil.copytree(tiny_model_dir, tmp_path / "model"), tmp_path / "pictures"
+    (model_dir / "log.csv").write_text(LOG)
+    folder.mkdir()
+    command = [sys.executable, "-m", "docs.pictures", model_dir, folder]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     assert {*drawn} == {path.name for path in ASSETS.glob("*.svg")}
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
     for name, picture in drawn.items():
