@@ -36,7 +36,7 @@ def serve(page: Browser, model_dir: str, path: pathlib.Path) -> None:
             page.look(720, 540)
             page.open(address)
             page.press(*TEXT)
-            wait_for(page, "li:nth-child(4)")
+            wait_for(page, "main:has(#status:empty) li:nth-child(4)")
             page.point(f"li:first-child :is({SIXTH})", click=True)
             wait_for(page, ".source")
             page.screenshot(path)
