@@ -103,7 +103,7 @@ def test_a_row_trains_a_step_saves_loads_and_exports(row, folder):
     small = load_recipe(
         f"table3/{row}",
         [
-            *(f"model.num_layers={num_layers}", "model.max_length=32", "tokenizer.vocab_size=280"),
+            *(f"model.num_layers={num_layers}", "model.max_length=32", "tokenizer.vocab_size=300"),
             *("training.steps=1", "training.validate_every=1"),
         ],
     )
