@@ -43,13 +43,12 @@ for line in sys.stdin.read().splitlines():
     ids = source_tokenizer.encode(f" {line}")[: length - 1]
     source[0, : len(ids) + 1] = [*ids, END]
     encoded = encode(source=source)
-    target[0, 0] = START
     translation: list[int] = []
-    for position in range(length - 1 if line.strip() else 0):
+    for position in range(length if line.strip() else 0):
+        target[0, position] = translation[-1] if translation else START
         logits = decode(source=source, encoded=encoded, target=target, position=np.array([position], "int32"))
         best = int(logits[0].argmax())
         if best == END:
             break
         translation.append(best)
-        target[0, position + 1] = best
     print(target_tokenizer.decode(translation).removeprefix(" "))

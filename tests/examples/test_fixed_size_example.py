@@ -22,7 +22,7 @@ def test_an_encoder_and_a_decoder_of_fixed_size_translate_greedily(tiny_model_di
     assert len(EXAMPLE.read_text().splitlines()) <= 60
     sources = [source for source, _ in sentence_pairs()[::9]] + ["", "Zoë 🙂"]
     command = ["export", "--model-dir", str(tiny_model_dir), "--output", str(tmp_path), "--format", format]
-    main([*command, "--length", "48"])
+    main([*command, "--length", "64"])
     finished = subprocess.run(
         [sys.executable, str(EXAMPLE), str(tmp_path / "1")],
         input="".join(f"{source}\n" for source in sources),
