@@ -137,7 +137,8 @@ def load_translator(
     with tensorflow_backend():
         from ..runtime.cores import divide_cores
         from ..runtime.precision import choose_precision
-        from ..translation.translator import PARALLEL_SEARCHES, TOKENS_PER_STEP, Translator
+        from ..translation.search import PARALLEL_SEARCHES, TOKENS_PER_STEP
+        from ..translation.translator import Translator
 
         divide_cores(PARALLEL_SEARCHES)
         chosen = choose_precision(trained.config.model, TOKENS_PER_STEP) if precision == "auto" else None

@@ -3,38 +3,26 @@
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config, DecodingConfig, TransformerConfig
+from ..config import Config, DecodingConfig
 from ..config.language import Language
 from ..config.precision import Precision
 from ..config.rules import check, require, shown
-from ..decoding import (
-    Decodable,
-    Hypotheses,
-    among,
-    beam_search,
-    greedy_search,
-    places_among,
-    sample,
-    with_token_ids,
-)
 from ..errors import ConfigError
 from ..model_dir import ModelDir
 from ..model_dir.shortlist_file import Shortlist, read_shortlist
 from ..models import Transformer
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
-from .candidates import Candidates, CandidateTable
+from .candidates import CandidateTable
 from .documents import TranslatedDocument, TranslatedDocuments, search_documents
 from .forced_decoding import mean_encoding, source_attention, token_log_probs
 from .int8_matrices import int8_matrices
-from .length_batches import map_in_length_batches
-from .prefixes import left_padded
 from .results import (
     Alignment,
     Alignments,
@@ -46,50 +34,14 @@ from .results import (
     Translations,
 )
 from .sampling import Sampling, sampling_inputs
+from .search import Request, TranslationModel, search_tokens
 from .text_reader import Side, TextReader
 
-# Positions, including padding, of a batch that is searched or scored; bounds memory.
-_POSITIONS_PER_BATCH = 4096
-# Batches of a request that may be searched side by side. Most operations of a search are too small to be shared
-# among cores.
-PARALLEL_SEARCHES = 4
-# To use two cores, a request is divided in half, unless that makes batches smaller than this.
-_MIN_TEXTS_PER_BATCH = 16
-# Tokens that a step of a search usually computes: a beam of 4 for each of 32 texts.
-TOKENS_PER_STEP = 128
 # The layer of the decoder whose attention aligns, and its head in a model that learned to align.
 ALIGNMENT_LAYER = -1
 GUIDED_HEAD = 0
 # A nest of tensors.
 Results = TypeVar("Results")
-# What `decoding.forbidden_tokens` stands for.
-_FORBIDDEN_IDS: dict[str, tuple[int, ...]] = {
-    "none": (),
-    "special": (Tokenizer.pad_id, Tokenizer.start_id),
-    "unknown": (Tokenizer.pad_id, Tokenizer.start_id, Tokenizer.unk_id),
-}
-
-
-class TranslationModel(Decodable, Protocol):
-    """What a translator needs of a model."""
-
-    @property
-    def config(self) -> TransformerConfig: ...
-
-    @property
-    def variables(self) -> list[keras.Variable]: ...
-
-
-class _Request(NamedTuple):
-    """What is searched for all texts of a request."""
-
-    source: tf.RaggedTensor  # int32 (batch, None)
-    positions: Tensor  # int32 (batch,), see `map_in_length_batches`
-    max_lengths: Tensor  # int32 (batch,)
-    prefix: tf.RaggedTensor | None  # int32 (batch, None)
-    placeholders: Tensor | None  # bool (batch, NUM_PLACEHOLDERS), those of each text
-    sampling: Sampling | None
-    candidates: Candidates | None
 
 
 class Translator:
@@ -381,8 +333,8 @@ class Translator:
             limits = tf.maximum(limits, self.reader.num_missing(source.placeholders, prefix))
         with self._read_weights():
             candidates = None if self.candidates is None else self.candidates.read()
-            request = _Request(source.token_ids, most, limits, prefix, source.placeholders, sampling, candidates)
-            token_ids, scores = self._search_token_ids(request, n_best)
+            request = Request(source.token_ids, most, limits, prefix, source.placeholders, sampling, candidates)
+            token_ids, scores = search_tokens(self.model, self.decoding, request, n_best)
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
         if prefix is not None:
@@ -390,65 +342,6 @@ class Translator:
             ragged_ids = tf.concat([beginnings, tf.cast(ragged_ids, beginnings.dtype)], axis=1)
         translations = self.reader.join(ragged_ids, source, n_best)
         return Translations(tf.reshape(translations, [-1, n_best]), scores, token_ids, source.lengths)
-
-    def _search_token_ids(self, request: "_Request", n_best: int) -> tuple[Tensor, Tensor]:
-        width = tf.reduce_max(tf.concat([request.max_lengths, [1]], 0))
-
-        def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-            found = self._search_batch(request, rows, n_best)
-            padding = [[0, 0], [0, 0], [0, width - tf.shape(found.token_ids)[2]]]
-            return tf.pad(found.token_ids, padding), found.scores
-
-        num_texts = request.source.nrows(tf.int32)
-        return map_in_length_batches(
-            search_batch,
-            tf.cast(request.source.row_lengths(), tf.int32),
-            request.positions,
-            (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
-            positions_per_batch=_POSITIONS_PER_BATCH,
-            max_rows=tf.maximum((num_texts + 1) // 2, _MIN_TEXTS_PER_BATCH),
-            parallel_iterations=PARALLEL_SEARCHES,
-        )
-
-    def _search_batch(self, request: "_Request", rows: Tensor, n_best: int) -> Hypotheses:
-        # rows: int32 (n,)
-        source, max_lengths = tf.gather(request.source, rows).to_tensor(), tf.gather(request.max_lengths, rows)
-        sampling, decoding = request.sampling, self.decoding
-        beam_size = 1 if sampling else decoding.beam_size
-        start_id: Any = Tokenizer.start_id
-        options: dict[str, Tensor] = {}
-        if request.prefix is not None:
-            starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
-            start_id = left_padded(tf.concat([starts, tf.gather(request.prefix, rows)], axis=1))
-            options["prefix"] = start_id[:, :-1]
-        candidates = None
-        if request.candidates is not None:
-            prefix = None if request.prefix is None else start_id
-            options["candidates"] = candidates = request.candidates.of(source, prefix)
-        step, state = self.model.start_decoding(source, beam_size, **options)
-        if candidates is not None:
-            step = among(candidates, step)
-            start_id = start_id if request.prefix is None else places_among(candidates, start_id)
-        arguments: dict[str, Any] = dict(
-            max_length=tf.reduce_max(max_lengths),
-            start_id=start_id,
-            end_id=Tokenizer.end_id,
-            repetition_penalty=decoding.repetition_penalty,
-            no_repeat_ngram_size=decoding.no_repeat_ngram_size,
-            min_length=decoding.min_length,
-            forbidden_ids=_FORBIDDEN_IDS[decoding.forbidden_tokens],
-            placeholders=None if request.placeholders is None else tf.gather(request.placeholders, rows),
-            drop_finished=True,
-        )
-        if sampling:
-            drawn: dict[str, Any] = sampling._asdict()
-            found = sample(step, state, max_lengths, rows=rows + drawn.pop("first_row"), **drawn, **arguments)
-        elif beam_size == 1:
-            found = greedy_search(step, state, max_lengths, **arguments)
-        else:
-            arguments |= dict(beam_size=beam_size, length_penalty=decoding.length_penalty, n_best=n_best)
-            found = beam_search(step, state, max_lengths, **arguments)
-        return found if candidates is None else with_token_ids(candidates, found)
 
     def score(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> np.ndarray:
         """Computes the log probability of every target, including its end token, given its source.

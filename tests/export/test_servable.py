@@ -31,7 +31,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.translation import Translator
-from keras_transformer.translation import translator as translator_module
+from keras_transformer.translation.search import MIN_TEXTS_PER_BATCH
 
 ORDINARY = [source.encode() for source, _ in sentence_pairs()[::6]]
 AWKWARD = [
@@ -376,7 +376,7 @@ def test_every_warm_up_request_is_answered(
 
 def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(translator, other_translator):
     sizes = [len(texts) for texts in REQUESTS]
-    assert min(sizes) == 1 and max(sizes) >= 2 * translator_module._MIN_TEXTS_PER_BATCH
+    assert min(sizes) == 1 and max(sizes) >= 2 * MIN_TEXTS_PER_BATCH
     for each in (translator, other_translator):
         lengths = [each.num_tokens(texts).max() for texts in REQUESTS]
         assert min(lengths) == 1 and max(lengths) > 50
