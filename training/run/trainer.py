@@ -1,49 +1,35 @@
 """Training: `fit` on one device or several, from the first step or where an earlier run stopped."""
 
-import contextlib
 import dataclasses
 import functools
-import itertools
 import logging
 import os
-import pathlib
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypedDict, Unpack, cast
+from collections.abc import Sequence
+from typing import TypedDict, Unpack, cast
 
 import keras
 import tensorflow as tf
 
-from keras_transformer.config import Config, TrainingConfig
+from keras_transformer.config import Config
 from keras_transformer.config.precision import TrainingPrecision
-from keras_transformer.config.rules import require
-from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.checksums import checksum_path
-from keras_transformer.model_dir.files import locked, naming_errors, remove_leftovers, temporary_beside
 from keras_transformer.models import Transformer, build_transformer
 from keras_transformer.runtime.log import quiet
 from keras_transformer.runtime.precision import choose_precision
 from keras_transformer.runtime.progress import ProgressBar, counted
-from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
-from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
 
-from ..alignment.lexicon import learn_lexicon
 from ..alignment.shortlist import build_shortlist
-from ..batches.augmentation import Augmentation
-from ..batches.encoded_pairs import EncodedPairs, encode
 from ..batches.pipeline import training_dataset, validation_dataset
-from ..batches.plan import BatchPlan, plan_batches
-from ..batches.subword_dropout import SubwordDropout
-from ..batches.term_annotation import TermAnnotation
-from ..batches.token_links import align_encoded
-from ..batches.vocabulary import learn_tokenizers
+from ..batches.plan import BatchPlan
 from ..step.adam import Adam
 from ..step.learning_rate import learning_rate
 from ..step.model import TrainingModel
 from ..text.corpus import SentencePairs
-from ..text.fingerprint import Fingerprint, require_same_text
+from ..text.fingerprint import require_same_text
 from .average import average_checkpoints
 from .checkpoints import is_out_of_patience
+from .data import TrainingData, augmentation_of, prepare_data, tokenizers_of
+from .directory import directory_for_token_ids, directory_in_use, require_resumable, write_description
 from .interruption import Interruption
 from .log import restore_log
 from .loop import TrainingLoop, TrainingRun
@@ -54,21 +40,6 @@ from .validation import greedy_translation, measure_bleu
 from .workers import Workers
 
 _log = logging.getLogger(__name__)
-
-# A vocabulary leaves out one character in 10,000 of the text that it is learned from.
-_NOTABLE_SHARE = 0.01
-
-
-class TrainingData(NamedTuple):
-    """What the text becomes before training: tokenizers, and the plans of the batches."""
-
-    tokenizers: TokenizerPair
-    train: BatchPlan
-    valid: BatchPlan
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        return {"train": self.train.pairs.fingerprint, "valid": self.valid.pairs.fingerprint}
 
 
 class RunOptions(TypedDict, total=False):
@@ -154,24 +125,23 @@ def train(
     workers = Workers(strategy)
     if not workers.is_chief:
         _log.info(f"{workers.name}: the chief shows the progress")
-    with workers.naming_the_lost(), _using(model_dir, workers), quiet(not workers.is_chief):
+    with workers.naming_the_lost(), directory_in_use(model_dir, workers), quiet(not workers.is_chief):
         if workers.is_chief:
-            _require_state(model_dir)
-            _require_same_configuration(model_dir, config)
+            require_resumable(model_dir, config)
         workers.require_same("the options", repr(config))
         parts_per_device = max(options.get("parallel_parts", 1) // len(workers.replicas), 1)
         num_parts = strategy.num_replicas_in_sync * parts_per_device
         require_memory_to_train(config)
         config = _with_precision(config, model_dir, num_parts, workers)
-        augmentation = _augmentation(config)
+        augmentation = augmentation_of(config)
         # In the shapes in which the model sees it.
         seen_pairs = augmentation.text(train_pairs) if augmentation else train_pairs
-        with _directory_for_token_ids(model_dir) as directory:
-            tokenizers = _tokenizers(config, seen_pairs, model_dir, init_from, workers, directory)
+        with directory_for_token_ids(model_dir) as directory:
+            tokenizers = tokenizers_of(config, seen_pairs, model_dir, init_from, workers, directory)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             # Before the whole text is tokenized: a model that does not fit into memory is noticed early.
             model = _build_model(config, strategy, parts_per_device)
-            data = _prepare_data(config, train_pairs, valid_pairs, tokenizers, augmentation, num_parts, directory)
+            data = prepare_data(config, train_pairs, valid_pairs, tokenizers, augmentation, num_parts, directory)
             with strategy.scope():
                 state = restore_training_state(model_dir, model, workers, init_from)
             if not options.get("allow_changed_text"):
@@ -180,7 +150,7 @@ def train(
             workers.require_same("the texts", repr(state.text))
             if workers.is_chief:
                 # Nothing is written before everything that was given has been read.
-                _write_description(model_dir, config, tokenizers)
+                write_description(model_dir, config, tokenizers)
             _report(model, data.train, workers)
             interruption = options.get("interruption") or Interruption()
             run = TrainingRun(model, config, model_dir, state, workers, interruption)
@@ -189,63 +159,6 @@ def train(
             _average(config, model_dir)
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
                 build_shortlist(model_dir, seen_pairs, tokenizers, config.model.max_length)
-
-
-@contextlib.contextmanager
-def _using(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
-    """Makes the directory if it does not exist, and keeps other training runs out of it."""
-    model_dir.path.mkdir(parents=True, exist_ok=True)
-    try:
-        with (
-            locked(model_dir.lock_path, "another training runs here") if workers.is_chief else contextlib.nullcontext()
-        ):
-            yield
-    finally:
-        # A run that did not start leaves nothing behind.
-        with contextlib.suppress(OSError):
-            model_dir.path.rmdir()
-
-
-def _require_state(model_dir: ModelDir) -> None:
-    """Checks that the directory of an earlier run has its configuration, and what resuming needs."""
-    # A run that is killed before it has saved a state leaves a checkpoint.
-    paths = [model_dir.training_state_path, model_dir.previous_state_path, *model_dir.checkpoints().values()]
-    of_training = [path for path in paths if path.is_file()]
-    if model_dir.config_path.is_file():
-        if model_dir.is_trained() and not of_training:
-            raise ConfigError(
-                f"{model_dir}: the directory has trained weights, but no training_state.npz to resume from. To "
-                f"continue from these weights, train in another --model-dir with --init-from {model_dir}"
-            )
-        return
-    if of_training:
-        raise ConfigError(
-            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an earlier training run, "
-            "but no config.yaml. Put the file back, or train in another --model-dir"
-        )
-
-
-def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
-    """Checks that what a resumed run cannot change is as it was."""
-    if not model_dir.config_path.is_file():
-        return
-    old = model_dir.read_config()
-    # The vocabulary may have turned out smaller than what was asked for.
-    new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
-    for section, names in (
-        ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
-        ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are compared with earlier ones; the log has a column for it; the state has the average, and the
-        # moments of what is trained.
-        ("training", ["validate_by", "ema", "freeze"]),
-    ):
-        for name in names:
-            before, now = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
-            if before != now:
-                raise ConfigError(
-                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; received "
-                    f"{section}.{name}={now!r}. Resume with the old value, or train in another --model-dir"
-                )
 
 
 def _with_precision(config: Config, model_dir: ModelDir, num_parts: int, workers: Workers) -> Config:
@@ -285,115 +198,6 @@ def _freeze(transformer: Transformer, parts: str) -> None:
         transformer.source_embedding.trainable = transformer.target_embedding.trainable = False
     if parts in ("encoder", "both"):
         transformer.encoder.trainable = False
-
-
-@contextlib.contextmanager
-def _directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
-    """A directory in the model directory while training runs: the system's own temporary files may be in memory."""
-    for left_by_a_killed_run in (model_dir.path, model_dir.checkpoints_path):
-        remove_leftovers(left_by_a_killed_run)
-    with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
-        yield directory
-
-
-def _tokenizers(
-    config: Config,
-    train_pairs: SentencePairs,
-    model_dir: ModelDir,
-    init_from: ModelDir | None,
-    workers: Workers,
-    directory: pathlib.Path,
-) -> TokenizerPair:
-    """Loads the tokenizers of an earlier run, or learns them; the other workers get those of the chief."""
-    if not workers.is_chief:
-        for name in tokenizer_filenames(config.tokenizer):
-            path, content = directory / name, workers.from_chief(b"")
-            with naming_errors(path):
-                path.write_bytes(content)
-        return load_tokenizers(directory, config.tokenizer)
-    if model_dir.is_trained():
-        tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
-    elif init_from is not None:
-        tokenizers = load_tokenizers(init_from.path, config.tokenizer)
-    else:
-        tokenizers = learn_tokenizers(train_pairs, config.tokenizer, config.data.terms > 0)
-    for tokenizer in tokenizers.files().values():
-        workers.from_chief(tokenizer.file_content)
-    return tokenizers
-
-
-def _prepare_data(
-    config: Config,
-    train_pairs: SentencePairs,
-    valid_pairs: SentencePairs,
-    tokenizers: TokenizerPair,
-    augmentation: Augmentation | None,
-    num_parts: int,
-    directory: pathlib.Path,
-) -> TrainingData:
-    training, max_length = config.training, config.model.max_length
-    samplers = _samplers(training, tokenizers) if training.subword_dropout else tokenizers
-    is_drawn_anew = training.subword_dropout or augmentation or config.data.terms
-    times = training.subword_samples if is_drawn_anew else 1
-    spans = span_finder(config.decoding, tokenizers)
-    terms = _term_annotation(config, train_pairs, tokenizers) if config.data.terms else None
-    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times, spans, augmentation, terms)
-    if training.guided_alignment:
-        train_ids = align_encoded(train_ids)
-    valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid", spans=spans)
-    _report_pairs("training text", train_ids, tokenizers)
-    _report_pairs("validation text", valid_ids, tokenizers)
-    sizes = dict(
-        tokens_per_batch=training.tokens_per_batch,
-        num_buckets=training.num_buckets,
-        num_parts=num_parts,
-    )
-    return TrainingData(tokenizers, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
-
-
-def _augmentation(config: Config) -> Augmentation | None:
-    if not config.data.augment:
-        return None
-    return Augmentation(config.data.augment, config.training.seed, SpanFinder(config.decoding.keep or ()))
-
-
-def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[SubwordDropout, SubwordDropout]:
-    # Both sides of a shared vocabulary take turns with one sampler.
-    samplers = [
-        SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
-        for tokenizer in tokenizers.files().values()
-    ]
-    return samplers[0], samplers[-1]
-
-
-def _term_annotation(config: Config, pairs: SentencePairs, tokenizers: TokenizerPair) -> TermAnnotation:
-    has_pieces = len(tokenizers.source.term_ids) > 0
-    require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", config.data.terms)
-    return TermAnnotation(learn_lexicon(pairs), config.data.terms, config.training.seed)
-
-
-def _write_description(model_dir: ModelDir, config: Config, tokenizers: TokenizerPair) -> None:
-    """Writes what makes the directory a model directory."""
-    if not model_dir.config_path.is_file():
-        _move_foreign_files(model_dir, tokenizers)
-    tokenizers.save(model_dir.path)
-    model_dir.write_config(config)
-
-
-def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
-    """Moves away what is not of a training, and has the name of a file that a training writes."""
-    paths = [model_dir.log_path, model_dir.best_path, model_dir.average_path, model_dir.shortlist_path]
-    for name, tokenizer in tokenizers.files().items():
-        path = model_dir.path / name
-        # A run that was killed before it wrote the configuration has written the tokenizers.
-        if path.is_file() and path.read_bytes() != tokenizer.file_content:
-            paths.append(path)
-    for path in [*paths, *map(checksum_path, paths)]:
-        if path.exists():
-            names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
-            free = next(name for name in names if not name.exists())
-            path.rename(free)
-            _log.info(f"{path} is not of this training: it is {free.name} now")
 
 
 def _fit(
@@ -493,20 +297,3 @@ def _report(model: TrainingModel, plan: BatchPlan, workers: Workers) -> None:
         f"one pass over the text takes {counted(plan.num_steps, 'step')}, with batches of "
         f"{counted(len(plan.buckets), 'shape')} and {plan.padding_share:.0%} padding"
     )
-
-
-def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:
-    left_out = [
-        f"{count:,} {reason}"
-        for count, reason in ((pairs.num_empty, "empty"), (pairs.num_too_long, "too long"))
-        if count
-    ]
-    remark = f" (left out: {', '.join(left_out)})" if left_out else ""
-    _log.info(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
-    for side, tokenizer in tokenizers._asdict().items():
-        share = pairs.share_of(tokenizer.unknown_ids(), side)
-        if share >= _NOTABLE_SHARE:
-            _log.warning(
-                f"{name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or spelled in bytes, "
-                "as with another script; a model learns little from them"
-            )

@@ -330,7 +330,7 @@ def test_a_signal_stops_after_a_step_that_is_saved(
 
 
 def test_a_signal_before_the_first_step_leaves_no_folder(default_signals, tmp_path, monkeypatch, capsys):
-    interrupt(monkeypatch, trainer, "_prepare_data", 1, signal.SIGTERM)
+    interrupt(monkeypatch, trainer, "prepare_data", 1, signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped, Interruption() as interruption:
         train_here(tmp_path / "model", interruption=interruption)
     assert stopped.value.code == 143

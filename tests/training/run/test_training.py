@@ -17,10 +17,11 @@ import tensorflow as tf
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe, recipe_names
-from keras_transformer.training.run import trainer
+from keras_transformer.training.run import data, trainer
 from keras_transformer.training.run.average import average_checkpoints
+from keras_transformer.training.run.data import tokenizers_of
 from keras_transformer.training.run.devices import make_strategy
-from keras_transformer.training.run.trainer import _tokenizers, intervals, train
+from keras_transformer.training.run.trainer import intervals, train
 from keras_transformer.training.step.learning_rate import learning_rate
 from keras_transformer.training.step.model import TrainingModel
 from keras_transformer.training.text.corpus import SentencePairs
@@ -319,9 +320,9 @@ def test_the_model_is_built_once_when_its_vocabulary_is_known(tmp_path, monkeypa
     monkeypatch.setattr(trainer, "build_transformer", record)
     # As WordPiece does, which stops within 5% below the size that is asked for.
     monkeypatch.setattr(trainer, "_fit", lambda *arguments: None)
-    learn = trainer.learn_tokenizers
+    learn = data.learn_tokenizers
     smaller = lambda pairs, config, terms: learn(pairs, dataclasses.replace(config, vocab_size=490), terms)
-    monkeypatch.setattr(trainer, "learn_tokenizers", smaller)
+    monkeypatch.setattr(data, "learn_tokenizers", smaller)
     model_dir = train_here(tmp_path / "model", "training.steps=1", "training.average_last=0")
     assert sizes == [(490, 490)]
     assert model_dir.read_config().model.target_vocab_size == 490
@@ -441,8 +442,8 @@ def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
 
     config = two_vocabularies.read_config()
     chief = Workers()
-    sent = _tokenizers(config, None, two_vocabularies, None, chief, None)
-    received = _tokenizers(config, None, None, None, Workers(chief.contents), tmp_path)
+    sent = tokenizers_of(config, None, two_vocabularies, None, chief, None)
+    received = tokenizers_of(config, None, None, None, Workers(chief.contents), tmp_path)
     assert [each.file_content for each in received] == [each.file_content for each in sent]
 
 

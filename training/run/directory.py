@@ -1,0 +1,115 @@
+"""The model directory of a training run: what an earlier run left there, and what the run writes when it begins."""
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import pathlib
+from collections.abc import Iterator
+
+from keras_transformer.config import Config
+from keras_transformer.errors import ConfigError
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.model_dir.checksums import checksum_path
+from keras_transformer.model_dir.files import locked, remove_leftovers, temporary_beside
+from keras_transformer.tokenizers import TokenizerPair
+
+from .workers import Workers
+
+_log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
+    """Makes the directory if it does not exist, and keeps other training runs out of it."""
+    model_dir.path.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            locked(model_dir.lock_path, "another training runs here") if workers.is_chief else contextlib.nullcontext()
+        ):
+            yield
+    finally:
+        # A run that did not start leaves nothing behind.
+        with contextlib.suppress(OSError):
+            model_dir.path.rmdir()
+
+
+def require_resumable(model_dir: ModelDir, config: Config) -> None:
+    """Checks that an earlier run in the directory, if there is one, can be resumed with this configuration."""
+    _require_state(model_dir)
+    _require_same_configuration(model_dir, config)
+
+
+def _require_state(model_dir: ModelDir) -> None:
+    """Checks that the directory of an earlier run has its configuration, and what resuming needs."""
+    # A run that is killed before it has saved a state leaves a checkpoint.
+    paths = [model_dir.training_state_path, model_dir.previous_state_path, *model_dir.checkpoints().values()]
+    of_training = [path for path in paths if path.is_file()]
+    if model_dir.config_path.is_file():
+        if model_dir.is_trained() and not of_training:
+            raise ConfigError(
+                f"{model_dir}: the directory has trained weights, but no training_state.npz to resume from. To "
+                f"continue from these weights, train in another --model-dir with --init-from {model_dir}"
+            )
+        return
+    if of_training:
+        raise ConfigError(
+            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an earlier training run, "
+            "but no config.yaml. Put the file back, or train in another --model-dir"
+        )
+
+
+def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
+    """Checks that what a resumed run cannot change is as it was."""
+    if not model_dir.config_path.is_file():
+        return
+    old = model_dir.read_config()
+    # The vocabulary may have turned out smaller than what was asked for.
+    new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
+    for section, names in (
+        ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
+        ("model", [field.name for field in dataclasses.fields(old.model)]),
+        # Checkpoints are compared with earlier ones; the log has a column for it; the state has the average, and the
+        # moments of what is trained.
+        ("training", ["validate_by", "ema", "freeze"]),
+    ):
+        for name in names:
+            before, now = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
+            if before != now:
+                raise ConfigError(
+                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; received "
+                    f"{section}.{name}={now!r}. Resume with the old value, or train in another --model-dir"
+                )
+
+
+@contextlib.contextmanager
+def directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
+    """A directory in the model directory while training runs: the system's own temporary files may be in memory."""
+    for left_by_a_killed_run in (model_dir.path, model_dir.checkpoints_path):
+        remove_leftovers(left_by_a_killed_run)
+    with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
+        yield directory
+
+
+def write_description(model_dir: ModelDir, config: Config, tokenizers: TokenizerPair) -> None:
+    """Writes what makes the directory a model directory."""
+    if not model_dir.config_path.is_file():
+        _move_foreign_files(model_dir, tokenizers)
+    tokenizers.save(model_dir.path)
+    model_dir.write_config(config)
+
+
+def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
+    """Moves away what is not of a training, and has the name of a file that a training writes."""
+    paths = [model_dir.log_path, model_dir.best_path, model_dir.average_path, model_dir.shortlist_path]
+    for name, tokenizer in tokenizers.files().items():
+        path = model_dir.path / name
+        # A run that was killed before it wrote the configuration has written the tokenizers.
+        if path.is_file() and path.read_bytes() != tokenizer.file_content:
+            paths.append(path)
+    for path in [*paths, *map(checksum_path, paths)]:
+        if path.exists():
+            names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+            free = next(name for name in names if not name.exists())
+            path.rename(free)
+            _log.info(f"{path} is not of this training: it is {free.name} now")
