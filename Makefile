@@ -25,8 +25,8 @@ test: $(VENV)/installed-test
 test-all: $(VENV)/installed-test
 	echo $(FOLDERS) | $(PYTEST) -m "not long"
 
-# Whole trainings of the examples, whole benchmarks, a thousand sentences through every signature of a servable, all that
-# Keras users do with any layer, and the commands of README, tutorial and guides.
+# Whole trainings of the examples, whole benchmarks, a thousand sentences through every signature of a servable, and the
+# commands of README, tutorial and guides.
 test-long: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(IN_PARALLEL) -m long
 
@@ -40,10 +40,11 @@ test-beam: $(VENV)-beam/installed
 # PyTorch's threads wait for each other in loops: each of the two processes has one.
 LIGHT_TESTS := tests/package/light_install.py tests/package/test_loss_metrics_schedule.py tests/package/test_masks.py \
 	tests/examples/test_layer_examples.py tests/examples/test_layers_page.py
-LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test_layer_normalization.py \
+LIGHT_TESTS_jax := tests/layers/test_encoder_decoder_layers.py tests/layers/test_keras_idioms.py \
+	tests/layers/test_layer_normalization.py \
 	tests/layers/test_positional_embedding.py tests/layers/test_multi_head_attention.py::test_equals_numpy \
 	tests/decoding/test_search_in_graphs.py::test_a_compiled_search_equals_a_plain_one
-LIGHT_TESTS_torch := $(filter-out %_idioms.py,$(wildcard tests/layers/test_*.py)) $(wildcard tests/decoding/test_*.py) \
+LIGHT_TESTS_torch := $(wildcard tests/layers/test_*.py) $(wildcard tests/decoding/test_*.py) \
 	tests/interchange/test_keras_attention.py tests/interchange/test_pytorch.py \
 	tests/models/test_generation.py tests/models/test_transformer_model.py
 

@@ -1,6 +1,5 @@
 """The pictures that `make pictures` draws: those that the documentation shows, and small."""
 
-import csv
 import pathlib
 import shutil
 import subprocess
@@ -27,11 +26,3 @@ def test_the_pictures_are_drawn_and_shown(tiny_model_dir, tmp_path):
         assert picture.count("</svg>") == 1 and len(picture) < 100_000
         assert len((ASSETS / name).read_bytes()) < 100_000
         assert f"](assets/{name})" in pages
-
-
-def test_the_figures_of_the_models_are_those_of_the_page():
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    with open(ROOT / "docs" / "results" / "models.csv", newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            assert f"{int(row['parameters']):,}" in page and f"{row['sentences_per_second']} (" in page + " ("
-            assert f"| {row['bleu']} |" in page.replace("**", "")

@@ -91,23 +91,6 @@ BEFORE = {
     "docs/training.md": "head -n 5 test.en > new.en",
     "docs/tutorial.md": "ln -s $ROOT/examples examples; mkdir -p .venv/bin; touch .venv/bin/activate",
 }
-# Why the blocks of other pages do not run here. test_documented_commands.py checks their options.
-ELSEWHERE = {
-    "CONTRIBUTING.md": "targets of the Makefile; .ci/run has those of every day",
-    "docs/corpus-translation.md": "Apache Beam; test_translate_corpus.py by `make test-beam`; clusters",
-    "docs/data.md": "parts of commands; test_cli.py trains on such files",
-    "docs/examples.md": "minutes of training; test_examples.py has shorter ones",
-    "docs/index.md": "installs; `make test-light`",
-    "docs/layers-idioms.md": "hours; test_keras_idioms.py runs the same program",
-    "docs/layers.md": "installs; test_layers_page.py runs the code",
-    "docs/performance.md": "hours; test_benchmarks.py runs the programs on small sizes",
-    "docs/results.md": "hours, on Multi30k; the same commands as on other pages with other values",
-    "docs/robustness.md": "minutes of training; test_augmentation.py runs the command",
-    "docs/scaling.md": "several machines; test_workers.py has several processes",
-    "docs/table1.md": "minutes; test_benchmarks.py runs the program on small sizes",
-    "docs/terms.md": "minutes of training; test_terms_in_training.py trains, translates and exports with a glossary",
-    "docs/wmt14.md": "downloads",
-}
 # A server with gRPC, a package of `make test-marian`, and text that readers fill in.
 CODE_ELSEWHERE = ("import grpc", "from transformers import", ", ...]")
 
@@ -121,12 +104,6 @@ def script_of(page):
         elif not any(part in block for part in CODE_ELSEWHERE):
             script += f"python - <<'CODE'\n{block}CODE\n"
     return script
-
-
-def test_every_page_with_commands_runs_here_or_has_a_reason():
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    with_commands = {str(path.relative_to(ROOT)) for path in pages if "\n```sh\n" in path.read_text(encoding="utf-8")}
-    assert {*BEFORE, *ELSEWHERE} == with_commands and not {*BEFORE} & {*ELSEWHERE}
 
 
 @pytest.mark.long
