@@ -164,43 +164,6 @@ def test_extreme_logits_give_the_right_loss_and_gradient(label_smoothing, size):
     np.testing.assert_allclose(by_hand, expected, atol=1e-6)
 
 
-def directional_derivatives(function, x, direction):
-    """Those of a scalar function of one tensor and of its gradient, in the backend's forward mode."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return [jax.jvp(f, (x,), (direction,))[1] for f in (function, jax.grad(function))]
-    if keras.backend.backend() == "torch":
-        from torch import func
-
-        x, direction = ops.convert_to_tensor(x), ops.convert_to_tensor(direction)
-        return [func.jvp(f, (x,), (direction,))[1] for f in (function, func.grad(function))]
-    import tensorflow as tf
-
-    x = tf.convert_to_tensor(x)
-    with tf.autodiff.ForwardAccumulator(x, tf.convert_to_tensor(direction)) as accumulator, tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-        of_x = tape.gradient(y, x)
-    return [accumulator.jvp(y), accumulator.jvp(of_x)]
-
-
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_forward_mode_and_second_derivatives(label_smoothing):
-    loss = MaskedLabelSmoothedCrossentropy(label_smoothing)
-    direction = np.random.default_rng(1).normal(size=LOGITS.shape).astype("float32")
-    first, second = directional_derivatives(lambda logits: loss(LABELS, logits), LOGITS, direction)
-
-    # The gradient of a token's loss is softmax - labels; the Hessian is diag(softmax) - softmax softmaxᵀ.
-    share = (LABELS != 0)[..., None] / NUM_TOKENS
-    probabilities = np.exp(log_softmax(LOGITS))
-    targets = (1 - label_smoothing) * np.eye(LOGITS.shape[-1])[LABELS] + label_smoothing / LOGITS.shape[-1]
-    assert float(first) == pytest.approx((share * (probabilities - targets) * direction).sum(), abs=1e-6)
-    mean_direction = (probabilities * direction).sum(axis=-1, keepdims=True)
-    expected = share * probabilities * (direction - mean_direction)
-    np.testing.assert_allclose(ops.convert_to_numpy(second), expected, atol=1e-7)
-
-
 def test_padding_counts_nothing():
     loss = MaskedLabelSmoothedCrossentropy(0.1)
     changed = np.where((LABELS == 0)[..., None], 50.0, LOGITS).astype("float32")
@@ -521,45 +484,3 @@ def test_fit_with_loss_metrics_and_schedule_then_save_and_go_on(tmp_path):
     assert loaded.evaluate(token_ids, token_ids, verbose=0) == pytest.approx(
         model.evaluate(token_ids, token_ids, verbose=0)
     )
-
-
-@pytest.mark.parametrize(
-    ("instance", "config"),
-    [
-        (
-            MaskedLabelSmoothedCrossentropy(0.2, reduction="sum", name="loss"),
-            {"label_smoothing": 0.2, "reduction": "sum", "name": "loss", "padding_id": 0, "ignore_class": None},
-        ),
-        (
-            MaskedLabelSmoothedCrossentropy(padding_id=None, ignore_class=-100),
-            {"label_smoothing": 0.1, "padding_id": None, "ignore_class": -100},
-        ),
-        (
-            MaskedAccuracy(name="accuracy"),
-            {"name": "accuracy", "padding_id": 0, "ignore_class": None, "from_logits": True},
-        ),
-        (
-            Perplexity("ppl", "float64", 5, 7, False),
-            {"name": "ppl", "dtype": "float64", "padding_id": 5, "ignore_class": 7, "from_logits": False},
-        ),
-        (WarmupInverseSqrt(8, 9, 0.5), {"d_model": 8, "warmup_steps": 9, "scale": 0.5}),
-    ],
-)
-def test_configurations_go_round(instance, config):
-    copy = type(instance).from_config(instance.get_config())
-    assert copy.get_config() == instance.get_config()
-    assert config.items() <= instance.get_config().items()
-
-
-@pytest.mark.parametrize(
-    ("cls", "config"),
-    [
-        (MaskedLabelSmoothedCrossentropy, {"name": "loss", "reduction": "sum", "label_smoothing": 0.2}),
-        (MaskedAccuracy, {"name": "accuracy", "dtype": "float32"}),
-        (Perplexity, {"name": "ppl", "dtype": "float32"}),
-    ],
-)
-def test_configurations_of_version_0_1_mean_what_they_did(cls, config):
-    new = cls.from_config(config).get_config()
-    assert {**new, **config} == new
-    assert (new["padding_id"], new["ignore_class"], new.get("from_logits", True)) == (0, None, True)
