@@ -115,9 +115,7 @@ def run(options: argparse.Namespace) -> None:
 def _facts(options: argparse.Namespace, model_dir: "ModelDir") -> "Facts":
     from keras_transformer.export.model_card import Facts
 
-    from ..model_dir.evaluation_file import read_evaluation
-
-    return Facts(options.languages, options.license, read_evaluation(model_dir), _describe_training(model_dir))
+    return Facts(options.languages, options.license, model_dir.read_evaluation(), _describe_training(model_dir))
 
 
 def _describe_training(model_dir: "ModelDir") -> str | None:
