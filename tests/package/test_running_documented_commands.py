@@ -1,4 +1,4 @@
-"""The commands of README, tutorial and guides run, page by page, on a little text; `make test-long` runs them.
+"""The commands of README, tutorial and guides run, page by page, on a little text; marked as long.
 
 A page's blocks run in their order in one folder, as a reader would run them after preparing the files that the page
 begins with. What is different here stands in `PRELUDE`, as functions of the shell with the names of programs, and in
@@ -66,7 +66,7 @@ python() {
     case "$*" in *examples.corpus*) sed -i '601,$d' demo/data/train.*; sed -i '21,$d' demo/data/{valid,test}.* ;; esac
 }
 
-# What is installed is what is tested; `make test-light` installs the layers alone.
+# What is installed is what is tested; `make test-jax` installs the layers alone.
 pip() { test "$1" = install; }
 python3() { test "$*" = "-m venv .venv"; }
 make() { grep -q "^$1.*:" "$ROOT/Makefile"; }  # .ci/run
@@ -97,7 +97,7 @@ ELSEWHERE = {
     "docs/corpus-translation.md": "Apache Beam; test_translate_corpus.py by `make test-beam`; clusters",
     "docs/data.md": "parts of commands; test_cli.py trains on such files",
     "docs/examples.md": "minutes of training; test_examples.py has shorter ones",
-    "docs/index.md": "installs; `make test-light`",
+    "docs/index.md": "installs; `make test-jax`",
     "docs/layers-idioms.md": "hours; test_keras_idioms.py runs the same program",
     "docs/layers.md": "installs; test_layers_page.py runs the code",
     "docs/performance.md": "hours; test_benchmarks.py runs the programs on small sizes",
@@ -108,7 +108,7 @@ ELSEWHERE = {
     "docs/terms.md": "minutes of training; test_terms_in_training.py trains, translates and exports with a glossary",
     "docs/wmt14.md": "downloads",
 }
-# A server with gRPC, a package of `make test-marian`, and text that readers fill in.
+# A server with gRPC, a package of the benchmarks, and text that readers fill in.
 CODE_ELSEWHERE = ("import grpc", "from transformers import", ", ...]")
 
 

@@ -1,4 +1,7 @@
-"""Hugging Face's classes: outputs of PyTorch and its tokenizers compared with those of imported and exported models."""
+"""Hugging Face's classes: outputs of PyTorch and its tokenizers compared with those of imported and exported models.
+
+.venv/bin/pip install -e '.[benchmarks]' && .venv/bin/python -m pytest tests/pretrained/test_hugging_face.py
+"""
 
 import itertools
 import json

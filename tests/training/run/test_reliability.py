@@ -142,8 +142,8 @@ def test_a_folder_in_which_nothing_can_be_created_is_an_error(is_directory):
 
 def test_leftovers_are_removed_unless_a_process_holds_them(tmp_path):
     (tmp_path / ".writing-12-file").write_text("half")
-    (tmp_path / ".token-ids-abc").mkdir()
-    (tmp_path / ".token-ids-abc" / "0.source.ids").write_text("half")
+    (tmp_path / ".writing-12-token-ids").mkdir()
+    (tmp_path / ".writing-12-token-ids" / "0.source.ids").write_text("half")
     with (
         temporary_beside(tmp_path / "file") as file,
         temporary_beside(tmp_path / "folder", is_directory=True) as folder,
