@@ -144,12 +144,12 @@ def test_settings_of_the_search(tokenizer, tmp_path, caplog, unverified):
 
 
 REFUSED = {
-    "model.activation": (dict(activation="tanh"), "one of swish, silu, relu, gelu for Hugging Face"),
+    "model.activation": (dict(activation="tanh"), "swish, silu, relu or gelu for Hugging Face"),
     "model.positions": (dict(positions="rotary"), "sinusoidal, tensor2tensor or learned for Hugging Face"),
     "model.normalization": (dict(normalization="rms"), "layer for Hugging Face; received model.normalization='rms'"),
     "model.gated": (dict(gated=True), "false for Hugging Face"),
-    "model.key_dim": (dict(key_dim=5), "d_model / num_heads = 8 for Hugging Face; received model.key_dim=5"),
-    "model.value_dim": (dict(value_dim=5), "d_model / num_heads = 8 for Hugging Face; received model.value_dim=5"),
+    "model.key_dim": (dict(key_dim=5), "null or 8 for Hugging Face; received model.key_dim=5"),
+    "model.value_dim": (dict(value_dim=5), "null or 8 for Hugging Face; received model.value_dim=5"),
     "model.neighborhood": (dict(neighborhood=3), "null for Hugging Face"),
     "model.num_key_value_heads": (dict(num_key_value_heads=1), "null for Hugging Face"),
     "model.query_key_norm": (dict(query_key_norm=True), "false for Hugging Face"),

@@ -16,9 +16,9 @@ import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export import servable as exporter
 from keras_transformer.export.model_card import TRIED
+from keras_transformer.export.requests import REQUESTS
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
-from keras_transformer.export.warmup import REQUESTS
 from keras_transformer.training.run.state import RunState, save_training_state
 from session_mode import SavedModelSession, answers_of, run_session
 from tensorflow.core.protobuf import saved_model_pb2

@@ -269,7 +269,7 @@ def trial(folder, seed):
     """The message of the error, or None."""
     from keras_transformer.errors import InvalidFileError
     from keras_transformer.pretrained import read_model
-    from keras_transformer.pretrained.model import check_weights
+    from keras_transformer.pretrained.pretrained_model import check_weights
 
     try:
         model = read_model(folder)

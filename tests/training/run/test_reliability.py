@@ -16,7 +16,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from keras_transformer.export.versions import publish
+from keras_transformer.export.publishing import publish
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import loop, trainer
 from keras_transformer.training.run.average import average_checkpoints
