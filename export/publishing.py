@@ -48,7 +48,7 @@ def require_supported(config: TransformerConfig, format: str, **supported: Colle
             require(value in values, f"model.{field.name}", f"{rule} for {format}", value)
 
 
-def verify_scores(received: Sequence[float], translator: Translator, program: str) -> None:
+def verify_scores(received: Sequence[float] | np.ndarray, translator: Translator, program: str) -> None:
     """Checks the log probabilities of `PROBES`, each given as its own translation.
 
     Args:

@@ -53,7 +53,7 @@ class ModelDir:
     """
 
     def __init__(self, path: "str | os.PathLike[str] | ModelDir") -> None:
-        self.path = path.path if isinstance(path, ModelDir) else pathlib.Path(path)
+        self.path: pathlib.Path = path.path if isinstance(path, ModelDir) else pathlib.Path(path)
         self.config_path = self.path / "config.yaml"
         self.checkpoints_path = self.path / "checkpoints"
         self.best_path = self.path / "best.weights.h5"
