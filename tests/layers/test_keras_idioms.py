@@ -1,6 +1,6 @@
 """What Keras users do with any layer works with ours, on every backend that is installed.
 
-`make test` tries what is quick on one backend, `make test-all` on all, `pytest -m long` the rest; what takes long is
+`make test` tries what is quick on one backend, `make test-all` on all, `make test-long` the rest; what takes long is
 tried with one layer.
 """
 

@@ -38,7 +38,12 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
 
 
 def restore_log(model_dir: ModelDir, state: RunState) -> None:
-    """Makes the log of a model directory that of its training state."""
+    """Makes the log of a model directory that of its training state.
+
+    Version 0.1 kept the rows in `log.csv` alone; there they are taken from it.
+    """
+    if state.rows is None:
+        state.rows = _rows_of_first_version(model_dir.log_path, state.step)
     for directory in model_dir.tensorboard_path.glob("*"):
         remove_leftovers(directory)
     if state.rows:
@@ -58,6 +63,24 @@ def _write_table(path: pathlib.Path, rows: Sequence[Row]) -> None:
     writer.writerows(rows)
     with replacing(path) as temporary:
         temporary.write_text(text.getvalue(), encoding="utf-8", newline="")
+
+
+def _rows_of_first_version(path: pathlib.Path, last_step: int) -> list[Row]:
+    if not path.is_file():
+        return []
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(file)]
+        # A run that was resumed may have written a row again.
+        by_step = {row["step"]: row for row in rows if row["step"] <= last_step}
+    except (ValueError, KeyError, TypeError, csv.Error):
+        _log.warning(f"{path}: the log cannot be read; a new one begins")
+        return []
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _number(text: str) -> int | float:
+    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
 
 
 def _write_events(directory: pathlib.Path, row: Row, samples: Sequence[Sample]) -> None:

@@ -114,7 +114,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
             # Save the state before deleting anything: a run that ends before repeats the steps since the last state.
             save_training_state(run.model_dir, variables, state)
             delete_outdated(run.model_dir, outdated)
-            write_log(run.model_dir, state.rows, samples)
+            write_log(run.model_dir, state.rows or [], samples)
             self.report.after_validation(logs)
         state.step = run.interruption.saved_step = int(logs["step"])
         for callback in self.callbacks:

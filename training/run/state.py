@@ -5,17 +5,19 @@ import json
 import logging
 import math
 import pathlib
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
 
-from keras_transformer.errors import DamagedFileError, InvalidFileError
+from keras_transformer.errors import DamagedFileError, Error, InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import (
-    reading_archive,
     rename_with_checksum,
     replacing_with_checksum,
+    require_undamaged,
 )
 
 from ..step.model import TrainingModel
@@ -28,6 +30,11 @@ _log = logging.getLogger(__name__)
 Row = dict[str, float]
 # NumPy's kinds of types.
 _INTEGER, _FLOAT = "iu", "f"
+# What NumPy, zipfile and json raise for bytes that are not theirs, and the checks here.
+_UNREADABLE = (
+    *(OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError),
+    *(MemoryError, RecursionError, NotImplementedError, zipfile.BadZipFile, zlib.error),
+)
 
 
 @dataclasses.dataclass
@@ -39,23 +46,24 @@ class RunState:
         best_score: float. The highest score of a validation so far: BLEU, or minus the perplexity.
         validations_since_best: int. Validations since then.
         scores: dict. The scores of the checkpoints that are kept, by their steps.
-        rows: list of Row. The log, a row for each validation.
+        rows: list of Row or None. The log, a row for each validation; None if version 0.1 wrote the state, which kept
+            them in the log only.
         loss_sums: list of float. Sums of the mean loss since the last validation, if the run stopped between two.
-        text: dict. The fingerprint of the text.
+        text: dict. The fingerprint of the text; empty if version 0.1 wrote the state.
     """
 
     step: int = 0
     best_score: float = -math.inf
     validations_since_best: int = 0
     scores: dict[int, float] = dataclasses.field(default_factory=dict)
-    rows: list[Row] = dataclasses.field(default_factory=list)
+    rows: list[Row] | None = dataclasses.field(default_factory=list)
     loss_sums: list[float] = dataclasses.field(default_factory=list)
     text: Fingerprint = dataclasses.field(default_factory=dict)
 
     def add_validation(self, row: Row, score: float, is_best: bool) -> None:
         """Adds a validation after `row["step"]` steps."""
         self.step = int(row["step"])
-        self.rows = [*self.rows, row]
+        self.rows = [*(self.rows or []), row]
         self.scores[self.step] = score
         self.validations_since_best += 1
         if is_best:
@@ -173,42 +181,52 @@ def _read_last_state(
 
 
 def _read_state(path: pathlib.Path, variables: Sequence[tuple[str, keras.Variable]]) -> RunState:
-    with reading_archive(path, "the training state") as arrays:
-        # First what is small: nothing is assigned if it is damaged.
-        state = _run_state(arrays)
-        for name, variable in variables:
-            if name.startswith("loss_scale.") and name not in arrays:
-                continue  # The training was in another precision before.
-            array = arrays.get(name)
-            if array is None or array.shape != tuple(variable.shape):
-                raise InvalidFileError(
-                    f"{path}: the training state does not fit the model "
-                    f"({variable.path} is missing or has another shape)"
-                )
-            kinds = _FLOAT if keras.backend.is_float_dtype(variable.dtype) else _INTEGER
-            variable.assign(_checked(name, array, kinds, variable.shape))
-        return state
+    try:
+        require_undamaged(path)
+        with np.load(path, allow_pickle=False) as arrays:
+            # First what is small: nothing is assigned if it is damaged.
+            state = _run_state(arrays)
+            for name, variable in variables:
+                if name.startswith("loss_scale.") and name not in arrays:
+                    continue  # The training was in another precision before.
+                array = arrays.get(name)
+                if array is None or array.shape != tuple(variable.shape):
+                    raise InvalidFileError(
+                        f"{path}: the training state does not fit the model "
+                        f"({variable.path} is missing or has another shape)"
+                    )
+                kinds = _FLOAT if keras.backend.is_float_dtype(variable.dtype) else _INTEGER
+                variable.assign(_checked(name, array, kinds, variable.shape))
+            return state
+    except Error:
+        raise
+    except _UNREADABLE as error:
+        # NumPy takes any other file for a pickle, and advises to load it.
+        reason = "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
+        raise DamagedFileError(f"{path}: the training state is damaged ({reason or type(error).__name__})") from None
 
 
 def _run_state(arrays: Mapping[str, np.ndarray]) -> RunState:
-    steps, scores, sums = (arrays[name] for name in ("scored_steps", "scores", "loss_sums"))
-    # Without any, both are of NumPy's default type, float64.
-    _checked("scored_steps", steps, _INTEGER if steps.size else _FLOAT, (steps.size,))
-    _checked("scores", scores, _FLOAT, (steps.size,))
-    rows, text = (json.loads(bytes(arrays[name])) for name in ("rows", "text"))
-    _require_rows(rows)
-    _require_fingerprint(text)
     state = RunState(
         int(_checked("step", arrays["step"], _INTEGER)),
         float(_checked("best_score", arrays["best_score"], _FLOAT)),
         int(_checked("validations_since_best", arrays["validations_since_best"], _INTEGER)),
-        dict(zip(steps.tolist(), scores.tolist(), strict=True)),
-        rows,
-        _checked("loss_sums", sums, _FLOAT, (sums.size,)).tolist(),
-        text,
+        rows=None,
     )
     if state.step < 0 or math.isnan(state.best_score):
         raise ValueError("step must not be negative, best_score must not be NaN")
+    if "scores" in arrays:  # version 0.1 kept neither these
+        steps, scores = arrays["scored_steps"], arrays["scores"]
+        # Without any, both are of NumPy's default type, float64.
+        _checked("scored_steps", steps, _INTEGER if steps.size else _FLOAT, (steps.size,))
+        _checked("scores", scores, _FLOAT, (steps.size,))
+        state.scores = dict(zip(steps.tolist(), scores.tolist(), strict=True))
+    if "rows" in arrays:  # nor these
+        state.rows, state.text = (json.loads(bytes(arrays[name])) for name in ("rows", "text"))
+        _require_rows(state.rows)
+        _require_fingerprint(state.text)
+        sums = arrays["loss_sums"]
+        state.loss_sums = _checked("loss_sums", sums, _FLOAT, (sums.size,)).tolist()
     return state
 
 
