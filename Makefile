@@ -1,12 +1,10 @@
-# `make demo`, `make test`, `make test-all`, `make test-long`, `make test-jax`, `make test-torch`, `make test-beam`,
-# `make test-marian`, `make test-servers`, `make test-pages`, `make lint`, `make docs`, `make pictures`, `make notebooks`, `make bench`
-# and `make chaos` work from a fresh clone: each makes .venv, or one of its own, and installs what it needs.
+# Each target works from a fresh clone: it makes .venv, or an environment of its own, and installs what it needs.
+# CONTRIBUTING.md says what each is for.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-long test-beam test-light test-jax test-torch test-marian test-servers test-pages \
-	lint docs pictures notebooks format bench chaos clean
+.PHONY: demo test test-all test-beam test-jax test-torch test-servers lint docs pictures chaos
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -24,11 +22,6 @@ test: $(VENV)/installed-test
 # The tests of `make test` and those that are marked slow.
 test-all: $(VENV)/installed-test
 	echo $(FOLDERS) | $(PYTEST) -m "not long"
-
-# Whole trainings of the examples, whole benchmarks, a thousand sentences through every signature of a servable, and the
-# commands of README, tutorial and guides.
-test-long: $(VENV)/installed-test
-	$(BIN)/python -m pytest $(IN_PARALLEL) -m long
 
 # The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
 test-beam: $(VENV)-beam/installed
@@ -48,17 +41,11 @@ LIGHT_TESTS_torch := $(wildcard tests/layers/test_*.py) $(wildcard tests/decodin
 	tests/interchange/test_keras_attention.py tests/interchange/test_pytorch.py \
 	tests/models/test_generation.py tests/models/test_transformer_model.py
 
-test-light: test-jax test-torch
-
 test-jax test-torch: test-%: $(VENV)-%/installed
 	rm -rf build/lib
 	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
 	KERAS_BACKEND=$* PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 OMP_NUM_THREADS=1 \
 		$(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) $(LIGHT_TESTS) $(LIGHT_TESTS_$*)
-
-# Imported models against the programs that they come from: Marian, of 600 MB, and PyTorch, which the benchmarks need too.
-test-marian: $(VENV)/installed-test $(VENV)/installed-benchmarks $(VENV)-marian/installed
-	PATH="$(CURDIR)/$(VENV)-marian/bin:$$PATH" $(BIN)/python -m pytest tests/pretrained/test_marian.py tests/pretrained/test_hugging_face.py
 
 # A SavedModel in session mode with the newest TensorFlow releases that have a tensorflow-text, each in an environment of
 # its own, of 2 GB.
@@ -75,21 +62,12 @@ $(VENV)-servers-%/installed: Makefile
 	$(@D)/bin/pip install --quiet --disable-pip-version-check $(PACKAGES_$*)
 	touch $@
 
-# All pages in headless Chromium, with axe-core; needs the programs chromium, chromedriver and npm.
-PAGES := tests/pages tests/serving/test_page_in_chromium.py tests/translation/test_attention_page_in_chromium.py
-
-test-pages: $(VENV)/installed-test docs build/axe/installed
-	$(BIN)/python -m pytest -m "" $(PAGES)
-
-build/axe/installed:
-	npm install --silent --no-save --prefix $(@D) axe-core@4.14.1
-	touch $@
-
 # Types and the directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
 lint: $(VENV)/installed-lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python .ci/any_share.py 8 keras_transformer training export
+	$(BIN)/python .ci/size.py
 	rm -rf build/lint && mkdir -p build/lint
 	cp -r keras_transformer build/lint && cp -r training export build/lint/keras_transformer
 	cd build/lint && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p keras_transformer
@@ -109,23 +87,6 @@ pictures: $(VENV)/installed demo/model
 
 demo/model:
 	$(MAKE) demo
-
-# A notebook for each short script of examples/, with what it prints: half an hour on two cores.
-notebooks: $(VENV)/installed-test
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/notebooks.py
-
-format: $(VENV)/installed-lint
-	$(BIN)/ruff check --fix
-	$(BIN)/ruff format
-
-# A quick look; docs/performance.md says how to measure. DATA is a directory of text, by default generated; MODEL is the
-# directory of a trained model, without which decoding is left out.
-bench: $(VENV)/installed-benchmarks
-	$(BIN)/python -m benchmarks.training $(DATA:%=--data %) --pairs 3000 --repeats 1 --json bench/training.json
-	$(if $(MODEL),$(BIN)/python -m benchmarks.decoding --model-dir $(MODEL) $(DATA:%=--data %) --sentences 64 --repeats 1 --json bench/decoding.json)
-	$(BIN)/python -m benchmarks.startup $(DATA:%=--data %) --json bench/startup.json
-	$(BIN)/python -m benchmarks.memory $(DATA:%=--data %) --steps 20 --json bench/memory.json
-	$(BIN)/python -m benchmarks.long_corpus --pairs 5000 50000 --steps 10 --json bench/long_corpus.json
 
 # Training runs with random faults, resumed; about 10 minutes on two cores. docs/reliability.md has its figures.
 chaos: $(VENV)/installed
@@ -151,14 +112,6 @@ $(VENV)-jax/installed $(VENV)-torch/installed: setup.cfg pyproject.toml
 	$(@D)/bin/pip install --quiet --disable-pip-version-check . $(PYTEST_PACKAGES) $(if $(findstring jax,$@),$(JAX),'$(TORCH)')
 	touch $@
 
-$(VENV)-marian/installed:
-	$(PYTHON) -m venv $(VENV)-marian
-	$(VENV)-marian/bin/pip install --quiet --disable-pip-version-check 'pymarian>=1.12.42,<1.13'
-	touch $@
-
 $(VENV)/installed-%: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	touch $@
-
-clean:
-	rm -rf $(VENV) $(VENV)-beam $(VENV)-jax $(VENV)-marian $(VENV)-torch $(SERVERS) bench demo build dist *.egg-info

@@ -1,6 +1,6 @@
 """Makes a notebook from each short script of examples/, runs it, and keeps what it prints.
 
-python docs/notebooks.py [NAME...]
+PATH="$PWD/.venv/bin:$PATH" python docs/notebooks.py [NAME...]   # half an hour for all
 """
 
 import ast

@@ -12,8 +12,7 @@ from ctranslate2.specs import LayerSpec, common_spec
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.config.rules import require
-from keras_transformer.errors import ConfigError, VerificationError
+from keras_transformer.errors import ConfigError
 from keras_transformer.layers import PositionalEmbedding
 from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
@@ -21,21 +20,13 @@ from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 from keras_transformer.translation import Translator
 from keras_transformer.translation.candidates import Candidates
 
-from .versions import PROBES, publish
+from .publishing import PROBES, publish, require_supported, verify_scores
 
 _ACTIVATIONS = {
     "relu": specs.Activation.RELU,
     "gelu": specs.Activation.GELU,
     "silu": specs.Activation.SWISH,
     "swish": specs.Activation.SWISH,
-}
-# The values that can be exported, and their names in messages.
-_SUPPORTED: dict[str, tuple[str, tuple[object, ...]]] = {
-    "positions": ("sinusoidal, tensor2tensor or learned", ("sinusoidal", "tensor2tensor", "learned")),
-    "normalization": ("layer", ("layer",)),
-    "gated": ("false", (False,)),
-    "num_key_value_heads": ("null", (None,)),
-    "query_key_norm": ("false", (False,)),
 }
 # The longest source that CTranslate2 takes unless it is told otherwise.
 _POSITIONS = 1024
@@ -62,7 +53,7 @@ def export_ctranslate2(
 
     Raises:
         ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
-        VerificationError: CTranslate2 computes other log probabilities than the translator.
+        VerificationError: CTranslate2 gives other log probabilities than the translator.
     """
     model = translator.model
     if not isinstance(model, Transformer):
@@ -116,27 +107,14 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
 
 def _empty_spec(config: TransformerConfig) -> specs.TransformerSpec:
     key_dim = config.key_dim or config.d_model // config.num_heads
-    require(
-        config.activation in _ACTIVATIONS,
-        "model.activation",
-        f"one of {', '.join(_ACTIVATIONS)} for CTranslate2",
-        config.activation,
+    require_supported(
+        config,
+        "CTranslate2",
+        activation=tuple(_ACTIVATIONS),
+        positions=("sinusoidal", "tensor2tensor", "learned"),
+        # Its keys and values have the same width.
+        value_dim=(None, key_dim),
     )
-    require(
-        config.value_dim in (None, key_dim),
-        "model.value_dim",
-        f"key_dim={key_dim} for CTranslate2, whose keys and values have the same width",
-        config.value_dim,
-    )
-    require(
-        config.neighborhood is None,
-        "model.neighborhood",
-        "null for CTranslate2, which has no restricted self-attention",
-        config.neighborhood,
-    )
-    for name, (supported, values) in _SUPPORTED.items():
-        value = getattr(config, name)
-        require(value in values, f"model.{name}", f"{supported} for CTranslate2", value)
     sizes = dict(
         num_heads=config.num_heads,
         head_dim=key_dim,
@@ -195,7 +173,7 @@ def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
         pieces = [target_pieces[i] for i in np.unique(token_ids)]
         return f"{source_piece}\t{' '.join(filter(_is_one_field, pieces))}\n"
 
-    lines = [line(*each) for each in zip(source_pieces, by_source, strict=True) if _is_one_field(each[0])]
+    lines = [line(piece, ids) for piece, ids in zip(source_pieces, by_source, strict=True) if _is_one_field(piece)]
     return "".join([line("", always), *lines])
 
 
@@ -212,7 +190,4 @@ def _verify(path: pathlib.Path, translator: Translator) -> None:
     scored = ctranslate2.Translator(str(path), compute_type="float32").score_batch(
         source, target, max_input_length=translator.model.config.max_length
     )
-    received = [sum(each.log_probs) for each in scored]
-    expected = translator.score(PROBES, PROBES)
-    if not np.allclose(received, expected, rtol=1e-3, atol=1e-3):
-        raise VerificationError(f"CTranslate2 computes the log probabilities {received}, the translator {expected}")
+    verify_scores([sum(result.log_probs) for result in scored], translator, "CTranslate2")

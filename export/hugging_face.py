@@ -14,34 +14,24 @@ from safetensors.numpy import save
 from keras_transformer import __version__
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.config.rules import require
-from keras_transformer.errors import ConfigError, VerificationError
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import temporary_beside
 from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
 from keras_transformer.pretrained import import_model
 from keras_transformer.pretrained.hugging_face import ACTIVATIONS, EPSILON, their_name
-from keras_transformer.pretrained.model import interleaved, model_axis
+from keras_transformer.pretrained.pretrained_model import interleaved, model_axis
 from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.translation import Translator
 
 from .hugging_face_tokenizers import HuggingFaceTokenizers, convert_tokenizers, to_json
 from .model_card import Facts
-from .versions import PROBES, publish
+from .publishing import PROBES, publish, require_supported, verify_scores
 
 _log = logging.getLogger(__name__)
 
 _ARCHITECTURES = {"marian": "MarianMTModel", "blenderbot": "BlenderbotForConditionalGeneration"}
-# The values that can be exported, and their names in messages.
-_SUPPORTED: dict[str, tuple[str, tuple[object, ...]]] = {
-    "activation": (f"one of {', '.join(ACTIVATIONS)}", ACTIVATIONS),
-    "positions": ("sinusoidal, tensor2tensor or learned", ("sinusoidal", "tensor2tensor", "learned")),
-    "neighborhood": ("null", (None,)),
-    "normalization": ("layer", ("layer",)),
-    "gated": ("false", (False,)),
-    "num_key_value_heads": ("null", (None,)),
-    "query_key_norm": ("false", (False,)),
-}
 
 
 def export_hugging_face(
@@ -91,22 +81,23 @@ def export_hugging_face(
 
 
 def _model_type(config: TransformerConfig) -> Literal["marian", "blenderbot"]:
-    for name, (supported, values) in _SUPPORTED.items():
-        value = getattr(config, name)
-        require(value in values, f"model.{name}", f"{supported} for Hugging Face", value)
-    key_dim = config.d_model / config.num_heads
-    for name in ("key_dim", "value_dim"):
-        value = getattr(config, name)
-        require(value in (None, key_dim), f"model.{name}", f"d_model / num_heads = {key_dim:g} for Hugging Face", value)
-    require(config.epsilon <= EPSILON, "model.epsilon", f"at most the {EPSILON:g} of Hugging Face", config.epsilon)
-    model_type: Literal["marian", "blenderbot"] = "blenderbot" if config.norm_first else "marian"
-    require(
-        model_type == "marian" or config.tie_embeddings == "all",
-        "model.tie_embeddings",
-        "all for Hugging Face if norm_first=true",
-        config.tie_embeddings,
+    width, rest = divmod(config.d_model, config.num_heads)
+    # Its heads divide d_model evenly.
+    key_dims = (None,) if rest else (None, width)
+    require_supported(
+        config,
+        "Hugging Face",
+        activation=ACTIVATIONS,
+        positions=("sinusoidal", "tensor2tensor", "learned"),
+        key_dim=key_dims,
+        value_dim=key_dims,
     )
-    return model_type
+    require(config.epsilon <= EPSILON, "model.epsilon", f"at most the {EPSILON:g} of Hugging Face", config.epsilon)
+    if not config.norm_first:
+        return "marian"
+    rule = "all for Hugging Face if norm_first=true"
+    require(config.tie_embeddings == "all", "model.tie_embeddings", rule, config.tie_embeddings)
+    return "blenderbot"
 
 
 def _warn_of_search(translator: Translator) -> None:
@@ -246,11 +237,7 @@ def _logits_bias(bias: np.ndarray | None, tokenizers: HuggingFaceTokenizers) -> 
 def _verify(path: pathlib.Path, translator: Translator) -> None:
     with temporary_beside(path.with_name("imported"), is_directory=True) as temporary:
         received = Translator.load(import_model(path, temporary / "model")).score(PROBES, PROBES)
-    expected = translator.score(PROBES, PROBES)
-    if not np.allclose(received, expected, rtol=1e-3, atol=1e-3):
-        raise VerificationError(
-            f"the model that was written gives the log probabilities {received}, the translator {expected}"
-        )
+    verify_scores(received, translator, "the model that was written")
 
 
 def _card(translator: Translator, architecture: str, facts: Facts) -> str:

@@ -16,10 +16,9 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.translation import Translator
 
 from .model_card import Facts, model_card
+from .publishing import publish
+from .requests import verify, write_warmup_requests
 from .signatures import SIGNATURES, Signature
-from .verification import verify
-from .versions import publish
-from .warmup import write_warmup_requests
 
 CARD = pathlib.PurePath("assets.extra", "README.md")
 

@@ -1,6 +1,9 @@
 """Headless Chromium for tests of pages, by the WebDriver protocol; needs the programs chromium and chromedriver.
 
-`make test-pages` installs axe-core, which looks for what keeps people with disabilities from using a page.
+Tests of all pages also need axe-core, which looks for what keeps people with disabilities from using a page:
+
+make docs && npm install --no-save --prefix build/axe axe-core@4.14.1
+.venv/bin/python -m pytest -m "" tests/pages tests/*/test_*_in_chromium.py
 """
 
 import base64

@@ -26,8 +26,7 @@ from keras_transformer.models import build_transformer
 from keras_transformer.runtime.log import show_log
 from keras_transformer.translation import Translator
 
-# `make test-beam`, `make test-marian`, `make test-pages` and `make test-servers` run these files, with programs that
-# others do without.
+# These files need programs that others do without; each says how to run it.
 collect_ignore = [
     *([] if importlib.util.find_spec("apache_beam") else ["examples/test_translate_corpus.py"]),
     *([] if glob.glob(".venv-servers-*/installed") else ["export/test_server_versions.py"]),

@@ -19,7 +19,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, the tokenizer's operations
-from keras_transformer.export.warmup import REQUESTS
+from keras_transformer.export.requests import REQUESTS
 
 from benchmarks.processes import versions
 

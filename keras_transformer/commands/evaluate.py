@@ -46,13 +46,10 @@ def run(options: argparse.Namespace) -> None:
     from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
     from keras_transformer.training.evaluate import evaluate
 
-    from ..model_dir.evaluation_file import write_evaluation
-
     name = name_of(options.source)
     max_length = trained.config.model.max_length
     result = evaluate(lambda texts: translate_lines(translator, texts, max_length, name), pairs, options.tokenize)
-    write_evaluation(
-        trained.model_dir,
+    trained.model_dir.write_evaluation(
         f"{len(pairs):,} sentences of {os.path.basename(name)}, "
         f"beam size {trained.decoding.beam_size}, length penalty {trained.decoding.length_penalty:g}"
         f"{'' if translator.candidates is None else ', shortlist'}"

@@ -7,7 +7,7 @@ import typing
 
 from ..config.language import source_language
 from ..config.precision import Precision
-from ..config.rules import Size, check
+from ..config.rules import check
 from ..config.signature_names import SignatureName
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..runtime.standard_streams import write_lines
@@ -29,14 +29,7 @@ if typing.TYPE_CHECKING:
 
     from ..model_dir import ModelDir
 
-SUMMARY = "Write a SavedModel for TensorFlow Serving, or a model of CTranslate2, Hugging Face, LiteRT or ONNX."
-
-# Of the formats that hold a network alone.
-_NEEDED_PACKAGES = {
-    "ctranslate2": {"ctranslate2": "ctranslate2>=4.8.5,<4.9"},
-    "litert": {},
-    "onnx": {"onnxruntime": "onnxruntime>=1.32,<2", "tf2onnx": "tf2onnx>=1.17,<2"},
-}
+SUMMARY = "Write a SavedModel for TensorFlow Serving, or a model of CTranslate2 or Hugging Face."
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +46,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("saved-model", "ctranslate2", "hugging-face", "litert", "onnx"),
+        choices=("saved-model", "ctranslate2", "hugging-face"),
         default="saved-model",
         help="what to write (saved-model)",
     )
@@ -84,20 +77,11 @@ def add_options(parser: Parser) -> None:
         metavar="PAIR",
         help="for the model card, such as en-de; by the rules of the first, documents are divided (unknown)",
     )
-    parser.add_option(
-        "--length",
-        Size,
-        metavar="N",
-        help="of litert and onnx, whose sizes are fixed: tokens of a source and of a translation (64, or the model's "
-        "max_length if that is less)",
-    )
     parser.add_option("--license", NotEmpty, metavar="NAME", help="of the weights, for the model card (unknown)")
 
 
 def run(options: argparse.Namespace) -> None:
     """Runs the command."""
-    if options.length is not None and options.format not in ("litert", "onnx"):
-        raise ConfigError(f"--length needs --format litert or onnx; received --format {options.format}")
     if options.format == "saved-model":
         check("--output", options.output, ServablePath)
     else:
@@ -115,11 +99,6 @@ def run(options: argparse.Namespace) -> None:
         from keras_transformer.export.hugging_face import export_hugging_face
 
         path = export_hugging_face(translator, options.output, facts=_facts(options, trained.model_dir))
-    elif options.format in ("litert", "onnx"):
-        from keras_transformer.export.fixed_size import LENGTH, export_fixed_size
-
-        length = options.length or min(LENGTH, translator.model.config.max_length)
-        path = export_fixed_size(translator, options.output, options.format, length)
     else:
         from keras_transformer.export.servable import export_servable
 
@@ -136,9 +115,7 @@ def run(options: argparse.Namespace) -> None:
 def _facts(options: argparse.Namespace, model_dir: "ModelDir") -> "Facts":
     from keras_transformer.export.model_card import Facts
 
-    from ..model_dir.evaluation_file import read_evaluation
-
-    return Facts(options.languages, options.license, read_evaluation(model_dir), _describe_training(model_dir))
+    return Facts(options.languages, options.license, model_dir.read_evaluation(), _describe_training(model_dir))
 
 
 def _describe_training(model_dir: "ModelDir") -> str | None:
@@ -170,19 +147,12 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
         raise ConfigError(f"--keep {given}: its tokenizer puts no placeholders")
     if options.terms is not None:
         raise ConfigError(f"--terms {given}: its tokenizer writes no translations beside terms")
-    if options.format in _NEEDED_PACKAGES:
-        _check_options_of_a_network(options)
-
-
-def _check_options_of_a_network(options: argparse.Namespace) -> None:
-    """Refuses options of search and card, for which the files have no place, and checks that packages are installed."""
-    given = f"must not be given with --format {options.format}"
-    if (options.beam_size, options.length_penalty) != (None, None):
-        raise ConfigError(f"--beam-size and --length-penalty {given}: its files hold no search settings")
-    if options.languages or options.license:
-        raise ConfigError(f"--languages and --license {given}: its files have no card")
-    packages = _NEEDED_PACKAGES[options.format]
-    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
-        needed = " ".join(f"'{packages[name]}'" for name in missing)
-        names = f"package{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
-        raise MissingPackageError(f"--format {options.format} needs the {names}: pip install {needed}")
+    if options.format == "ctranslate2":
+        if (options.beam_size, options.length_penalty) != (None, None):
+            raise ConfigError(f"--beam-size and --length-penalty {given}: its files hold no search settings")
+        if options.languages or options.license:
+            raise ConfigError(f"--languages and --license {given}: its files have no card")
+        if importlib.util.find_spec("ctranslate2") is None:
+            raise MissingPackageError(
+                "--format ctranslate2 needs the package ctranslate2: pip install 'ctranslate2>=4.8.5,<4.9'"
+            )

@@ -74,7 +74,7 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     init_from = _init_from(options.init_from, options.model_dir)
     config = load_recipe(options.config, options.set, init_from)
     if init_from is not None:
-        init_from.require_weights()
+        init_from.weights_path()
     # Errors in files are found before TensorFlow is loaded.
     text = None if options.tfds else _read_text(options, config.data)
     with tensorflow_backend():

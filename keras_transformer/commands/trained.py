@@ -63,7 +63,7 @@ def read_trained(
 
     model_dir = ModelDir(path)
     config = model_dir.read_config()
-    model_dir.require_weights()
+    model_dir.weights_path()
     decoding = config.decoding
     if beam_size is not None:
         decoding = dataclasses.replace(decoding, beam_size=beam_size)

@@ -18,25 +18,33 @@ Every file appears whole, by rename. Loading runs no code from the directory.
 """
 
 import dataclasses
+import hashlib
+import json
 import logging
 import os
 import pathlib
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import yaml
+
 from ..config import Config, TransformerConfig
-from ..errors import ConfigError, DamagedFileError
+from ..config.rules import require
+from ..config.yaml_file import read_sections
+from ..errors import ConfigError, DamagedFileError, naming_source
 from ..runtime.memory import require_memory
-from .config_file import read_config, write_config
+from .files import replacing
 from .weights_file import load_weights
 
 if TYPE_CHECKING:
     from ..models import Transformer
 
 _log = logging.getLogger(__name__)
+# Raise it when releases could not use each other's model directories.
+_FORMAT_VERSION = 2
 
 
-@dataclasses.dataclass(frozen=True, init=False)
 class ModelDir:
     """A model directory. It need not exist, and any of its files may be missing.
 
@@ -44,61 +52,23 @@ class ModelDir:
         path: str or path of the directory.
     """
 
-    path: pathlib.Path
-
     def __init__(self, path: "str | os.PathLike[str] | ModelDir") -> None:
-        object.__setattr__(self, "path", path.path if isinstance(path, ModelDir) else pathlib.Path(path))
+        self.path: pathlib.Path = path.path if isinstance(path, ModelDir) else pathlib.Path(path)
+        self.config_path = self.path / "config.yaml"
+        self.checkpoints_path = self.path / "checkpoints"
+        self.best_path = self.path / "best.weights.h5"
+        self.average_path = self.path / "average.weights.h5"
+        self.training_state_path = self.path / "training_state.npz"
+        self.previous_state_path = self.path / "training_state.previous.npz"
+        self.alignment_path = self.path / "alignment.npz"
+        self.shortlist_path = self.path / "shortlist.npz"
+        self.evaluation_path = self.path / "evaluation.json"
+        self.log_path = self.path / "log.csv"
+        self.tensorboard_path = self.path / "tensorboard"
+        self.lock_path = self.path / ".train.lock"
 
     def __str__(self) -> str:
         return str(self.path)
-
-    @property
-    def config_path(self) -> pathlib.Path:
-        return self.path / "config.yaml"
-
-    @property
-    def best_path(self) -> pathlib.Path:
-        return self.path / "best.weights.h5"
-
-    @property
-    def average_path(self) -> pathlib.Path:
-        return self.path / "average.weights.h5"
-
-    @property
-    def training_state_path(self) -> pathlib.Path:
-        return self.path / "training_state.npz"
-
-    @property
-    def previous_state_path(self) -> pathlib.Path:
-        return self.path / "training_state.previous.npz"
-
-    @property
-    def lock_path(self) -> pathlib.Path:
-        return self.path / ".train.lock"
-
-    @property
-    def log_path(self) -> pathlib.Path:
-        return self.path / "log.csv"
-
-    @property
-    def evaluation_path(self) -> pathlib.Path:
-        return self.path / "evaluation.json"
-
-    @property
-    def shortlist_path(self) -> pathlib.Path:
-        return self.path / "shortlist.npz"
-
-    @property
-    def alignment_path(self) -> pathlib.Path:
-        return self.path / "alignment.npz"
-
-    @property
-    def tensorboard_path(self) -> pathlib.Path:
-        return self.path / "tensorboard"
-
-    @property
-    def checkpoints_path(self) -> pathlib.Path:
-        return self.path / "checkpoints"
 
     def checkpoint_path(self, step: int) -> pathlib.Path:
         """Returns the path of the weights after `step` updates."""
@@ -106,16 +76,37 @@ class ModelDir:
 
     def checkpoints(self) -> dict[int, pathlib.Path]:
         """Returns the paths of all checkpoints by their steps, the oldest first."""
-        found = {}
+        paths = {}
         for path in self.checkpoints_path.glob("step-*.weights.h5"):
             if name := re.fullmatch(r"step-(\d+)\.weights\.h5", path.name):
-                found[int(name[1])] = path
-        return dict(sorted(found.items()))
+                paths[int(name[1])] = path
+        return dict(sorted(paths.items()))
 
     def is_trained(self) -> bool:
         """Returns whether there are weights or a training state of this configuration."""
         paths = (self.best_path, self.average_path, self.training_state_path, self.previous_state_path)
         return self.config_path.is_file() and (any(path.is_file() for path in paths) or bool(self.checkpoints()))
+
+    def read_config(self) -> Config:
+        """Reads the configuration.
+
+        Raises:
+            ConfigError: The directory is not a model directory, its format is another one, or a value breaks its rule.
+        """
+        if not self.config_path.is_file():
+            raise ConfigError(f"{self}: not a model directory (it has no config.yaml)")
+        sections = read_sections(self.config_path)
+        with naming_source(self.config_path):
+            version = sections.pop("format_version", None)
+            rule = f"{_FORMAT_VERSION}, the one that this release of keras3-transformer reads"
+            require(version == _FORMAT_VERSION, "format_version", rule, version)
+            return Config.from_sections(sections)
+
+    def write_config(self, config: Config) -> None:
+        """Writes the configuration, with the version of the directory's format."""
+        sections = {"format_version": _FORMAT_VERSION, **dataclasses.asdict(config)}
+        with replacing(self.config_path) as temporary:
+            temporary.write_text(yaml.safe_dump(sections, sort_keys=False), encoding="utf-8")
 
     def weights_path(self) -> pathlib.Path:
         """Returns the path of the weights to translate with: the average if there is one, otherwise the best.
@@ -125,14 +116,6 @@ class ModelDir:
         """
         return self._weights_paths()[0]
 
-    def require_weights(self) -> None:
-        """Checks that there are weights to translate with.
-
-        Raises:
-            ConfigError: There are none.
-        """
-        self._weights_paths()
-
     def _weights_paths(self) -> list[pathlib.Path]:
         """All weights that can translate, the ones to prefer first."""
         paths = [path for path in (self.average_path, self.best_path) if path.is_file()]
@@ -140,20 +123,6 @@ class ModelDir:
         if not paths:
             raise ConfigError(f"{self}: no trained weights (neither average.weights.h5 nor best.weights.h5)")
         return paths
-
-    def read_config(self) -> Config:
-        """Reads the configuration.
-
-        Raises:
-            ConfigError: The directory is not a model directory, or a value breaks its rule.
-        """
-        if not self.config_path.is_file():
-            raise ConfigError(f"{self}: not a model directory (it has no config.yaml)")
-        return read_config(self.config_path)
-
-    def write_config(self, config: Config) -> None:
-        """Writes the configuration."""
-        write_config(self.config_path, config)
 
     def load_model(self, config: TransformerConfig, dtype: str = "float32") -> "Transformer":
         """Makes a model and loads the weights to translate with.
@@ -169,7 +138,7 @@ class ModelDir:
         from ..models import build_transformer
 
         # Before the model is built, which takes a while.
-        self.require_weights()
+        self.weights_path()
         require_memory(config.num_parameters, 2 if dtype in ("bfloat16", "float16") else 4, "to translate")
         model = build_transformer(config, dtype=dtype)
         self.load_weights(model)
@@ -194,3 +163,37 @@ class ModelDir:
                 _log.warning(f"{'; '.join(map(str, damaged))}; {path.name} is used instead")
             return path
         raise damaged[0]
+
+    def weights_sha256(self) -> str:
+        """Returns the checksum of the weights to translate with."""
+        with open(self.weights_path(), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def write_evaluation(self, text: str, scores: Mapping[str, str]) -> None:
+        """Writes the scores of the weights to translate with, for model cards.
+
+        Args:
+            text: on what they were measured, and how.
+            scores: each score as it is printed, and its signature.
+        """
+        content = {"weights_sha256": self.weights_sha256(), "text": text, "scores": dict(scores)}
+        try:
+            with replacing(self.evaluation_path) as temporary:
+                temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        except OSError as error:
+            _log.warning(f"{error}; model cards will not show the scores")
+
+    def read_evaluation(self) -> list[str]:
+        """Returns scores with their signatures and what they were measured on; none if they are of other weights."""
+        if not self.evaluation_path.is_file():
+            return []
+        try:
+            content = json.loads(self.evaluation_path.read_text("utf-8"))
+            if content["weights_sha256"] != self.weights_sha256():
+                return []
+            return [f"{score} ({signature}), {content['text']}" for score, signature in content["scores"].items()]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            _log.warning(
+                f"{self.evaluation_path}: not a file that evaluate wrote; the model card does not show its scores"
+            )
+            return []

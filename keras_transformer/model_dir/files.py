@@ -1,20 +1,36 @@
-"""Files and directories that appear whole or not at all, whatever happens while they are written."""
+"""Files and directories that appear whole or not at all, whatever happens while they are written.
+
+Binary files have a checksum beside them, by which a damaged file is noticed before it is used: that of `NAME` is in
+`NAME.sha256`, in the format of the command `sha256sum`. A file and its checksum cannot be renamed at once, so the
+checksum file lists both the old and the new checksum while the file is replaced: whenever a process is killed, the
+checksum of the file is in the list.
+"""
 
 import contextlib
 import datetime
 import fcntl
+import hashlib
 import os
 import pathlib
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from ..errors import LockedError
+from ..errors import DamagedFileError, Error, LockedError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _TEMPORARY = ".writing-"
-# Version 0.1 left directories of token ids behind.
-_LEFTOVERS = (f"{_TEMPORARY}*", ".token-ids-*")
+# What NumPy, zipfile and json raise for bytes that are not theirs.
+_UNREADABLE = (
+    *(OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError),
+    *(MemoryError, RecursionError, NotImplementedError, zipfile.BadZipFile, zlib.error),
+)
 
 
 @contextlib.contextmanager
@@ -63,7 +79,7 @@ def rename(path: pathlib.Path, target: pathlib.Path) -> None:
 
 def remove_leftovers(directory: pathlib.Path) -> None:
     """Removes temporary files and directories of processes that were killed; what a process holds stays."""
-    for path in (path for pattern in _LEFTOVERS for path in directory.glob(pattern)):
+    for path in directory.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -71,6 +87,91 @@ def remove_leftovers(directory: pathlib.Path) -> None:
                 _remove(path)
             finally:
                 os.close(descriptor)
+
+
+def checksum_path(path: pathlib.Path) -> pathlib.Path:
+    """Returns the path of a file's checksum."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+@contextlib.contextmanager
+def replacing_with_checksum(
+    path: str | os.PathLike[str], previous: pathlib.Path | None = None
+) -> Iterator[pathlib.Path]:
+    """Gives a temporary path beside `path`, which it replaces, with its checksum, if the block ends without an error.
+
+    Args:
+        path: str or path of the file.
+        previous: path or None. Under which name the file that is replaced stays. Defaults to None: it does not.
+
+    Raises:
+        OSError: The file cannot be written; the error names `path`.
+    """
+    path = pathlib.Path(path)
+    with temporary_beside(path) as temporary:
+        yield temporary
+        if previous is not None and path.is_file():
+            rename_with_checksum(path, previous)
+        rename_with_checksum(temporary, path)
+
+
+def rename_with_checksum(path: pathlib.Path, target: pathlib.Path) -> None:
+    """Renames a file; at every instant, the checksum of `target` is that of the file with this name."""
+    checksums = _checksums(path)
+    _write_checksums(target, [*_checksums(target), *checksums])
+    rename(path, target)
+    _write_checksums(target, checksums)
+    checksum_path(path).unlink(missing_ok=True)
+
+
+def remove_with_checksum(path: pathlib.Path) -> None:
+    """Removes a file, if it exists, and its checksum."""
+    checksum_path(path).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+def require_undamaged(path: pathlib.Path) -> None:
+    """Compares a file with its checksum; a file without one passes.
+
+    Raises:
+        DamagedFileError: They differ.
+        OSError: The file cannot be read.
+    """
+    while True:
+        with open(path, "rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            if not checksum_path(path).is_file() or checksum in _read_checksums(path):
+                return
+            # Unless a training run has just replaced it.
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                raise DamagedFileError(
+                    f"{path}: the file is damaged, its SHA-256 checksum is not the one in {checksum_path(path).name}"
+                )
+
+
+@contextlib.contextmanager
+def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, np.ndarray]]":
+    """Opens an .npz file with a checksum; whatever goes wrong while the block reads it is a DamagedFileError.
+
+    Args:
+        path: path of the file.
+        content: str. What the file holds, for messages, such as "the training state".
+
+    Raises:
+        DamagedFileError: The file is damaged.
+    """
+    import numpy as np
+
+    try:
+        require_undamaged(path)
+        with np.load(path, allow_pickle=False) as arrays:
+            yield arrays
+    except Error:
+        raise
+    except _UNREADABLE as error:
+        # NumPy takes any other file for a pickle, and advises to load it.
+        reason = "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
+        raise DamagedFileError(f"{path}: {content} is damaged ({reason or type(error).__name__})") from None
 
 
 @contextlib.contextmanager
@@ -108,6 +209,26 @@ def naming_errors(path: str | os.PathLike[str], temporary: pathlib.Path | None =
         if error.errno is None or error.filename not in (None, str(temporary)):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _checksums(path: pathlib.Path) -> list[str]:
+    """The checksums that the content of a file may have; the only one, unless a process was killed."""
+    if checksum_path(path).is_file():
+        return _read_checksums(path)
+    if not path.is_file():
+        return []
+    with open(path, "rb") as file:
+        return [hashlib.file_digest(file, "sha256").hexdigest()]
+
+
+def _read_checksums(path: pathlib.Path) -> list[str]:
+    lines = checksum_path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    return [line.partition(" ")[0] for line in lines]
+
+
+def _write_checksums(path: pathlib.Path, checksums: list[str]) -> None:
+    with replacing(checksum_path(path)) as temporary:
+        temporary.write_text("".join(f"{checksum}  {path.name}\n" for checksum in dict.fromkeys(checksums)), "utf-8")
 
 
 def _create_locked(path: pathlib.Path, is_directory: bool) -> int:

@@ -2,17 +2,13 @@
 
 import hashlib
 import pathlib
-import zipfile
-import zlib
 from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from ..errors import DamagedFileError, InvalidFileError
-from .checksums import replacing_with_checksum, require_undamaged
-
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+from ..errors import InvalidFileError
+from .files import reading_archive, replacing_with_checksum
 
 
 class Shortlist(NamedTuple):
@@ -60,26 +56,18 @@ def read_shortlist(
         DamagedFileError: The file is damaged.
         InvalidFileError: It was made with other tokenizers.
     """
-    try:
-        require_undamaged(path)
-        with np.load(path, allow_pickle=False) as arrays:
-            tokenizers, by_source, always = (arrays[name] for name in ("tokenizers", "by_source", "always"))
-    except InvalidFileError:
-        raise
-    except _UNREADABLE as error:
-        # NumPy takes any other file for a pickle, and advises to load it.
-        reason = "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
-        raise DamagedFileError(f"{path}: the shortlist is damaged ({reason or type(error).__name__})") from None
-    if str(tokenizers) != _digest(tokenizer_files):
-        raise InvalidFileError(
-            f"{path}: the shortlist was made with other tokenizers; make it again with keras-transformer align, "
-            "or remove it"
-        )
-    for name, array, rank in (("by_source", by_source, 2), ("always", always, 1)):
-        if array.dtype.kind not in "iu" or array.ndim != rank or not ((array >= 0) & (array < target_vocab_size)).all():
-            raise DamagedFileError(f"{path}: the shortlist is damaged ({name} does not hold ids of target pieces)")
-    if len(by_source) != source_vocab_size or not np.isin(range(4), always).all():
-        raise DamagedFileError(f"{path}: the shortlist is damaged (pieces are missing)")
+    with reading_archive(path, "the shortlist") as arrays:
+        tokenizers, by_source, always = (arrays[name] for name in ("tokenizers", "by_source", "always"))
+        if str(tokenizers) != _digest(tokenizer_files):
+            raise InvalidFileError(
+                f"{path}: the shortlist was made with other tokenizers; make it again with keras-transformer align, "
+                "or remove it"
+            )
+        for name, ids, rank in (("by_source", by_source, 2), ("always", always, 1)):
+            if ids.dtype.kind not in "iu" or ids.ndim != rank or not ((ids >= 0) & (ids < target_vocab_size)).all():
+                raise ValueError(f"{name} does not hold ids of target pieces")
+        if len(by_source) != source_vocab_size or not np.isin(range(4), always).all():
+            raise ValueError("pieces are missing")
     return Shortlist(by_source.astype("int32"), always.astype("int32"))
 
 

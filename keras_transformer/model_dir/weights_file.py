@@ -6,7 +6,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from ..errors import DamagedFileError, InvalidFileError
-from .checksums import replacing_with_checksum, require_undamaged
+from .files import replacing_with_checksum, require_undamaged
 
 if TYPE_CHECKING:
     import h5py

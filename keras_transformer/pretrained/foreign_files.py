@@ -1,7 +1,7 @@
 """Files that other programs wrote. They are read here, within limits, and each value is checked for its type.
 
-Whatever is wrong with such a file is an InvalidFileError that names it. A reader (`marian.py`, `hugging_face.py`) gets
-plain values from here; their meaning is its own business.
+If such a file is missing, too large or damaged, or holds something else, that is an InvalidFileError which names it. A
+reader (`marian.py`, `hugging_face.py`) gets plain values from here; their meaning is its own business.
 """
 
 import contextlib
@@ -49,29 +49,17 @@ def reading(path: pathlib.Path) -> Iterator[None]:
 
 
 def read_sentencepiece(path: pathlib.Path) -> bytes:
-    """Reads a SentencePiece model file, whose content `PretrainedSentencePieceTokenizer` checks.
-
-    Raises:
-        InvalidFileError: The file is missing, cannot be read, or is too large.
-    """
+    """Reads a SentencePiece model file, whose content `PretrainedSentencePieceTokenizer` checks."""
     return _read_bytes(path, _MAX_SENTENCEPIECE_BYTES)
 
 
 def read_json(path: pathlib.Path) -> dict[str, object]:
-    """Reads a JSON file of options.
-
-    Raises:
-        InvalidFileError: The file is missing, cannot be read, is too large, or does not hold a mapping.
-    """
+    """Reads a JSON file of options."""
     return _read_json(path, _MAX_OPTIONS_BYTES)
 
 
 def read_yaml(path: pathlib.Path) -> dict[str, object]:
-    """Reads a YAML file of options.
-
-    Raises:
-        InvalidFileError: The file is missing, cannot be read, is too large, or does not hold a mapping.
-    """
+    """Reads a YAML file of options."""
     _require_file(path)
     try:
         return read_sections(path)
@@ -80,11 +68,7 @@ def read_yaml(path: pathlib.Path) -> dict[str, object]:
 
 
 def read_json_vocabulary(path: pathlib.Path) -> dict[str, int]:
-    """Reads a JSON file that maps pieces to ids.
-
-    Raises:
-        InvalidFileError: The file is missing, cannot be read, is too large, or holds something else.
-    """
+    """Reads a JSON file that maps pieces to ids."""
     ids = {}
     for piece, token_id in _read_json(path, _MAX_VOCABULARY_BYTES).items():
         if not isinstance(token_id, int) or isinstance(token_id, bool):
@@ -96,11 +80,7 @@ def read_json_vocabulary(path: pathlib.Path) -> dict[str, int]:
 
 
 def read_yaml_vocabulary(path: pathlib.Path) -> dict[str, int]:
-    """Reads a YAML file that maps pieces to ids.
-
-    Raises:
-        InvalidFileError: The file is missing, cannot be read, is too large, or holds something else.
-    """
+    """Reads a YAML file that maps pieces to ids."""
     content = _read_bytes(path, _MAX_VOCABULARY_BYTES)
     ids = {}
     try:
@@ -151,22 +131,19 @@ def require_supported(options: Mapping[str, object], supported: Mapping[str, tup
     for name, values in supported.items():
         value = options.get(name)
         # True is not 1 here.
-        if value is not None and not any(type(value) is type(each) and value == each for each in values):
+        if value is not None and (type(value), value) not in [(type(known), known) for known in values]:
             raise ConfigError(f"the option {name}: {shown(value)} is not supported")
 
 
 def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of an .npz file, which must be arrays of numbers.
-
-    Raises:
-        InvalidFileError: The file is missing or damaged, holds something else, or claims more than its size explains.
-    """
+    """Reads the arrays of an .npz file; they must hold numbers, and not claim more than the file's size explains."""
     _require_file(path)
     with reading(path):
         try:
             with zipfile.ZipFile(path) as archive:
                 _check_archive(archive, path.stat().st_size)
-                return {_array_name(each.filename): _parse_npy(archive.read(each), each) for each in archive.infolist()}
+                members = archive.infolist()
+                return {_array_name(member.filename): _parse_npy(archive.read(member), member) for member in members}
         except (
             *(OSError, EOFError, UnicodeError, struct.error, zlib.error, zipfile.BadZipFile),
             # Where entries contradict each other.
@@ -176,11 +153,7 @@ def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of a .safetensors file, which must be floating-point numbers.
-
-    Raises:
-        InvalidFileError: The file is missing or damaged, or has numbers of another type.
-    """
+    """Reads the arrays of a .safetensors file, which must be floating-point numbers."""
     from safetensors import SafetensorError, safe_open
 
     _require_file(path)

@@ -18,8 +18,16 @@ from ..errors import ConfigError
 from ..layers.positions import sinusoids
 from ..tokenizers import Tokenizer, TokenizerPair
 from .foreign_files import option, read_json, read_json_vocabulary, read_safetensors, reading, require_supported
-from .model import PretrainedModel, TieEmbeddings, as_weight, interleaved, tie_embeddings
-from .vocabulary import Vocabulary, own_tokenizer, tokenizers_of
+from .pretrained_model import (
+    PretrainedModel,
+    TieEmbeddings,
+    Vocabulary,
+    as_weight,
+    interleaved,
+    own_tokenizer,
+    tie_embeddings,
+    tokenizers_of,
+)
 
 # Whether the layers of a class normalize their inputs, or the residual sums.
 NORM_FIRST = {"marian": False, "blenderbot": True}

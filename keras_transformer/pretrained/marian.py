@@ -21,8 +21,7 @@ from .foreign_files import (
     reading,
     require_supported,
 )
-from .model import PretrainedModel, as_weight, tie_embeddings
-from .vocabulary import Vocabulary, tokenizers_of
+from .pretrained_model import PretrainedModel, Vocabulary, as_weight, tie_embeddings, tokenizers_of
 
 _CONFIG = "special:model.yml"
 _ACTIVATION = "transformer-ffn-activation"
@@ -112,9 +111,8 @@ def find_files(folder: pathlib.Path) -> MarianFiles:
         InvalidFileError: There is none, or more than one that it could be, or the decoder.yml cannot be read.
     """
     model = _model_path(folder)
-    settings_path = next(
-        (each for each in (folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml"))) if each.is_file()), None
-    )
+    candidates = (folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml")))
+    settings_path = next(filter(pathlib.Path.is_file, candidates), None)
     settings = read_yaml(settings_path) if settings_path else {}
     paths = _vocabulary_paths(folder, settings)
     return MarianFiles(model, (paths[0], paths[-1]), settings_path, settings)
@@ -211,16 +209,16 @@ def _vocabularies(
     folder: pathlib.Path, paths: Sequence[pathlib.Path], sizes: Sequence[int]
 ) -> list[tuple[pathlib.Path, Vocabulary]]:
     """The path of each language's SentencePiece model, and its vocabulary."""
-    found = []
+    vocabularies = []
     for side, path, size in zip(("source", "target"), paths, sizes, strict=True):
         if path.suffix == ".spm":
             content = read_sentencepiece(path)
             with reading(path):
                 ids = {piece: i for i, piece in enumerate(pieces_of(content))}
-            found.append((path, Vocabulary.of(ids, path, size)))
+            vocabularies.append((path, Vocabulary.of(ids, path, size)))
         else:
-            found.append((folder / f"{side}.spm", Vocabulary.of(read_yaml_vocabulary(path), path, size)))
-    return found
+            vocabularies.append((folder / f"{side}.spm", Vocabulary.of(read_yaml_vocabulary(path), path, size)))
+    return vocabularies
 
 
 def _vocabulary_paths(folder: pathlib.Path, settings: Mapping[str, object]) -> list[pathlib.Path]:

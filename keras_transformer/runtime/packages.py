@@ -12,7 +12,6 @@ EXTRAS = {
     "h5py": "translation",
     "importlib_resources": "translation",
     "matplotlib": "plots",
-    "onnxruntime": "onnx",
     "regex": "translation",
     "sacrebleu": "translation",
     "safetensors": "translation",

@@ -6,7 +6,7 @@ import pathlib
 from ..config import TokenizerConfig
 from ..config.tokenizer import TokenizerKind
 from ..errors import InvalidFileError
-from ..model_dir.checksums import require_undamaged
+from ..model_dir.files import require_undamaged
 from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from ..model_dir.checksums import replacing_with_checksum
+from ..model_dir.files import replacing_with_checksum
 from ..tensors import Tensor
 
 

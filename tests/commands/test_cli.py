@@ -26,7 +26,7 @@ from keras_transformer.commands import train
 from keras_transformer.commands.main import main
 from keras_transformer.config import Config, DataConfig
 from keras_transformer.errors import ConfigError, DivergedError, LockedError, MemoryLimitError
-from keras_transformer.model_dir.config_file import read_config, write_config
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.translation.attention_plot import source_attention
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
@@ -173,7 +173,7 @@ def test_train_reads_shards_and_several_corpora_and_holds_pairs_out(tmp_path, ca
     (line,) = (line for line in said if line.startswith("training text: "))
     # What is left of 300 pairs once, and of 20 three times.
     assert 275 + 3 * 10 < int(line.split()[2]) < 300 + 3 * 20
-    assert read_config("model/config.yaml").data == DataConfig(weights=[1, 3], remove_copies=True)
+    assert ModelDir("model").read_config().data == DataConfig(weights=[1, 3], remove_copies=True)
 
 
 def test_train_needs_all_four_files_or_a_data_set(text, fails, tmp_path):
@@ -623,7 +623,7 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     text("a.en", ENGLISH), text("a.de", GERMAN), text("empty", "")
     for name in ("trained", "untrained"):
         (tmp_path / name).mkdir()
-        write_config(tmp_path / name / "config.yaml", Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
+        ModelDir(tmp_path / name).write_config(Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
     text("trained/best.weights.h5", "")
     commands = [[command, "--model-dir", "trained", *options] for (command, *options), _ in MISTAKES]
     result = subprocess.run(
@@ -868,6 +868,6 @@ def test_weights_that_point_to_other_files_are_refused(tiny_model_dir, fails, tm
 def test_a_symbolic_link_is_replaced_not_followed(tmp_path):
     (tmp_path / "precious").write_text("kept")
     (tmp_path / "config.yaml").symlink_to(tmp_path / "precious")
-    write_config(tmp_path / "config.yaml", Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
+    ModelDir(tmp_path).write_config(Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
     assert (tmp_path / "precious").read_text() == "kept"
     assert not (tmp_path / "config.yaml").is_symlink()

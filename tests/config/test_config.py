@@ -10,7 +10,7 @@ from keras_transformer.config import Config, DataConfig, DecodingConfig, Tokeniz
 from keras_transformer.config.mappings import check_keys, from_dict
 from keras_transformer.config.model import ACTIVATIONS, MAX_PARAMETERS
 from keras_transformer.errors import ConfigError
-from keras_transformer.model_dir.config_file import read_config, write_config
+from keras_transformer.model_dir import ModelDir
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
 
@@ -326,30 +326,30 @@ MODEL = TransformerConfig.preset("tiny", **VOCABULARIES, key_dim=5, neighborhood
 def test_a_whole_configuration_is_read_as_it_was_written(tmp_path):
     config = Config(MODEL, TokenizerConfig("unigram", 100), DecodingConfig(2, 1.0), TrainingConfig(clip_norm=0.5))
     config = dataclasses.replace(config, data=DataConfig(weights=[2, 0.5], source_script="Latin", remove_copies=True))
-    write_config(tmp_path / "config.yaml", config)
-    assert read_config(tmp_path / "config.yaml") == config
+    ModelDir(tmp_path).write_config(config)
+    assert ModelDir(tmp_path).read_config() == config
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
 def test_an_empty_or_missing_section_has_its_defaults(tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text("model: {source_vocab_size: 9, target_vocab_size: 9}\ntraining:\n")
-    assert read_config(path) == Config(TransformerConfig(source_vocab_size=9, target_vocab_size=9))
+    content = "format_version: 2\nmodel: {source_vocab_size: 9, target_vocab_size: 9}\ntraining:\n"
+    (tmp_path / "config.yaml").write_text(content)
+    assert ModelDir(tmp_path).read_config() == Config(TransformerConfig(source_vocab_size=9, target_vocab_size=9))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("model: 5", "model must be a mapping; received model=5"),
+        ("format_version: 2\nmodel: 5", "model must be a mapping; received model=5"),
         ("[1]", "the file must hold a mapping; received list"),
-        ("modle: {}", "unknown configuration key 'modle'; did you mean 'model'?"),
-        ("decoding: {beam_size: 0}", "model.source_vocab_size is required"),
+        ("format_version: 2\nmodle: {}", "unknown configuration key 'modle'; did you mean 'model'?"),
+        ("format_version: 2\ndecoding: {beam_size: 0}", "model.source_vocab_size is required"),
     ],
 )
 def test_a_file_with_a_mistake_is_named(tmp_path, text, message):
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    assert message_of(read_config, path) == f"{path}: {message}"
+    assert message_of(ModelDir(tmp_path).read_config) == f"{path}: {message}"
 
 
 def test_separate_vocabularies_have_separate_embeddings():

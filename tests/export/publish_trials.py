@@ -15,7 +15,7 @@ import pathlib
 import signal
 import sys
 
-from keras_transformer.export.versions import publish
+from keras_transformer.export.publishing import publish
 
 # Events of Python's audit hooks.
 INSTANTS = {"open", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir", "fcntl.flock"}

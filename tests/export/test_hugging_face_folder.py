@@ -13,6 +13,7 @@ from keras_transformer.export.hugging_face import export_hugging_face
 from keras_transformer.export.model_card import Facts
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from safetensors.numpy import load_file, save_file
+from test_pretrained import hugging_face_arrays
 
 from examples.corpus import generate
 from keras_transformer import Translator
@@ -144,15 +145,12 @@ def test_settings_of_the_search(tokenizer, tmp_path, caplog, unverified):
 
 
 REFUSED = {
-    "model.activation": (dict(activation="tanh"), "one of swish, silu, relu, gelu for Hugging Face"),
+    "model.activation": (dict(activation="tanh"), "swish, silu, relu or gelu for Hugging Face"),
     "model.positions": (dict(positions="rotary"), "sinusoidal, tensor2tensor or learned for Hugging Face"),
     "model.normalization": (dict(normalization="rms"), "layer for Hugging Face; received model.normalization='rms'"),
+    "model.key_dim": (dict(key_dim=5), "null or 8 for Hugging Face; received model.key_dim=5"),
+    "model.value_dim": (dict(value_dim=5), "null or 8 for Hugging Face; received model.value_dim=5"),
     "model.gated": (dict(gated=True), "false for Hugging Face"),
-    "model.key_dim": (dict(key_dim=5), "d_model / num_heads = 8 for Hugging Face; received model.key_dim=5"),
-    "model.value_dim": (dict(value_dim=5), "d_model / num_heads = 8 for Hugging Face; received model.value_dim=5"),
-    "model.neighborhood": (dict(neighborhood=3), "null for Hugging Face"),
-    "model.num_key_value_heads": (dict(num_key_value_heads=1), "null for Hugging Face"),
-    "model.query_key_norm": (dict(query_key_norm=True), "false for Hugging Face"),
     "model.epsilon": (dict(epsilon=1e-3), "at most the 1e-05 of Hugging Face; received model.epsilon=0.001"),
     "model.tie_embeddings": (
         dict(norm_first=True, tie_embeddings="target"),
@@ -223,25 +221,6 @@ MARIAN = {
 }
 
 
-def marian_arrays(vocab_size, is_tied):
-    generator = np.random.default_rng(0)
-    shapes = {"final_logits_bias": (1, vocab_size)}
-    embeddings = (
-        ["model.shared"] if is_tied else ["model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"]
-    )
-    shapes |= {f"{name}.weight": (vocab_size, 8) for name in embeddings}
-    for side, depth in (("encoder", 2), ("decoder", 1)):
-        for layer in (f"model.{side}.layers.{i}" for i in range(depth)):
-            for attention in ["self_attn", "encoder_attn"][: 1 if side == "encoder" else 2]:
-                for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
-                    shapes |= {f"{layer}.{attention}.{part}.weight": (8, 8), f"{layer}.{attention}.{part}.bias": (8,)}
-                shapes |= {f"{layer}.{attention}_layer_norm.{kind}": (8,) for kind in ("weight", "bias")}
-            shapes |= {f"{layer}.final_layer_norm.{kind}": (8,) for kind in ("weight", "bias")}
-            shapes |= {f"{layer}.fc1.weight": (12, 8), f"{layer}.fc1.bias": (12,)}
-            shapes |= {f"{layer}.fc2.weight": (8, 12), f"{layer}.fc2.bias": (8,)}
-    return {name: generator.normal(size=shape).astype("float32") for name, shape in shapes.items()}
-
-
 def save_marian(folder, model_type, is_tied):
     """Random weights in the format of OPUS-MT's models: one vocabulary of the pieces of two SentencePiece models."""
     folder.mkdir()
@@ -271,7 +250,11 @@ def save_marian(folder, model_type, is_tied):
     for name, values in files.items():
         values = values if name == "vocab" else dict(sorted(values.items()))
         (folder / f"{name}.json").write_text(json.dumps(values, indent=2))
-    save_file(marian_arrays(size, is_tied), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        hugging_face_arrays(size, 8, 12, depths=(2, 1), is_tied=is_tied),
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
 
 
 @pytest.mark.parametrize(

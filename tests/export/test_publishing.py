@@ -11,9 +11,9 @@ import subprocess
 import sys
 
 import pytest
+from keras_transformer.export.publishing import publish
+from keras_transformer.export.requests import write_warmup_requests
 from keras_transformer.export.servable import export_servable
-from keras_transformer.export.versions import publish
-from keras_transformer.export.warmup import write_warmup_requests
 from session_mode import SavedModelSession
 
 from keras_transformer.commands.main import main
@@ -28,8 +28,8 @@ PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 KILLED_WHILE_VERIFYING = """
 import pathlib, sys
 from keras_transformer.commands.main import main
-from keras_transformer.export import verification
-verification._PROGRAM = pathlib.Path(sys.argv.pop(1))
+from keras_transformer.export import requests
+requests._PROGRAM = pathlib.Path(sys.argv.pop(1))
 main(sys.argv[1:])
 """
 
@@ -169,7 +169,7 @@ def test_the_card_beside_the_versions_is_that_of_the_last_and_appears_before_it(
             raise OSError(28, "No space left on device")
         os.rename(path, target)
 
-    monkeypatch.setattr("keras_transformer.export.versions.rename", fail_to_rename)
+    monkeypatch.setattr("keras_transformer.export.publishing.rename", fail_to_rename)
     with pytest.raises(OSError, match="No space left"):
         publish_card("# B\n")
     assert beside.read_text() == card_of(7)

@@ -16,9 +16,9 @@ import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export import servable as exporter
 from keras_transformer.export.model_card import TRIED
+from keras_transformer.export.requests import REQUESTS
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
-from keras_transformer.export.warmup import REQUESTS
 from keras_transformer.training.run.state import RunState, save_training_state
 from session_mode import SavedModelSession, answers_of, run_session
 from tensorflow.core.protobuf import saved_model_pb2
@@ -337,28 +337,18 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_mode
 
 
 @pytest.mark.slow
-def test_a_servable_in_bfloat16_has_half_the_weights_and_its_translator_s_answers(
-    tiny_model_dir, saved_model, tmp_path
+# A session fuses other operations, and each rounds to eight bits in bfloat16.
+@pytest.mark.parametrize("precision, share, tolerance", [("bfloat16", 0.51, 2**-9), ("int8", 0.3, 1e-5)])
+def test_a_servable_has_the_weights_of_its_precision_and_its_translator_s_answers(
+    tiny_model_dir, saved_model, tmp_path, precision, share, tolerance
 ):
-    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1), precision="bfloat16")
+    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1), precision=precision)
     path = export_servable(translator, tmp_path, signatures=["serving_default"])
     expected = [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
-    # A session fuses other operations, and each rounds to eight bits.
-    assert_same(run_session(path, BATCHES), expected, tolerance=2**-9)
+    assert_same(run_session(path, BATCHES), expected, tolerance)
     sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)]
-    assert 2 * sizes[0] == pytest.approx(sizes[1], rel=0.02)
-
-
-@pytest.mark.slow
-def test_a_servable_in_int8_has_a_quarter_of_the_weights_and_its_translator_s_answers(
-    tiny_model_dir, saved_model, tmp_path
-):
-    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1), precision="int8")
-    path = export_servable(translator, tmp_path, signatures=["serving_default"])
-    assert_same(run_session(path, BATCHES), [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES])
-    sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)]
-    assert sizes[0] < 0.3 * sizes[1]
-    assert ", int8, " in (path / "assets.extra" / "README.md").read_text()
+    assert sizes[0] < share * sizes[1]
+    assert f", {precision}, " in (path / "assets.extra" / "README.md").read_text()
 
 
 def test_every_warm_up_request_is_answered(
@@ -505,23 +495,6 @@ def test_the_servers_of_the_model_card_are_those_that_are_tried():
     assert list(TRIED.items()) == packages
     page = (checkout / "docs" / "serving.md").read_text()
     assert all(f"| {tensorflow} | {text} | every signature" in page for tensorflow, text in packages)
-
-
-@pytest.mark.parametrize("broken", ["save", "verify"])
-def test_an_export_that_breaks_off_leaves_nothing(translator, untraced, tmp_path, monkeypatch, broken):
-    def save(module, path, signatures):
-        pathlib.Path(path, "saved_model.pb").write_bytes(b"half")
-        if broken == "save":
-            raise KeyboardInterrupt
-
-    def verify(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(tf.saved_model, "save", save)
-    monkeypatch.setattr(exporter, "verify", verify)
-    with pytest.raises(KeyboardInterrupt):
-        export_servable(translator, tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_saved_model_that_translates_otherwise_is_not_published(

@@ -8,9 +8,9 @@ import subprocess
 import pytest
 import tensorflow as tf
 from keras_transformer.export import servable
+from keras_transformer.export.requests import TEXTS, verify
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
-from keras_transformer.export.verification import TEXTS, verify
 from test_a_thousand_sentences import C_PROCESS, assert_same, decoded
 from test_shortlist import random_shortlist
 

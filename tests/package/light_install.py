@@ -1,4 +1,4 @@
-"""Layers, model and search where pip has installed Keras and one backend only; `make test-light` runs it.
+"""Layers, model and search where pip has installed Keras and one backend only; `make test-jax` and `test-torch` run it.
 
 Each process begins anew, outside the checkout.
 """

@@ -1,4 +1,4 @@
-"""The commands of README, tutorial and guides run, page by page, on a little text; `make test-long` runs them.
+"""The commands of README, tutorial and guides run, page by page, on a little text; marked as long.
 
 A page's blocks run in their order in one folder, as a reader would run them after preparing the files that the page
 begins with. What is different here stands in `PRELUDE`, as functions of the shell with the names of programs, and in
@@ -66,7 +66,7 @@ python() {
     case "$*" in *examples.corpus*) sed -i '601,$d' demo/data/train.*; sed -i '21,$d' demo/data/{valid,test}.* ;; esac
 }
 
-# What is installed is what is tested; `make test-light` installs the layers alone.
+# What is installed is what is tested; `make test-jax` installs the layers alone.
 pip() { test "$1" = install; }
 python3() { test "$*" = "-m venv .venv"; }
 make() { grep -q "^$1.*:" "$ROOT/Makefile"; }  # .ci/run
@@ -91,7 +91,7 @@ BEFORE = {
     "docs/training.md": "head -n 5 test.en > new.en",
     "docs/tutorial.md": "ln -s $ROOT/examples examples; mkdir -p .venv/bin; touch .venv/bin/activate",
 }
-# A server with gRPC, a package of `make test-marian`, and text that readers fill in.
+# A server with gRPC, a package of the benchmarks, and text that readers fill in.
 CODE_ELSEWHERE = ("import grpc", "from transformers import", ", ...]")
 
 

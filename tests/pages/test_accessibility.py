@@ -1,4 +1,4 @@
-"""No page has a fault that axe-core calls serious, or is wider than its window. `make test-pages` runs this."""
+"""No page has a fault that axe-core calls serious, or is wider than its window. browser.py says how to run this."""
 
 import functools
 import http.server

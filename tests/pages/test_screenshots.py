@@ -1,4 +1,4 @@
-"""The screenshots that `make pictures` takes; `make test-pages` runs this."""
+"""The screenshots that `make pictures` takes."""
 
 import os
 import pathlib

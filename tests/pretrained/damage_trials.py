@@ -23,33 +23,12 @@ import yaml
 
 # What a value is replaced by. The last ones are larger than any limit.
 OTHER_VALUES = (
-    None,
-    True,
-    "2",
-    "",
-    [],
-    [1],
-    {},
-    {"a": 1},
-    -1,
-    0,
-    1,
-    3,
-    0.5,
-    float("nan"),
-    float("inf"),
-    10**9,
-    10**400,
+    *(None, True, "2", "", [], [1], {}, {"a": 1}),
+    *(-1, 0, 1, 3, 0.5, float("nan"), float("inf"), 10**9, 10**400),
 )
 OTHER_PIECES = ("", "a\0b", "\ud800", "<s>", "<start>", "<pad>", "</s>", "<unk>", "x" * 2000, "\u2581", ">>fra<<")
 CLAIMED_SHAPES = (
-    "()",
-    "(0,)",
-    "(9000000000,)",
-    "(35184372088832,)",
-    "(0, 9223372036854775807)",
-    "(1, 1, 1, 1)",
-    "(-1,)",
+    *("()", "(0,)", "(9000000000,)", "(35184372088832,)", "(0, 9223372036854775807)", "(1, 1, 1, 1)", "(-1,)"),
 )
 
 
@@ -269,7 +248,7 @@ def trial(folder, seed):
     """The message of the error, or None."""
     from keras_transformer.errors import InvalidFileError
     from keras_transformer.pretrained import read_model
-    from keras_transformer.pretrained.model import check_weights
+    from keras_transformer.pretrained.pretrained_model import check_weights
 
     try:
         model = read_model(folder)

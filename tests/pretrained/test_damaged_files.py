@@ -6,11 +6,19 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from test_pretrained import HUGGING_FACE, MARIAN, PAIRS, marian_arrays, pieces_of, save_marian, save_vocab_yml
-from test_pretrained import train_sentencepiece as train
+from test_pretrained import (
+    HUGGING_FACE,
+    MARIAN,
+    PAIRS,
+    hugging_face_arrays,
+    marian_arrays,
+    pieces_of,
+    save_marian,
+    save_vocab_yml,
+    train_sentencepiece,
+)
 
 MARIAN_FILES = ("opus.npz", "opus.vocab.yml", "source.spm", "decoder.yml")
 HUGGING_FACE_FILES = ("config.json", "generation_config.json", "model.safetensors", "vocab.json", "target.spm")
@@ -24,7 +32,9 @@ def folders(tmp_path_factory):
     for side, name in enumerate(("source", "target")):
         # One has a map of characters, of 240,000 bytes, the other has none.
         rule = {"normalization_rule_name": ("nmt_nfkc", "identity")[side]}
-        pieces |= dict.fromkeys(pieces_of(train([pair[side] for pair in PAIRS], marian / f"{name}.spm", 200, **rule)))
+        pieces |= dict.fromkeys(
+            pieces_of(train_sentencepiece([pair[side] for pair in PAIRS], marian / f"{name}.spm", 200, **rule))
+        )
         (hugging_face / f"{('target', 'source')[side]}.spm").write_bytes((marian / f"{name}.spm").read_bytes())
     save_vocab_yml(marian / "opus.vocab.yml", pieces)
     options = {**MARIAN, "tied-embeddings-all": True, "enc-depth": 1, "dim-vocabs": [len(pieces)] * 2}
@@ -36,22 +46,8 @@ def folders(tmp_path_factory):
     config = {**HUGGING_FACE, "vocab_size": size, "decoder_start_token_id": size - 1, "dropout": 0.1}
     (hugging_face / "config.json").write_text(json.dumps(config))
     (hugging_face / "generation_config.json").write_text(json.dumps({"num_beams": 4, "length_penalty": 1.0}))
-    save_file(hugging_face_arrays(size), hugging_face / "model.safetensors")
+    save_file(hugging_face_arrays(size, 4, 4), hugging_face / "model.safetensors")
     return marian, hugging_face
-
-
-def hugging_face_arrays(vocab_size, width=4):
-    """Random weights under their names, of one layer on each side."""
-    generator = np.random.default_rng(0)
-    shapes = {"model.shared.weight": (vocab_size, width), "final_logits_bias": (1, vocab_size)}
-    for side, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
-        layer = f"model.{side}.layers.0"
-        denses = [f"{attention}.{part}_proj" for attention in attentions for part in ("q", "k", "v", "out")]
-        for dense in (*denses, "fc1", "fc2"):
-            shapes |= {f"{layer}.{dense}.weight": (width, width), f"{layer}.{dense}.bias": (width,)}
-        for norm in (*attentions, "final"):
-            shapes |= {f"{layer}.{norm}_layer_norm.{kind}": (width,) for kind in ("weight", "bias")}
-    return {name: generator.normal(size=shape).astype("float32") for name, shape in shapes.items()}
 
 
 def check(folder, name, first, number):

@@ -1,4 +1,8 @@
-"""Imported models compared with Marian itself; `make test-marian` puts the program `pymarian` on the path."""
+"""Imported models compared with Marian itself, whose package, of 600 MB, has an environment of its own.
+
+python3 -m venv .venv-marian && .venv-marian/bin/pip install 'pymarian>=1.12.42,<1.13'
+PATH="$PWD/.venv-marian/bin:$PATH" .venv/bin/python -m pytest tests/pretrained/test_marian.py
+"""
 
 import json
 import pathlib

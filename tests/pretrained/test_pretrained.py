@@ -260,6 +260,24 @@ HUGGING_FACE = {
 }
 
 
+def hugging_face_arrays(vocab_size, d_model, d_ff, depths=(1, 1), is_tied=True):
+    """Random weights under Hugging Face's names."""
+    generator = np.random.default_rng(0)
+    shapes = {"final_logits_bias": (1, vocab_size)}
+    tables = ["model.shared"] if is_tied else ["model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"]
+    shapes |= {f"{table}.weight": (vocab_size, d_model) for table in tables}
+    for side, depth, attentions in zip(("encoder", "decoder"), depths, (["self_attn"], ["self_attn", "encoder_attn"])):
+        for layer in (f"model.{side}.layers.{i}" for i in range(depth)):
+            denses = {
+                f"{name}.{part}_proj": (d_model, d_model) for name in attentions for part in ("q", "k", "v", "out")
+            }
+            for dense, shape in {**denses, "fc1": (d_ff, d_model), "fc2": (d_model, d_ff)}.items():
+                shapes |= {f"{layer}.{dense}.weight": shape, f"{layer}.{dense}.bias": shape[:1]}
+            for norm in (*attentions, "final"):
+                shapes |= {f"{layer}.{norm}_layer_norm.{kind}": (d_model,) for kind in ("weight", "bias")}
+    return {name: generator.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

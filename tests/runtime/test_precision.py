@@ -14,7 +14,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
 from keras_transformer.config import TransformerConfig
-from keras_transformer.model_dir.config_file import read_config
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.runtime import precision
 from keras_transformer.runtime.precision import choose_precision
 
@@ -111,7 +111,7 @@ def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monk
         config = load_recipe("demo", [*sizes, "training.tokens_per_batch=500", *overrides])
         text = SentencePairs(*map(list, zip(*generate(100, seed=3))), name="text")
         train(config, text, text, tmp_path, make_strategy())
-        return read_config(tmp_path / "config.yaml").training.precision, capsys.readouterr().err
+        return ModelDir(tmp_path).read_config().training.precision, capsys.readouterr().err
 
     products(float32=0.004, bfloat16=0.001)
     chosen, log = resume("training.steps=1")

@@ -15,7 +15,8 @@ from keras_transformer.commands.trained import read_trained
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.tokenizers import load_tokenizers
+from keras_transformer.tokenizers import WordPieceTokenizer
+from keras_transformer.tokenizers.placeholders import span_finder
 from keras_transformer.translation import Sampling, Translator
 
 TERMS = ["Kibo", "C++", "Fuji San", "50 %"]
@@ -137,12 +138,10 @@ def test_the_ninth_and_what_is_truncated_is_text(tiny_model_dir):
     assert found.source_length > 64 and "{name}" not in found.hypotheses[0][0]
 
 
-def test_old_vocabularies_have_no_placeholders_and_go_on_working():
-    model_dir = ModelDir("tests/model_dir/data/format-2/averaged")
-    assert not load_tokenizers(model_dir.path, model_dir.read_config().tokenizer).source.placeholder_ids
-    assert Translator.load(model_dir)(["A dog."])
+def test_a_vocabulary_without_placeholders_is_refused():
+    tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "a"])
     with pytest.raises(ConfigError, match="decoding.placeholders must be false for a vocabulary without placeholders"):
-        load(model_dir)
+        span_finder(DecodingConfig(placeholders=True), [tokenizer])
 
 
 def translated(path, texts, size):

@@ -4,8 +4,6 @@ import hashlib
 import logging
 import os
 import pathlib
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Annotated
 
@@ -14,8 +12,13 @@ import tensorflow as tf
 
 from keras_transformer.errors import ConfigError, DamagedFileError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.checksums import remove_with_checksum, replacing_with_checksum, require_undamaged
-from keras_transformer.model_dir.files import locked, replacing
+from keras_transformer.model_dir.files import (
+    locked,
+    reading_archive,
+    remove_with_checksum,
+    replacing,
+    replacing_with_checksum,
+)
 from keras_transformer.model_dir.shortlist_file import Shortlist, write_shortlist
 from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tensors import Tensor
@@ -34,7 +37,6 @@ FREQUENT_PIECES = 500
 _CAPACITY = 2**24
 _LINKS_PER_BLOCK = 2**21
 _SENTENCES_PER_CALL = 8192
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 _log = logging.getLogger(__name__)
 
@@ -196,13 +198,10 @@ def _read_state(path: pathlib.Path, name: str) -> tuple[int, Counts | None]:
     if not path.is_file():
         return 0, None
     try:
-        require_undamaged(path)
-        with np.load(path, allow_pickle=False) as arrays:
+        with reading_archive(path, "what an earlier run left") as arrays:
             if str(arrays["name"]) == name and 1 <= arrays["passes"] <= PASSES:
                 return int(arrays["passes"]), Counts(*(arrays[field] for field in Counts._fields))
         _log.info(f"{path} is of another text; starting again")
-    except (*_UNREADABLE, DamagedFileError) as error:
-        # NumPy takes any other file for a pickle, and advises to load it.
-        reason = "it is not a NumPy archive" if "pickle" in str(error) else error
-        _log.warning(f"{path}: what an earlier run left cannot be read ({reason}); starting again")
+    except DamagedFileError as error:
+        _log.warning(f"{error}; starting again")
     return 0, None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from keras_transformer.config import TrainingConfig
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.checksums import remove_with_checksum
+from keras_transformer.model_dir.files import remove_with_checksum
 from keras_transformer.model_dir.weights_file import save_weights
 from keras_transformer.models import Transformer
 

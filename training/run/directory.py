@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from keras_transformer.config import Config
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.checksums import checksum_path
-from keras_transformer.model_dir.files import locked, remove_leftovers, temporary_beside
+from keras_transformer.model_dir.files import checksum_path, locked, remove_leftovers, temporary_beside
 from keras_transformer.tokenizers import TokenizerPair
 
 from .workers import Workers

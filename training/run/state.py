@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_transformer.errors import DamagedFileError, Error, InvalidFileError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.checksums import (
+from keras_transformer.model_dir.files import (
     rename_with_checksum,
     replacing_with_checksum,
     require_undamaged,

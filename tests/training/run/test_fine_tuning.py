@@ -17,7 +17,6 @@ from test_training import load_model, pairs, train_here
 from keras_transformer.commands.main import main
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.config_file import write_config
 
 GREEK = SentencePairs([f"Ο σκύλος {i} τρέχει." for i in range(20)], ["Der Hund."] * 20, name="Greek")
 BRIEF = ("training.steps=6", "training.validate_every=3", "training.warmup_steps=2", "training.num_buckets=2")
@@ -208,7 +207,7 @@ def test_each_mistake_with_the_directory_has_its_line(change, message, trained, 
     elif change == "other sizes":
         sizes = load_recipe("demo", ["model.d_model=16"]).model
         sections = {"model": sizes, "tokenizer": config.tokenizer}
-        write_config(directory.config_path, type(config)(**sections).with_vocab_sizes(500, 500))
+        directory.write_config(type(config)(**sections).with_vocab_sizes(500, 500))
     elif change == "no tokenizer":
         (directory.path / "tokenizer.model").unlink()
     elif change == "damaged":

@@ -16,7 +16,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from keras_transformer.export.versions import publish
+from keras_transformer.export.publishing import publish
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import loop, trainer
 from keras_transformer.training.run.average import average_checkpoints
@@ -37,8 +37,15 @@ from keras_transformer import Translator
 from keras_transformer.commands.main import main
 from keras_transformer.errors import ConfigError, DamagedFileError, DivergedError, InvalidFileError, LockedError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.checksums import rename_with_checksum, replacing_with_checksum, require_undamaged
-from keras_transformer.model_dir.files import locked, remove_leftovers, replacing, temporary_beside
+from keras_transformer.model_dir.files import (
+    locked,
+    remove_leftovers,
+    rename_with_checksum,
+    replacing,
+    replacing_with_checksum,
+    require_undamaged,
+    temporary_beside,
+)
 from keras_transformer.model_dir.weights_file import load_weights, save_weights
 from keras_transformer.models import build_transformer
 
@@ -135,8 +142,8 @@ def test_a_folder_in_which_nothing_can_be_created_is_an_error(is_directory):
 
 def test_leftovers_are_removed_unless_a_process_holds_them(tmp_path):
     (tmp_path / ".writing-12-file").write_text("half")
-    (tmp_path / ".token-ids-abc").mkdir()
-    (tmp_path / ".token-ids-abc" / "0.source.ids").write_text("half")
+    (tmp_path / ".writing-12-token-ids").mkdir()
+    (tmp_path / ".writing-12-token-ids" / "0.source.ids").write_text("half")
     with (
         temporary_beside(tmp_path / "file") as file,
         temporary_beside(tmp_path / "folder", is_directory=True) as folder,
@@ -639,19 +646,6 @@ def assert_whole_log(model_dir, undisturbed):
     for run, tags in (("train", {"loss", "learning_rate"}), ("validation", {"loss", "perplexity", "accuracy"})):
         steps = curves(model_dir.tensorboard_path / run)
         assert steps == {tag: [3, 6, 9] for tag in tags}
-
-
-@pytest.mark.slow
-def test_a_state_of_the_first_version_takes_its_rows_from_the_log(unfinished, undisturbed):
-    with np.load(unfinished.training_state_path) as state:
-        arrays = {name: state[name] for name in state.files if name not in ("rows", "text", "loss_sums")}
-    with replacing_with_checksum(unfinished.training_state_path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)
-    # It wrote rows twice.
-    rows = unfinished.log_path.read_text()
-    unfinished.log_path.write_text(rows + "\n".join(rows.splitlines()[1:]))
-    train_here(unfinished.path)
-    assert unfinished.log_path.read_text() == undisturbed.log_path.read_text()
 
 
 @pytest.mark.slow

@@ -1,18 +1,67 @@
-"""The versions of a model: directories named by a number, each of which appears whole."""
+"""What all formats share: which models they can hold, how these are checked, and versions that appear whole."""
 
 import contextlib
+import dataclasses
 import errno
+import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
+import numpy as np
+
+from keras_transformer.config import TransformerConfig
 from keras_transformer.config.rules import require
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, VerificationError
 from keras_transformer.model_dir.files import remove_leftovers, rename, replacing, temporary_beside
+from keras_transformer.translation import Translator
 
 # Texts that an exported model must treat as the translator does before its version appears.
 PROBES = ["", "A dog runs.", "Zwei Männer 123 🙂", "b" * 300]
+# The options of which every format holds any value. A new option is refused until a format names it.
+_FREE = {
+    *("source_vocab_size", "target_vocab_size", "num_layers", "num_encoder_layers", "num_decoder_layers", "d_model"),
+    *("d_ff", "num_heads", "key_dim", "value_dim", "dropout", "attention_dropout", "activation_dropout", "norm_first"),
+    *("tie_embeddings", "epsilon", "attention_bias", "logits_bias", "feed_forward_bias", "max_length"),
+}
+
+
+def require_supported(config: TransformerConfig, format: str, **supported: Collection[object]) -> None:
+    """Checks that a format holds what a model computes.
+
+    Args:
+        config: TransformerConfig.
+        format: str. The format's name, for messages.
+        **supported: the values that options may have. Options that are not given must have their defaults, but for
+            those of which every format holds any value.
+
+    Raises:
+        ConfigError: An option has another value.
+    """
+    for field in dataclasses.fields(config):
+        if field.name in supported or field.name not in _FREE:
+            value, values = getattr(config, field.name), supported.get(field.name, (field.default,))
+            # As in a recipe: null and false, and text without quotes.
+            texts = [json.dumps(each).strip('"') for each in values]
+            rule = " or ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+            require(value in values, f"model.{field.name}", f"{rule} for {format}", value)
+
+
+def verify_scores(received: Sequence[float] | np.ndarray, translator: Translator, program: str) -> None:
+    """Checks the log probabilities of `PROBES`, each given as its own translation.
+
+    Args:
+        received: those that an exported model gives.
+        translator: Translator.
+        program: str. Who computed them, for messages.
+
+    Raises:
+        VerificationError: They are not those of the translator.
+    """
+    expected = translator.score(PROBES, PROBES)
+    if not np.allclose(received, expected, rtol=1e-3, atol=1e-3):
+        raise VerificationError(f"{program} gives the log probabilities {received}, the translator {expected}")
 
 
 def version_path(output: str | os.PathLike[str], version: int | None = None) -> pathlib.Path:
