@@ -21,7 +21,6 @@ def projected_crossentropy(
     consistency: float = 0.0,
     gradient_scale: Annotated[Tensor, "float32 ()"] | None = None,
     bias: Annotated[Tensor, "float32 (vocab_size,)"] | None = None,
-    cutoff_consistency: float = 0.0,
 ) -> Annotated[Tensor, "float32 ()"]:
     """Computes the sum of `token_crossentropy(labels, hidden @ kernel + bias, label_smoothing)`.
 
@@ -33,10 +32,6 @@ def projected_crossentropy(
     arXiv 2106.14448): `consistency / 4 * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))` for every token. (That paper adds the losses
     of the passes, and so has twice this loss.)
 
-    With SimCut (Gao et al. 2022, arXiv 2206.02368), the first pass alone has labels, and the second one, in which
-    tokens were cut off, adds `cutoff_consistency * KL(p₁ ‖ p₂)` for every token. Both get its gradient, as in that
-    paper.
-
     Args:
         hidden: in float32, or in bfloat16 or float16, in which the products then are too; softmax and loss are in
             float32 anyway. One pass, or two that differ in their dropout.
@@ -47,20 +42,18 @@ def projected_crossentropy(
         gradient_scale: The gradients are multiplied by it, the loss is not: for float16, in
             which they have to be scaled before they are rounded. Defaults to None: 1.
         bias: of the output projection. Defaults to None: it has none.
-        cutoff_consistency: float. SimCut's α, for two passes without `consistency`. Defaults to 0.
     """
-    num_labeled = 1 if cutoff_consistency else hidden.shape[0]
 
     @tf.custom_gradient
     def crossentropy(
         hidden: Tensor, kernel: Tensor, bias: Tensor | None = None
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
         loss, grad_hidden, *grad_weights = _loss_and_gradients(
-            hidden, kernel, bias, labels, label_smoothing, consistency, gradient_scale, cutoff_consistency
+            hidden, kernel, bias, labels, label_smoothing, consistency, gradient_scale
         )
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
-            upstream /= num_labeled
+            upstream /= hidden.shape[0]
             return tf.cast(upstream, hidden.dtype) * grad_hidden, *(upstream * each for each in grad_weights)
 
         return loss, gradient
@@ -76,24 +69,19 @@ def _loss_and_gradients(
     label_smoothing: float,
     consistency: float,
     gradient_scale: Tensor | None,
-    cutoff_consistency: float,
 ) -> tuple[Tensor, ...]:
-    """Returns the loss, and its scaled gradients times the number of passes with labels.
+    """Returns the loss, and its scaled gradients times the number of passes.
 
     These are of hidden, kernel and, if there is one, bias.
     """
     passes, _, d_model = hidden.shape
-    num_labeled = 1 if cutoff_consistency else passes
     vocab_size, dtype = kernel.shape[1], hidden.dtype
     chunk_size = max(_LOGITS // (passes * vocab_size), 1)
     rounded_kernel = tf.cast(kernel, dtype)
     mean_column = tf.reduce_mean(kernel, axis=1)  # (d_model,)
     scaled_smoothing = label_smoothing if gradient_scale is None else label_smoothing * gradient_scale
     mean_bias = 0.0 if bias is None else tf.reduce_mean(bias)
-    # What label smoothing adds to the gradient of a row, in the passes that have labels.
-    smoothed_rows = tf.pad(tf.ones((num_labeled, 1, 1)), [[0, passes - num_labeled], [0, 0], [0, 0]]) * (
-        scaled_smoothing * mean_column
-    )
+    smoothed_row = scaled_smoothing * mean_column  # What label smoothing takes from the gradient of each row.
 
     def add_chunk(
         start: Tensor, loss: Tensor, grad_hidden: tf.TensorArray, grad_kernel: Tensor, *grad_bias: Tensor
@@ -106,18 +94,16 @@ def _loss_and_gradients(
             labels[start : start + chunk_size],
             label_smoothing,
             consistency,
-            cutoff_consistency,
         )
         if label_smoothing:
-            labeled_rows = rows[: num_labeled * tf.shape(rows)[0] // passes]
-            all_logits = tf.linalg.matvec(tf.cast(labeled_rows, tf.float32), mean_column) + mean_bias
-            chunk_loss -= label_smoothing / num_labeled * tf.reduce_sum(all_logits)
+            all_logits = tf.linalg.matvec(tf.cast(rows, tf.float32), mean_column) + mean_bias
+            chunk_loss -= label_smoothing / passes * tf.reduce_sum(all_logits)
         if gradient_scale is not None:
             grad_logits = [gradient_scale * each for each in grad_logits]
         grad_bias = tuple(each + tf.reduce_sum(tf.add_n(grad_logits), axis=0) for each in grad_bias)
         grad_logits = tf.concat([tf.cast(each, dtype) for each in grad_logits], axis=0)
         grad_rows = tf.cast(tf.matmul(grad_logits, rounded_kernel, transpose_b=True), tf.float32)
-        grad_rows = tf.reshape(grad_rows, (passes, -1, d_model)) - smoothed_rows
+        grad_rows = tf.reshape(grad_rows, (passes, -1, d_model)) - smoothed_row
         grad_hidden = grad_hidden.write(start // chunk_size, tf.transpose(tf.cast(grad_rows, dtype), (1, 0, 2)))
         grad_kernel += tf.cast(tf.matmul(rows, grad_logits, transpose_a=True), tf.float32)
         return start + chunk_size, loss + chunk_loss, grad_hidden, grad_kernel, *grad_bias
@@ -130,9 +116,9 @@ def _loss_and_gradients(
         # More would hold the logits of several chunks at once.
         parallel_iterations=1,
     )
-    all_rows = tf.reduce_sum(tf.cast(hidden[:num_labeled], tf.float32), axis=(0, 1))  # (d_model,)
+    all_rows = tf.reduce_sum(tf.cast(hidden, tf.float32), axis=(0, 1))  # (d_model,)
     grad_kernel -= scaled_smoothing / vocab_size * all_rows[:, None]
-    num_rows = tf.cast(num_labeled * tf.size(labels), tf.float32)
+    num_rows = tf.cast(passes * tf.size(labels), tf.float32)
     grad_bias = [each - scaled_smoothing / vocab_size * num_rows for each in grad_bias]
     return loss, tf.transpose(chunks.concat(), (1, 0, 2)), grad_kernel, *grad_bias
 
@@ -142,9 +128,8 @@ def _chunk_loss(
     labels: Tensor,
     label_smoothing: float,
     consistency: float,
-    cutoff_consistency: float = 0.0,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns a chunk's loss and, for each pass, the gradient of the sum of the losses of the passes with labels.
+    """Returns a chunk's loss and, for each pass, the gradient of the sum of the losses of all passes.
 
     Both lack the term of label smoothing that is the same for every token of the vocabulary.
 
@@ -152,11 +137,6 @@ def _chunk_loss(
         logits: float32 (chunk, vocab_size) of each pass.
         labels: int (chunk,).
     """
-    if cutoff_consistency:
-        loss, (gradient,) = _chunk_loss(logits[:1], labels, label_smoothing, consistency)
-        first, second = logits
-        divergence, (of_first, of_second) = _divergence_from_first(first, second, cutoff_consistency)
-        return loss + divergence, [gradient + of_first, of_second]
     passes = len(logits)
     places = tf.stack([tf.range(tf.size(labels)), labels], axis=-1)  # (chunk, 2)
     probabilities = [tf.nn.softmax(each) for each in logits]
@@ -193,14 +173,3 @@ def _add_divergence(
         gradients.append(tf.add_n([product, own * (1 + weight - mean), other]))
         divergences.append(tf.reduce_sum(mean))
     return tf.add_n(divergences), gradients
-
-
-def _divergence_from_first(first: Tensor, second: Tensor, weight: float) -> tuple[Tensor, list[Tensor]]:
-    """Returns `weight * KL(p₁ ‖ p₂)`, summed, and its gradient for the logits of both passes.
-
-    With r = log p₁ - log p₂, the gradient is p₁ (r - p₁·r) for the first logits and p₂ - p₁ for the second.
-    """
-    p, q = tf.nn.softmax(first), tf.nn.softmax(second)
-    ratio = tf.nn.log_softmax(first) - tf.nn.log_softmax(second)
-    divergence = tf.reduce_sum(p * ratio, axis=-1, keepdims=True)
-    return weight * tf.reduce_sum(divergence), [weight * p * (ratio - divergence), weight * (q - p)]

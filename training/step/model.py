@@ -42,8 +42,8 @@ class TrainingModel(keras.Model):
 
     Args:
         transformer: Transformer, made in the scope of the strategy.
-        config: TrainingConfig. Its `label_smoothing`, `clip_norm`, `consistency`, `cutoff_consistency`, `cutoff`,
-            `guided_alignment`, `accumulate_steps` and `seed` are used, and `precision` and `ema`: float16 needs an
+        config: TrainingConfig. Its `label_smoothing`, `clip_norm`, `consistency`, `guided_alignment`,
+            `accumulate_steps` and `seed` are used, and `precision` and `ema`: float16 needs an
             optimizer that skips gradients of NaN.
         parallel_parts: int. Into how many parts a replica divides its rows, to compute them side by side. Defaults
             to 1.
@@ -209,15 +209,14 @@ class TrainingModel(keras.Model):
         self, number: Tensor, inputs: dict[str, Tensor], labels: Tensor, variables: Sequence[keras.Variable]
     ) -> LossAndGradients:
         """The same for one part, whose number among those of all replicas is given."""
-        passes = 2 if self.config.consistency or self.config.cutoff_consistency else 1
-        kept = self._kept_tokens(number, inputs) if self.config.cutoff_consistency else None
+        passes = 2 if self.config.consistency else 1
         if passes == 2:
             inputs = {name: tf.tile(side, (2, 1)) for name, side in inputs.items()}
         with tf.GradientTape() as tape, keras.StatelessScope(self._seeds_of_part(number)):
             if self.config.guided_alignment:
-                hidden, attention = self.transformer.hidden_states_and_alignment(inputs, True, kept)
+                hidden, attention = self.transformer.hidden_states_and_alignment(inputs, True)
             else:
-                hidden = self.transformer.hidden_states(inputs, True, kept)  # (passes * rows, length, d_model)
+                hidden = self.transformer.hidden_states(inputs, True)  # (passes * rows, length, d_model)
             hidden = tf.reshape(hidden, (passes, -1, hidden.shape[-1]))
             # Padding is not projected.
             real = tf.where(tf.reshape(padding_mask(labels), (-1,)))[:, 0]
@@ -230,7 +229,6 @@ class TrainingModel(keras.Model):
                 self.config.consistency,
                 None if self.loss_scale is None else self.loss_scale.value,
                 None if projection.bias is None else tf.convert_to_tensor(projection.bias),
-                self.config.cutoff_consistency,
             )
             targets = [total]
             if self.config.guided_alignment:
@@ -243,18 +241,6 @@ class TrainingModel(keras.Model):
             tf.zeros(variable.shape, variable.dtype) if gradient is None else tf.convert_to_tensor(gradient)
             for variable, gradient in zip(variables, tape.gradient(targets, variables), strict=True)
         ]
-
-    def _kept_tokens(self, number: Tensor, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Which tokens of a part are embedded: in the first pass all, in the second all but a share of `cutoff`."""
-        step = tf.cast(self.optimizer.iterations, tf.int64)
-        kept = {}
-        for place, name in enumerate(("source", "target")):
-            token_ids = inputs[name]
-            seed = self.config.seed + tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS
-            chances = tf.random.stateless_uniform(tf.shape(token_ids), tf.stack([seed, 2 * step + place]))
-            is_kept = chances >= self.config.cutoff
-            kept[name] = tf.concat([tf.ones_like(is_kept), is_kept], axis=0)
-        return kept
 
     def _seeds_of_part(self, number: Tensor) -> list[tuple[keras.Variable, Tensor]]:
         """The states that all random generators have in this step, for the part of a batch with this number."""
