@@ -19,11 +19,12 @@ import tensorflow as tf
 import yaml
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run.average import average_checkpoints
+from keras_transformer.training.run.checkpoints import average_checkpoints
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.state import read_progress, restore_training_state
-from keras_transformer.training.run.trainer import _build_model, train
+from keras_transformer.training.run.trainer import train
 from keras_transformer.training.run.workers import Workers
+from keras_transformer.training.step.model import build_training_model
 from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
@@ -83,7 +84,7 @@ def test_every_value_of_the_configuration_is_read(written):
 
 def test_the_training_state_is_that_of_the_checkpoint(written):
     config = written.read_config()
-    model = _build_model(config, make_strategy(), parts_per_device=1)
+    model = build_training_model(config.model, config.training, make_strategy())
     progress = restore_training_state(written, model, Workers(model.strategy))
     assert progress.step == last_step(written) == int(model.optimizer.iterations.numpy())
     # The state numbers its variables, the checkpoint names them: the two must meet in the same weights.

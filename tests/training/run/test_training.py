@@ -18,12 +18,13 @@ from keras_transformer.export.servable import export_servable
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe, recipe_names
 from keras_transformer.training.run import data, trainer
-from keras_transformer.training.run.average import average_checkpoints
+from keras_transformer.training.run.checkpoints import average_checkpoints
 from keras_transformer.training.run.data import tokenizers_of
 from keras_transformer.training.run.devices import make_strategy
-from keras_transformer.training.run.trainer import intervals, train
-from keras_transformer.training.step.learning_rate import learning_rate
-from keras_transformer.training.step.model import TrainingModel
+from keras_transformer.training.run.trainer import train
+from keras_transformer.training.step import model as step_model
+from keras_transformer.training.step.model import build_training_model
+from keras_transformer.training.step.optimizer import learning_rate
 from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
@@ -141,16 +142,6 @@ def test_the_paper_recipes_have_the_sizes_of_table_3():
     assert (base.training.average_last, big.training.average_last) == (5, 20)
 
 
-def test_intervals_worked_out_by_hand():
-    assert intervals(0, 12, 4) == [(4, 0, 3)]
-    assert intervals(8, 12, 4) == [(4, 2, 3)]
-    assert intervals(0, 3, 4) == [(3, 0, 1)]
-    # A run that ended at 5 resumes: to 8, then at 12 and 16, then to 18.
-    assert intervals(5, 18, 4) == [(3, 1, 2), (4, 2, 4), (2, 4, 5)]
-    assert intervals(5, 7, 4) == [(2, 1, 2)]
-    assert intervals(18, 18, 4) == []
-
-
 def test_a_killed_run_is_resumed_from_its_last_checkpoint(files, tmp_path, capsys):
     overrides = (
         *("training.steps=60", "training.validate_every=20"),
@@ -207,15 +198,16 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
 @pytest.fixture(scope="module")
 def traces_and_trained(tmp_path_factory):
     """How often the training step was traced, and the model directory."""
-    models, compile = [], TrainingModel.compile
+    models = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingModel, "compile", lambda self, *a, **k: (models.append(self), compile(self, *a, **k)))
+        build = lambda *arguments: models.append(build_training_model(*arguments)) or models[-1]
+        patch.setattr(trainer, "build_training_model", build)
         trained = train_here(
             tmp_path_factory.mktemp("trained") / "model",
             *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3"),
             "training.average_last=2",
         )
-    return [model.num_traces for model in models], trained
+    return [model._update.experimental_get_tracing_count() for model in models], trained
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +278,7 @@ def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path)
         "sys.path[:0] = ['tests', 'tests/training/run']\n"
         "import test_training\n"
         "from keras_transformer.training.run import trainer\n"
-        "trainer._build_model = lambda *arguments: sys.exit(str(arguments[2]))\n"
+        "trainer.build_training_model = lambda *arguments: sys.exit(str(arguments[3]))\n"
         "test_training.train_here(sys.argv[1])"
     )
     run = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], cwd=ROOT, capture_output=True, text=True)
@@ -298,7 +290,7 @@ def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, 
     translator = Translator.load(tiny_model_dir)
     before = translator.tokenize(["Anna sees a tree."])
     # The steps themselves have to do with token ids only.
-    monkeypatch.setattr(trainer, "_fit", lambda *arguments: None)
+    monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)
     config = load_recipe("demo", [*TINY, "training.steps=1", "training.average_last=0"])
     train(config, pairs(0, 360), pairs(360, 400), tmp_path / "model", make_strategy())
     assert translator.tokenize(["Anna sees a tree."]) == before
@@ -311,15 +303,15 @@ def test_an_option_that_does_not_exist_is_named(tmp_path):
 
 
 def test_the_model_is_built_once_when_its_vocabulary_is_known(tmp_path, monkeypatch, capsys):
-    sizes, build = [], trainer.build_transformer
+    sizes, build = [], step_model.build_transformer
 
     def record(config, **options):
         sizes.append((config.source_vocab_size, config.target_vocab_size))
         return build(config, **options)
 
-    monkeypatch.setattr(trainer, "build_transformer", record)
+    monkeypatch.setattr(step_model, "build_transformer", record)
     # As WordPiece does, which stops within 5% below the size that is asked for.
-    monkeypatch.setattr(trainer, "_fit", lambda *arguments: None)
+    monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)
     learn = data.learn_tokenizers
     smaller = lambda pairs, config, terms: learn(pairs, dataclasses.replace(config, vocab_size=490), terms)
     monkeypatch.setattr(data, "learn_tokenizers", smaller)
@@ -396,7 +388,7 @@ def test_each_language_may_have_a_vocabulary_of_its_own(two_vocabularies, tmp_pa
     # Resumed, nothing is learned anew.
     before = {name: (model_dir.path / name).read_bytes() for name in names}
     copy, runs = ModelDir(shutil.copytree(model_dir.path, tmp_path / "copy")), []
-    monkeypatch.setattr(trainer, "_fit", lambda run, *arguments: runs.append(run))
+    monkeypatch.setattr(trainer, "run_loop", lambda run, *arguments: runs.append(run))
     train_here(
         copy.path,
         *("tokenizer.shared=false", "tokenizer.vocab_size=330", "model.tie_embeddings=target"),
@@ -458,9 +450,8 @@ def test_two_passes_differ_by_their_dropout_alone():
     def loss_and_gradients(dropout, consistency):
         config = load_recipe("demo", [*TINY, f"model.dropout={dropout}", f"training.consistency={consistency}"])
         keras.utils.set_random_seed(1)
-        model = trainer._build_model(config, make_strategy(), parts_per_device=1)
-        variables = model.transformer.trainable_variables
-        total, gradients = model._gradients_of_part(0, {"source": source, "target": target}, labels, variables)
+        model = build_training_model(config.model, config.training, make_strategy())
+        total, gradients = model._loss_of_part(0, {"source": source, "target": target}, labels)
         return total / labels.size, gradients
 
     loss, gradients = loss_and_gradients(0.0, 0.0)
