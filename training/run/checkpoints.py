@@ -86,20 +86,20 @@ def average_checkpoints(
     remove_leftovers(model_dir.path)
     model = build_transformer(config.model, dtype="float32")
     sums = [np.zeros(weight.shape, "float64") for weight in model.weights]
-    averaged, errors = [], []
+    averaged, damages = [], []
     for path in (checkpoints[step] for step in steps):
         try:
             load_weights(model, path)
         except DamagedFileError as error:
-            errors.append(error)
+            damages.append(error)
             continue
         averaged.append(path)
         for sum_, weight in zip(sums, model.get_weights(), strict=True):
             sum_ += weight
     if not averaged:
-        raise errors[0]
-    for error in errors:
-        _log.warning(f"{error}; it is left out of the average")
+        raise damages[0]
+    for damage in damages:
+        _log.warning(f"{damage}; it is left out of the average")
     model.set_weights([sum_ / len(averaged) for sum_ in sums])
     save_weights(model, model_dir.average_path)
     return averaged

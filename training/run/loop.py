@@ -18,7 +18,7 @@ from .data import Batches
 from .interruption import Interruption
 from .report import ProgressReport, write_log
 from .state import Row, RunState, save_training_state, values_of
-from .validation import TranslatedText
+from .validation import Sample, TranslatedText
 from .workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ def _validate(
 def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
     """Measures BLEU, if checkpoints are ranked by it, adds it to the logs, and saves everything."""
     model_dir, state, config = run.model_dir, run.state, run.config
-    samples = []
+    samples: list[Sample] = []
     if run.measure_bleu is not None:
         logs["val_bleu"], samples = run.measure_bleu()
     values = _finite_values(run)
