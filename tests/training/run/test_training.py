@@ -92,6 +92,18 @@ def logged(model_dir, column):
         return [float(row[column]) for row in csv.DictReader(file)]
 
 
+def weights_of(model, path):
+    model.load_weights(path)
+    return [weight.copy() for weight in model.get_weights()]
+
+
+def assert_average_of(model_dir, paths):
+    model = load_model(model_dir)
+    average = weights_of(model, model_dir.weights_path())
+    for weight, *others in zip(average, *(weights_of(model, path) for path in paths), strict=True):
+        np.testing.assert_allclose(weight, np.mean(others, axis=0), rtol=0, atol=1e-7)
+
+
 CLIPPED = (
     *("training.steps=6", "training.validate_every=1", "model.dropout=0.0"),
     *("training.clip_norm=0.5", "training.average_last=0"),
@@ -176,23 +188,6 @@ def test_text_that_cannot_be_trained_on_leaves_no_folder(tmp_path):
     with pytest.raises(ValueError, match="none of the 360 sentence pairs can be used"):
         train_here(tmp_path / "model", "model.max_length=2")
     assert not (tmp_path / "model").exists()
-
-
-@pytest.mark.slow
-def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
-    overrides = ("training.validate_every=3", "training.average_last=0")
-    straight = train_here(tmp_path / "straight", *overrides, "training.steps=5")
-    train_here(tmp_path / "resumed", *overrides, "training.steps=3")
-    resumed = train_here(tmp_path / "resumed", *overrides, "training.steps=5")
-    last = [directory.checkpoints()[5] for directory in (straight, resumed)]
-    model = load_model(straight)
-    weights = []
-    for path in last:
-        model.load_weights(path)
-        weights.append([weight.copy() for weight in model.get_weights()])
-    for one, other in zip(*weights):
-        np.testing.assert_array_equal(one, other)
-    assert logged(resumed, "loss") == logged(straight, "loss")
 
 
 @pytest.fixture(scope="module")
@@ -294,12 +289,6 @@ def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, 
     config = load_recipe("demo", [*TINY, "training.steps=1", "training.average_last=0"])
     train(config, pairs(0, 360), pairs(360, 400), tmp_path / "model", make_strategy())
     assert translator.tokenize(["Anna sees a tree."]) == before
-
-
-def test_an_option_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'callback'"):
-        train_here(tmp_path / "model", callback=[])
-    assert not (tmp_path / "model").exists()
 
 
 def test_the_model_is_built_once_when_its_vocabulary_is_known(tmp_path, monkeypatch, capsys):
@@ -476,14 +465,7 @@ def test_the_best_checkpoints_stay_and_are_averaged(ranked_by_bleu):
     bleu = dict(zip(logged(ranked_by_bleu, "step"), logged(ranked_by_bleu, "val_bleu")))
     best = sorted(bleu, key=bleu.get, reverse=True)[:2]
     assert list(ranked_by_bleu.checkpoints()) == sorted({*best, max(bleu)})
-    model = load_model(ranked_by_bleu)
-    average = [weight.copy() for weight in model.get_weights()]
-    total = [np.zeros_like(weight) for weight in average]
-    for step in best:
-        model.load_weights(ranked_by_bleu.checkpoint_path(int(step)))
-        total = [sum_ + weight / 2 for sum_, weight in zip(total, model.get_weights())]
-    for mean, weight in zip(total, average):
-        np.testing.assert_allclose(weight, mean, rtol=0, atol=1e-7)
+    assert_average_of(ranked_by_bleu, [ranked_by_bleu.checkpoint_path(int(step)) for step in best])
 
 
 def test_the_logged_bleu_is_that_of_the_greedy_translations(ranked_by_bleu):
@@ -535,14 +517,7 @@ def test_the_last_checkpoints_stay(trained):
 
 def test_the_average_is_the_mean_of_the_last_checkpoints_and_translates(trained):
     assert trained.weights_path() == trained.average_path
-    model = load_model(trained)
-    average = [weight.copy() for weight in model.get_weights()]
-    total = [np.zeros_like(weight) for weight in average]
-    for path in list(trained.checkpoints().values())[-2:]:
-        model.load_weights(path)
-        total = [sum_ + weight / 2 for sum_, weight in zip(total, model.get_weights())]
-    for mean, weight in zip(total, average):
-        np.testing.assert_allclose(weight, mean, rtol=0, atol=1e-7)
+    assert_average_of(trained, list(trained.checkpoints().values())[-2:])
 
 
 def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained):
@@ -550,10 +525,7 @@ def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained)
     best = 2 * (1 + int(np.argmin(perplexities)))
     assert best in (6, 8, 10)  # whose checkpoints still stand
     model = load_model(trained)
-    model.load_weights(trained.checkpoint_path(best))
-    expected = [weight.copy() for weight in model.get_weights()]
-    model.load_weights(trained.best_path)
-    for weight, other in zip(model.get_weights(), expected):
+    for weight, other in zip(*(weights_of(model, path) for path in (trained.checkpoint_path(best), trained.best_path))):
         np.testing.assert_array_equal(weight, other)
 
 
