@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 from keras import ops
 from keras_transformer.training.curves import training_figure
-from keras_transformer.training.step.learning_rate import learning_rate
+from keras_transformer.training.step.optimizer import learning_rate
 from matplotlib.figure import Figure
 
 from benchmarks import table1 as table1_benchmark

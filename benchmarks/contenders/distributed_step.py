@@ -29,17 +29,16 @@ def main() -> None:
     import numpy as np
     import tensorflow as tf
     from keras_transformer.training.recipe import load_recipe
-    from keras_transformer.training.run.trainer import _build_model
+    from keras_transformer.training.step.model import build_training_model
 
     sizes = [f"model.{name}={value}" for name, value in SIZES.items()]
     config = load_recipe(None, [*sizes, f"tokenizer.vocab_size={_VOCAB_SIZE}", "training.precision=float32"])
-    model = _build_model(config, strategy, parts_per_device=1)
+    model = build_training_model(config.model, config.training, strategy)
     random = np.random.default_rng(0)
     ids = random.integers(4, _VOCAB_SIZE, (3, rows // strategy.num_replicas_in_sync, LENGTH), "int32")
     batch = {"source": ids[0], "target": ids[1]}, ids[2]
     batches = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(strategy.distribute_datasets_from_function(lambda _: batches))
-    model.make_train_function()
 
     @tf.function
     def add_up() -> Any:
@@ -50,7 +49,7 @@ def main() -> None:
         return strategy.run(of_replica)
 
     report = {
-        "value": _milliseconds(lambda: float(model.train_function(iterator)["loss"]), steps),
+        "value": _milliseconds(lambda: model.update(iterator), steps),
         "sum": _milliseconds(lambda: strategy.experimental_local_results(add_up())[0].numpy(), steps),
         "megabytes": 4e-6 * model.transformer.count_params(),
         "versions": versions("keras", "tensorflow"),

@@ -34,11 +34,6 @@ class TrainingConfig:
         consistency: float. α of R-Drop (Liang et al. 2021): each batch passes through the model twice with
             different dropout, and a loss draws the two predictions together. For small corpora; takes twice the time.
             At most 1,000. Defaults to 0: one pass, as in the paper.
-        cutoff_consistency: float. α of SimCut (Gao et al. 2022): each batch passes through the model a second time with
-            some tokens missing on both sides, and a loss draws the prediction without them and that with them together.
-            For small corpora, as an alternative to `consistency`; takes twice the time. At most 1,000. Defaults to
-            0: one pass; the paper has 3.
-        cutoff: float. Rate at which tokens are missing with `cutoff_consistency`. Defaults to 0.05.
         guided_alignment: float. Weight of a loss by which the first head of the decoder's last layer learns to attend
             to the source token that a token translates (Garg et al. 2019), as IBM Model 1 finds it in the training
             text; at most 1,000, such as 0.1. For alignments, and for pictures of attention. Defaults to 0: none.
@@ -84,8 +79,6 @@ class TrainingConfig:
     subword_dropout: Rate = 0.0
     subword_samples: Annotated[Size, at_most(1000)] = 16
     consistency: Annotated[NonNegative, at_most(1000)] = 0.0
-    cutoff_consistency: Annotated[NonNegative, at_most(1000)] = 0.0
-    cutoff: Rate = 0.05
     guided_alignment: Annotated[NonNegative, at_most(1000)] = 0.0
     clip_norm: Annotated[Positive, at_most(1_000_000)] | None = None
     accumulate_steps: Annotated[Size, at_most(1000)] = 1
@@ -102,12 +95,6 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "training")
-        require(
-            not (self.consistency and self.cutoff_consistency),
-            "training.cutoff_consistency",
-            f"0 if consistency={self.consistency}",
-            self.cutoff_consistency,
-        )
         require(
             not (self.average_last and self.average_best),
             "training.average_last",

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from keras_transformer.training.run.memory import require_memory_to_train
+from keras_transformer.training.run.trainer import _require_memory
 
 from keras_transformer.config import Config, TrainingConfig, TransformerConfig
 from keras_transformer.errors import MemoryLimitError
@@ -58,10 +58,10 @@ def test_training_takes_weights_gradients_moments_and_their_average(machine, tra
     assert MODEL.num_parameters == NUM_PARAMETERS
     config = Config(MODEL, training=TrainingConfig(**training))
     machine(NUM_PARAMETERS * num_bytes)
-    require_memory_to_train(config)
+    _require_memory(config)
     machine(NUM_PARAMETERS * num_bytes - 1)
     with pytest.raises(MemoryLimitError, match="2,470,932,480 parameters, which take at least .* to train; this mac"):
-        require_memory_to_train(config)
+        _require_memory(config)
 
 
 @pytest.mark.parametrize(("dtype", "num_bytes"), [("float32", 4), ("bfloat16", 2)])

@@ -121,7 +121,7 @@ def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monk
     chosen, log = resume("training.steps=2")
     assert chosen == "bfloat16" and "precision: bfloat16, because this training run started with it" in log
     # What was asked for is obeyed; it is written before the first step.
-    monkeypatch.setattr(trainer, "_fit", lambda *arguments: None)
+    monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)
     chosen, log = resume("training.steps=3", "training.precision=float32")
     assert chosen == "float32" and "precision:" not in log
 

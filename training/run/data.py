@@ -1,8 +1,11 @@
-"""What the text becomes before training: tokenizers, and batches of token ids."""
+"""What the text becomes for training: tokenizers, token ids, and batches of them."""
 
 import logging
 import pathlib
+from collections.abc import Iterable
 from typing import NamedTuple, cast
+
+import tensorflow as tf
 
 from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.config.rules import require
@@ -15,11 +18,13 @@ from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
 from ..alignment.lexicon import learn_lexicon
 from ..batches.augmentation import Augmentation
 from ..batches.encoded_pairs import EncodedPairs, encode
+from ..batches.pipeline import training_dataset, validation_dataset
 from ..batches.plan import BatchPlan, plan_batches
 from ..batches.subword_dropout import SubwordDropout
 from ..batches.term_annotation import TermAnnotation
 from ..batches.token_links import align_encoded
 from ..batches.vocabulary import learn_tokenizers
+from ..step.model import Batch
 from ..text.corpus import SentencePairs
 from ..text.fingerprint import Fingerprint
 from .workers import Workers
@@ -30,16 +35,54 @@ _log = logging.getLogger(__name__)
 _NOTABLE_SHARE = 0.01
 
 
-class TrainingData(NamedTuple):
-    """What the text becomes before training: tokenizers, and the plans of the batches."""
+class Batches(NamedTuple):
+    """Endless batches, of which the replicas of this process have their shares.
 
-    tokenizers: TokenizerPair
+    Attributes:
+        train: batches to train on.
+        valid: the batches of the validation text, again and again: several workers would have to agree after each
+            batch on whether there is another one.
+        num_valid: how many batches the validation text has.
+    """
+
+    train: Iterable[Batch]
+    valid: Iterable[Batch]
+    num_valid: int
+
+
+class TrainingData(NamedTuple):
+    """The plans of the batches."""
+
     train: BatchPlan
     valid: BatchPlan
 
     @property
     def fingerprint(self) -> Fingerprint:
+        """What a resumed run recognizes the texts by."""
         return {"train": self.train.pairs.fingerprint, "valid": self.valid.pairs.fingerprint}
+
+    def batches(
+        self, seed: int, start_id: int, first_step: int, strategy: tf.distribute.Strategy, replicas: range
+    ) -> Batches:
+        """Returns the batches from a step on.
+
+        Args:
+            seed: of the order of the training text.
+            start_id: the token that a target begins with.
+            first_step: how many training batches to skip.
+            strategy: from `make_strategy`.
+            replicas: the numbers of the replicas of this process.
+        """
+        shares = dict(start_id=start_id, replicas=replicas, num_replicas=strategy.num_replicas_in_sync)
+        datasets = (
+            training_dataset(self.train, seed=seed, first_step=first_step, **shares),
+            validation_dataset(self.valid, **shares).repeat(),
+        )
+        # Each dataset has the batches of all replicas of this process, one after another.
+        train, valid = (
+            strategy.distribute_datasets_from_function(lambda _, dataset=dataset: dataset) for dataset in datasets
+        )
+        return Batches(train, valid, self.valid.num_steps)
 
 
 def augmentation_of(config: Config) -> Augmentation | None:
@@ -102,7 +145,7 @@ def prepare_data(
         num_buckets=training.num_buckets,
         num_parts=num_parts,
     )
-    return TrainingData(tokenizers, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
+    return TrainingData(plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
 
 
 def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[SubwordDropout, SubwordDropout]:

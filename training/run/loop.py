@@ -1,23 +1,27 @@
-"""What happens in a training run after each step and after each validation."""
+"""The loop of a training run: steps, and after every few of them a validation, which is saved and reported."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
+import numpy as np
 
-from keras_transformer.config import Config
+from keras_transformer.config import TrainingConfig
+from keras_transformer.errors import DivergedError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.tensors import Tensor
 
-from ..step.model import TrainingModel
-from .checkpoints import delete_outdated, forget_outdated, is_out_of_patience, save_checkpoint, score_of
-from .divergence import require_finite_step, require_finite_validation
+from ..step.model import Batch, TrainingModel
+from .checkpoints import delete_outdated, forget_outdated, save_checkpoint, score_of
+from .data import Batches
 from .interruption import Interruption
-from .log import write_log
-from .progress_report import ProgressReport
-from .state import Row, RunState, finite_variables, save_training_state
-from .validation import Sample, TranslatedText, measure_progress
+from .report import ProgressReport, write_log
+from .state import Row, RunState, save_training_state, values_of
+from .validation import Sample, TranslatedText
 from .workers import Workers
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
@@ -25,156 +29,176 @@ class TrainingRun:
     """What a training run consists of.
 
     Args:
-        model: TrainingModel, compiled.
-        config: Config.
-        model_dir: ModelDir.
-        state: RunState, which is kept up to date.
-        workers: Workers.
-        interruption: Interruption.
+        model: what is trained.
+        config: its `steps`, `validate_every`, `validate_by`, `patience`, `keep_checkpoints` and `average_best` are
+            used.
+        model_dir: where everything is saved.
+        state: what was saved last.
+        workers: the processes of the run.
+        interruption: which signal was received.
+        measure_bleu: translates the validation text, or None if nothing is ranked by BLEU.
     """
 
     model: TrainingModel
-    config: Config
+    config: TrainingConfig
     model_dir: ModelDir
     state: RunState
     workers: Workers
     interruption: Interruption
+    measure_bleu: Callable[[], TranslatedText] | None
+
+    def is_out_of_patience(self) -> bool:
+        """Returns whether training ends because validations no longer get better."""
+        return self.config.patience is not None and self.state.validations_since_best >= self.config.patience
 
 
-class TrainingLoop(keras.callbacks.CallbackList):
-    """The callback of `fit`: `after_step` and `after_validation` list what happens, in order.
+def run_loop(
+    run: TrainingRun, batches: Batches, report: ProgressReport, user_callbacks: Sequence[keras.callbacks.Callback]
+) -> None:
+    """Trains until the last step, or until patience, a callback or a signal ends it.
 
-    `fit` is called several times in a run. The user's callbacks see one training: `on_train_begin` comes once, and
-    `finish` calls `on_train_end`.
+    For callbacks, each validation is the end of an epoch. An error or a signal ends the run without `on_train_end`.
 
-    Args:
-        run: TrainingRun.
-        report: ProgressReport.
-        measure_bleu: function that translates the validation text, or None if nothing is ranked by BLEU.
-        callbacks: the user's callbacks.
+    Raises:
+        DivergedError: A number is not finite; nothing of it is saved.
+        KeyboardInterrupt: A signal was received, here or by another worker; everything is saved.
     """
-
-    def __init__(
-        self,
-        run: TrainingRun,
-        report: ProgressReport,
-        measure_bleu: Callable[[], TranslatedText] | None,
-        callbacks: Sequence[keras.callbacks.Callback],
-    ) -> None:
-        super().__init__(list(callbacks), add_history=True, model=run.model)
-        self.run = run
-        self.report = report
-        self.measure_bleu = measure_bleu
-        self._has_started = False
-        self._is_asked_to_stop = False
-        self._last_logs: Row = {}
-
-    def before_first_step(self) -> None:
-        """Prepares for the steps until the next validation. Keras has just reset its sums."""
-        run = self.run
+    model, state, config, interruption = run.model, run.state, run.config, run.interruption
+    train_batches, valid_batches = iter(batches.train), iter(batches.valid)
+    callbacks = keras.callbacks.CallbackList(list(user_callbacks), add_history=True, model=model)
+    num_epochs = math.ceil(config.steps / config.validate_every)
+    model.stop_training = must_stop = False
+    interruption.saved_step = state.step
+    callbacks.on_train_begin()
+    logs: Row = {}
+    while not must_stop:
+        epoch, num_done = divmod(state.step, config.validate_every)
+        num_steps = min(config.validate_every - num_done, config.steps - state.step)
+        callbacks.set_params({"steps": num_steps, "epochs": num_epochs, "verbose": 0})
+        callbacks.on_epoch_begin(epoch)
+        report.before_first_step()
         # A run that was stopped between two validations continues with its own sums.
-        with run.model.strategy.scope():
-            for variable, value in zip(run.model.mean_loss.variables, run.state.loss_sums):
-                variable.assign(value)
-        run.state.loss_sums = []
-        self.report.before_first_step()
-
-    def after_step(self, batch: int, logs: Row) -> None:
-        """The loss is the mean since the last validation."""
-        run = self.run
-        run.interruption.is_awaited = True
-        require_finite_step(logs["loss"], run.model, run.model_dir, run.state.step)
-        self.report.after_step(logs["loss"], run.model)
-        for callback in self.callbacks:
-            callback.on_train_batch_end(batch, logs)
-        if run.model.stop_training:
-            # Wait for the validation: here Keras would stop this worker alone.
-            self._is_asked_to_stop, run.model.stop_training = True, False
-        # After the last step comes the validation, which saves and stops.
-        is_last = batch + 1 == self.params["steps"]
-        if self._must_interrupt() and not is_last:
-            self._save_between_validations()
-            self._interrupt()
-
-    def after_validation(self, epoch: int, logs: Row) -> None:
-        """The logs are losses and metrics; what is measured here is added to them."""
-        run, state, training = self.run, self.run.state, self.run.config.training
-        require_finite_validation(logs["val_loss"], run.model, run.model_dir, state.step)
-        logs.update(measure_progress(run.model))
-        samples: Sequence[Sample] = ()
-        if self.measure_bleu is not None:
-            logs["val_bleu"], samples = self.measure_bleu()
+        total_loss, num_tokens = state.loss_sums or (0.0, 0.0)
+        state.loss_sums = []
+        for i in range(num_steps):
+            callbacks.on_train_batch_begin(i)
+            step = model.update(train_batches, requests_stop=interruption.signal is not None)
+            interruption.is_awaited = True
+            total_loss += step.loss * step.num_tokens
+            num_tokens += step.num_tokens
+            loss = total_loss / num_tokens
+            _require_finite_step(run, loss)
+            report.after_step(loss, model)
+            callbacks.on_train_batch_end(i, {"loss": loss})
+            must_stop = must_stop or model.stop_training
+            # All workers learn of a signal in the next step. After the last step comes the validation, which saves.
+            is_interrupted = step.num_stop_requests > 0 or (run.workers.number == 1 and interruption.signal is not None)
+            if is_interrupted and i + 1 < num_steps:
+                _save_between_validations(run, [total_loss, num_tokens])
+                _interrupt(run)
+        logs = {"loss": loss, **_validate(run, valid_batches, batches.num_valid, callbacks)}
         if run.workers.is_chief:
-            variables = finite_variables(run.model, run.model_dir, state.step)
-            score = score_of(logs, training)
-            is_best = score > state.best_score or not run.model_dir.best_path.exists()
-            state.add_validation({"epoch": epoch, **logs}, score, is_best)
-            save_checkpoint(run.model_dir, run.model.validated, state)
-            outdated = forget_outdated(run.model_dir, state, training)
-            # Save the state before deleting anything: a run that ends before repeats the steps since the last state.
-            save_training_state(run.model_dir, variables, state)
-            delete_outdated(run.model_dir, outdated)
-            write_log(run.model_dir, state.rows or [], samples)
-            self.report.after_validation(logs)
-        state.step = run.interruption.saved_step = int(logs["step"])
-        for callback in self.callbacks:
+            _save_validation(run, epoch, logs)
+            report.after_validation(logs)
+        state.step = interruption.saved_step = int(logs["step"])
+        # `CallbackList` would make a float of the step.
+        for callback in callbacks.callbacks:
             callback.on_epoch_end(epoch, logs)
-        must_stop = self._is_asked_to_stop or run.model.stop_training or is_out_of_patience(state, training)
-        run.model.stop_training = run.workers.any(must_stop)
-        if run.workers.any(run.interruption.signal is not None):
-            self._interrupt()
-
-    def finish(self) -> None:
-        """Tells the user's callbacks that training has ended. An error or a signal ends it without this."""
-        super().on_train_end(self._last_logs)
-
-    def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        if not self._has_started:
-            self._has_started = True
-            super().on_train_begin(logs)
-
-    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
-        """Does nothing: `fit` may be called again."""
-
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        self.before_first_step()
-        super().on_epoch_begin(epoch, logs)
-
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, Tensor]) -> None:
-        self.after_step(batch, _numbers(logs))
-
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, Tensor]) -> None:
-        self._last_logs = _numbers(logs)
-        self.after_validation(epoch, self._last_logs)
-
-    def _must_interrupt(self) -> bool:
-        """Returns whether all workers stop after this step because one of them has received a signal."""
-        model, has_signal = self.run.model, self.run.interruption.signal is not None
-        if self.run.workers.number == 1:
-            return has_signal
-        must_interrupt = float(keras.ops.convert_to_numpy(model.stop_requests)) > 0
-        if has_signal:
-            # All workers see it in the next step.
-            model.stop_request.assign(1.0)
-        return must_interrupt
-
-    def _save_between_validations(self) -> None:
-        run, step = self.run, self.run.model.num_updates
-        # All workers take part in reading the sums.
-        sums = [float(keras.ops.convert_to_numpy(variable)) for variable in run.model.mean_loss.variables]
-        if run.workers.is_chief:
-            variables = finite_variables(run.model, run.model_dir, run.state.step)
-            save_training_state(run.model_dir, variables, dataclasses.replace(run.state, step=step, loss_sums=sums))
-        run.state.step = step
-
-    def _interrupt(self) -> None:
-        run = self.run
-        # The others wait until the chief has saved.
-        run.workers.any(False)
-        run.interruption.saved_step = run.state.step
-        run.interruption.is_of_another_worker = run.interruption.signal is None
-        raise KeyboardInterrupt
+        must_stop = must_stop or model.stop_training or run.is_out_of_patience() or state.step == config.steps
+        must_stop = run.workers.any(must_stop)
+        if run.workers.any(interruption.signal is not None):
+            _interrupt(run)
+    callbacks.on_train_end(logs)
+    interruption.is_awaited = False
+    if run.is_out_of_patience():
+        _log.info(f"stopped after step {state.step:,}: {config.patience} validations without a new best")
+    elif state.step < config.steps:
+        _log.info(f"stopped after step {state.step:,} by a callback; run the same command to resume")
 
 
-def _numbers(logs: Mapping[str, Tensor]) -> Row:
-    return {name: float(keras.ops.convert_to_numpy(value)) for name, value in sorted(logs.items())}
+def _validate(
+    run: TrainingRun, batches: Iterator[Batch], num_batches: int, callbacks: keras.callbacks.CallbackList
+) -> Row:
+    """Returns losses and metrics of the validation text, BLEU excepted, with the step and the learning rate."""
+    model = run.model
+    callbacks.on_test_begin()
+    for metric in model.validation_metrics:
+        metric.reset_state()
+    for i in range(num_batches):
+        callbacks.on_test_batch_begin(i)
+        model.validate(batches)
+        callbacks.on_test_batch_end(i)
+    values = {metric.name: float(keras.ops.convert_to_numpy(metric.result())) for metric in model.validation_metrics}
+    callbacks.on_test_end(values)
+    _require_finite(run, "validation loss", values["loss"])
+    logs: Row = {f"val_{name}": value for name, value in values.items()}
+    logs["step"], logs["learning_rate"] = model.num_updates, model.learning_rate
+    if model.loss_scale is not None:
+        logs["skipped_steps"] = model.loss_scale.skipped_steps
+    return logs
+
+
+def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
+    """Measures BLEU, if checkpoints are ranked by it, adds it to the logs, and saves everything."""
+    model_dir, state, config = run.model_dir, run.state, run.config
+    samples: list[Sample] = []
+    if run.measure_bleu is not None:
+        logs["val_bleu"], samples = run.measure_bleu()
+    values = _finite_values(run)
+    score = score_of(logs, config.validate_by)
+    is_best = score > state.best_score or not model_dir.best_path.exists()
+    state.add_validation({"epoch": epoch, **logs}, score, is_best)
+    save_checkpoint(model_dir, run.model.validated, state)
+    outdated = forget_outdated(model_dir, state, config.keep_checkpoints, config.average_best)
+    # Save the state before deleting anything: a run that ends before repeats the steps since the last state.
+    save_training_state(model_dir, values, state)
+    delete_outdated(model_dir, outdated)
+    write_log(model_dir, state.rows, samples)
+
+
+def _save_between_validations(run: TrainingRun, loss_sums: list[float]) -> None:
+    state = dataclasses.replace(run.state, step=run.model.num_updates, loss_sums=loss_sums)
+    if run.workers.is_chief:
+        save_training_state(run.model_dir, _finite_values(run), state)
+    run.state.step = state.step
+
+
+def _interrupt(run: TrainingRun) -> None:
+    # The others wait until the chief has saved.
+    run.workers.any(False)
+    run.interruption.saved_step = run.state.step
+    run.interruption.is_of_another_worker = run.interruption.signal is None
+    raise KeyboardInterrupt
+
+
+def _finite_values(run: TrainingRun) -> dict[str, np.ndarray]:
+    values = values_of(run.model)
+    if not all(np.isfinite(array).all() for array in values.values()):
+        raise _diverged(run, "a weight is NaN or infinite")
+    return values
+
+
+def _require_finite_step(run: TrainingRun, loss: float) -> None:
+    # The scale of float16's gradients does not change the loss.
+    _require_finite(run, "loss", loss)
+    if run.model.loss_scale is not None and run.model.loss_scale.is_exhausted():
+        raise _diverged(run, "the gradient is NaN or infinite, even at the lowest scale of the loss")
+
+
+def _require_finite(run: TrainingRun, name: str, value: float) -> None:
+    if not math.isfinite(value):
+        raise _diverged(run, f"the {name} is {value}")
+
+
+def _diverged(run: TrainingRun, what: str) -> DivergedError:
+    """Returns the error that ends the run: what is not finite, what is kept, and how to go on."""
+    step, kept = run.state.step, "Nothing was saved before"
+    if step:
+        kept = f"The state after step {step:,} is kept in {run.model_dir}"
+    checkpoint = run.model_dir.checkpoint_path(step)
+    if checkpoint.is_file():
+        kept += f", with its checkpoint {checkpoint.name}"
+    return DivergedError(
+        f"training diverged in step {run.model.num_updates:,}, at the learning rate {run.model.learning_rate:.2e}: "
+        f"{what}. {kept}; resume from there with a lower rate: --set training.peak_learning_rate=..."
+    )

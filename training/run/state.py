@@ -7,7 +7,7 @@ import math
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
@@ -22,7 +22,6 @@ from keras_transformer.model_dir.files import (
 
 from ..step.model import TrainingModel
 from ..text.fingerprint import Fingerprint
-from .divergence import diverged
 from .workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -42,28 +41,28 @@ class RunState:
     """How far a training run is.
 
     Args:
-        step: int. Updates so far.
-        best_score: float. The highest score of a validation so far: BLEU, or minus the perplexity.
-        validations_since_best: int. Validations since then.
-        scores: dict. The scores of the checkpoints that are kept, by their steps.
-        rows: list of Row or None. The log, a row for each validation; None if version 0.1 wrote the state, which kept
-            them in the log only.
-        loss_sums: list of float. Sums of the mean loss since the last validation, if the run stopped between two.
-        text: dict. The fingerprint of the text; empty if version 0.1 wrote the state.
+        step: updates so far.
+        best_score: the highest score of a validation so far: BLEU, or minus the perplexity.
+        validations_since_best: validations since then.
+        scores: the scores of the checkpoints that are kept, by their steps.
+        rows: the log, a row for each validation.
+        loss_sums: the sum of the loss over the tokens since the last validation, and their number, if the run stopped
+            between two validations.
+        text: of the training and the validation text.
     """
 
     step: int = 0
     best_score: float = -math.inf
     validations_since_best: int = 0
     scores: dict[int, float] = dataclasses.field(default_factory=dict)
-    rows: list[Row] | None = dataclasses.field(default_factory=list)
+    rows: list[Row] = dataclasses.field(default_factory=list)
     loss_sums: list[float] = dataclasses.field(default_factory=list)
     text: Fingerprint = dataclasses.field(default_factory=dict)
 
     def add_validation(self, row: Row, score: float, is_best: bool) -> None:
         """Adds a validation after `row["step"]` steps."""
         self.step = int(row["step"])
-        self.rows = [*(self.rows or []), row]
+        self.rows = [*self.rows, row]
         self.scores[self.step] = score
         self.validations_since_best += 1
         if is_best:
@@ -71,26 +70,13 @@ class RunState:
             self.validations_since_best = 0
 
 
-def finite_variables(model: TrainingModel, model_dir: ModelDir, saved_step: int) -> dict[str, np.ndarray]:
-    """Returns the values of all variables of a compiled model and its optimizer, to be saved.
-
-    Raises:
-        DivergedError: One of them is not finite; the message says what to do.
-    """
-    arrays = {name: keras.ops.convert_to_numpy(variable) for name, variable in _named_variables(model)}
-    for array in arrays.values():
-        if np.issubdtype(array.dtype, _FLOAT) and not np.isfinite(array).all():
-            raise diverged("a weight is NaN or infinite", model, model_dir, saved_step)
-    return arrays
+def values_of(model: TrainingModel) -> dict[str, np.ndarray]:
+    """Returns the values of all variables of a model, of its average and of its optimizer."""
+    return {name: keras.ops.convert_to_numpy(variable) for name, variable in _named_variables(model).items()}
 
 
-def save_training_state(model_dir: ModelDir, variables: Mapping[str, np.ndarray], state: RunState) -> None:
+def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], state: RunState) -> None:
     """Saves the state of a training run; the one before is kept under another name.
-
-    Args:
-        model_dir: ModelDir.
-        variables: dict, from `finite_variables`.
-        state: RunState.
 
     Raises:
         OSError: The state cannot be written; those before stay.
@@ -103,7 +89,7 @@ def save_training_state(model_dir: ModelDir, variables: Mapping[str, np.ndarray]
         fields[name] = json.dumps(fields[name]).encode()
     path, previous = model_dir.training_state_path, model_dir.previous_state_path
     with replacing_with_checksum(path, previous) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **{**variables, **fields})
+        np.savez(file, **{**values, **fields})
 
 
 def read_progress(model_dir: ModelDir) -> RunState:
@@ -112,22 +98,22 @@ def read_progress(model_dir: ModelDir) -> RunState:
     Raises:
         DamagedFileError: The training state is damaged, and there is none before it.
     """
-    return _read_last_state(model_dir, [])[1]
+    return _read_last_state(model_dir, {})[1]
 
 
 def restore_training_state(
     model_dir: ModelDir, model: TrainingModel, workers: Workers, init_from: ModelDir | None = None
 ) -> RunState:
-    """Sets a compiled model and its optimizer to the last saved state, or to where the training starts.
+    """Sets a model and its optimizer to the last saved state, or to where the training starts.
 
     If the state is damaged, the one before takes its place, and a warning says so. The chief reads it; the other
     workers get its variables, also if nothing was saved yet.
 
     Args:
-        model_dir: ModelDir.
-        model: TrainingModel, compiled.
-        workers: Workers.
-        init_from: ModelDir or None. Whose weights the training starts with. Defaults to None: those that the model has.
+        model_dir: of the run.
+        model: what is set.
+        workers: all take part.
+        init_from: whose weights the training starts with. Defaults to None: those that the model has.
 
     Raises:
         DamagedFileError: No state is undamaged.
@@ -135,13 +121,13 @@ def restore_training_state(
     """
     state = RunState()
     if workers.is_chief:
-        path, state = _read_last_state(model_dir, list(_named_variables(model)))
+        path, state = _read_last_state(model_dir, _named_variables(model))
         if path == model_dir.previous_state_path:
             rename_with_checksum(path, model_dir.training_state_path)
         if init_from is not None and not state.step:
             _log.info(f"training starts with the weights of {init_from.load_weights(model.transformer)}")
     if workers.number > 1:
-        _share(state, [variable for _, variable in _named_variables(model)], workers)
+        _share(state, [*_named_variables(model).values()], workers)
     return state
 
 
@@ -160,33 +146,31 @@ def _share(state: RunState, variables: Sequence[keras.Variable], workers: Worker
         setattr(state, name, value)
 
 
-def _read_last_state(
-    model_dir: ModelDir, variables: Sequence[tuple[str, keras.Variable]]
-) -> tuple[pathlib.Path, RunState]:
-    damaged = []
+def _read_last_state(model_dir: ModelDir, variables: Mapping[str, keras.Variable]) -> tuple[pathlib.Path, RunState]:
+    errors = []
     # Only the state before is there if the run was killed between the two renames.
     for path in (model_dir.training_state_path, model_dir.previous_state_path):
         if path.is_file():
             try:
                 state = _read_state(path, variables)
             except DamagedFileError as error:
-                damaged.append(error)
+                errors.append(error)
                 continue
-            if damaged:
-                _log.warning(f"{damaged[0]}; {path.name}, of step {state.step:,}, is used instead")
+            if errors:
+                _log.warning(f"{errors[0]}; {path.name}, of step {state.step:,}, is used instead")
             return path, state
-    if damaged:
-        raise DamagedFileError(f"{damaged[0]}. There is no earlier state; remove it to start training again")
+    if errors:
+        raise DamagedFileError(f"{errors[0]}. There is no earlier state; remove it to start training again")
     return model_dir.training_state_path, RunState()
 
 
-def _read_state(path: pathlib.Path, variables: Sequence[tuple[str, keras.Variable]]) -> RunState:
+def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> RunState:
     try:
         require_undamaged(path)
         with np.load(path, allow_pickle=False) as arrays:
             # First what is small: nothing is assigned if it is damaged.
             state = _run_state(arrays)
-            for name, variable in variables:
+            for name, variable in variables.items():
                 if name.startswith("loss_scale.") and name not in arrays:
                     continue  # The training was in another precision before.
                 array = arrays.get(name)
@@ -211,22 +195,19 @@ def _run_state(arrays: Mapping[str, np.ndarray]) -> RunState:
         int(_checked("step", arrays["step"], _INTEGER)),
         float(_checked("best_score", arrays["best_score"], _FLOAT)),
         int(_checked("validations_since_best", arrays["validations_since_best"], _INTEGER)),
-        rows=None,
     )
     if state.step < 0 or math.isnan(state.best_score):
         raise ValueError("step must not be negative, best_score must not be NaN")
-    if "scores" in arrays:  # version 0.1 kept neither these
-        steps, scores = arrays["scored_steps"], arrays["scores"]
-        # Without any, both are of NumPy's default type, float64.
-        _checked("scored_steps", steps, _INTEGER if steps.size else _FLOAT, (steps.size,))
-        _checked("scores", scores, _FLOAT, (steps.size,))
-        state.scores = dict(zip(steps.tolist(), scores.tolist(), strict=True))
-    if "rows" in arrays:  # nor these
-        state.rows, state.text = (json.loads(bytes(arrays[name])) for name in ("rows", "text"))
-        _require_rows(state.rows)
-        _require_fingerprint(state.text)
-        sums = arrays["loss_sums"]
-        state.loss_sums = _checked("loss_sums", sums, _FLOAT, (sums.size,)).tolist()
+    steps, scores = arrays["scored_steps"], arrays["scores"]
+    # Without any, both are of NumPy's default type, float64.
+    _checked("scored_steps", steps, _INTEGER if steps.size else _FLOAT, (steps.size,))
+    _checked("scores", scores, _FLOAT, (steps.size,))
+    state.scores = dict(zip(steps.tolist(), scores.tolist(), strict=True))
+    state.rows, state.text = (json.loads(bytes(arrays[name])) for name in ("rows", "text"))
+    _require_rows(state.rows)
+    _require_fingerprint(state.text)
+    sums = arrays["loss_sums"]
+    state.loss_sums = _checked("loss_sums", sums, _FLOAT, (2,) if sums.size else (0,)).tolist()
     return state
 
 
@@ -254,7 +235,7 @@ def _require_fingerprint(text: object) -> None:
         raise ValueError("text must have the lines, source and target of each text")
 
 
-def _named_variables(model: TrainingModel) -> Iterator[tuple[str, keras.Variable]]:
+def _named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
     # Weights, seeds of dropout, and the optimizer's moments and step; by number, since Keras gives layers new names
     # in every process.
     owners = {
@@ -263,7 +244,9 @@ def _named_variables(model: TrainingModel) -> Iterator[tuple[str, keras.Variable
         "averaged": model.averaged,
         "loss_scale": model.loss_scale,
     }
-    for name, owner in owners.items():
-        if owner is not None:
-            for number, variable in enumerate(owner.variables):
-                yield f"{name}.{number}", variable
+    return {
+        f"{name}.{number}": variable
+        for name, owner in owners.items()
+        if owner is not None
+        for number, variable in enumerate(owner.variables)
+    }

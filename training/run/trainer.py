@@ -1,55 +1,39 @@
-"""Training: `fit` on one device or several, from the first step or where an earlier run stopped."""
+"""Training on one device or several, from the first step or where an earlier run stopped."""
 
 import dataclasses
 import functools
 import logging
 import os
 from collections.abc import Sequence
-from typing import TypedDict, Unpack, cast
+from typing import cast
 
 import keras
 import tensorflow as tf
 
-from keras_transformer.config import Config
+from keras_transformer.config import Config, TrainingConfig
 from keras_transformer.config.precision import TrainingPrecision
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.models import Transformer, build_transformer
 from keras_transformer.runtime.log import quiet
+from keras_transformer.runtime.memory import require_memory
 from keras_transformer.runtime.precision import choose_precision
 from keras_transformer.runtime.progress import ProgressBar, counted
 
 from ..alignment.shortlist import build_shortlist
-from ..batches.pipeline import training_dataset, validation_dataset
 from ..batches.plan import BatchPlan
-from ..step.adam import Adam
-from ..step.learning_rate import learning_rate
-from ..step.model import TrainingModel
+from ..step.model import TrainingModel, build_training_model
 from ..text.corpus import SentencePairs
 from ..text.fingerprint import require_same_text
-from .average import average_checkpoints
-from .checkpoints import is_out_of_patience
-from .data import TrainingData, augmentation_of, prepare_data, tokenizers_of
+from .checkpoints import average_checkpoints
+from .data import augmentation_of, prepare_data, tokenizers_of
 from .directory import directory_for_token_ids, directory_in_use, require_resumable, write_description
 from .interruption import Interruption
-from .log import restore_log
-from .loop import TrainingLoop, TrainingRun
-from .memory import require_memory_to_train
-from .progress_report import ProgressReport
+from .loop import TrainingRun, run_loop
+from .report import ProgressReport, restore_log
 from .state import restore_training_state
 from .validation import greedy_translation, measure_bleu
 from .workers import Workers
 
 _log = logging.getLogger(__name__)
-
-
-class RunOptions(TypedDict, total=False):
-    """What `train` takes by name, and describes."""
-
-    parallel_parts: int
-    allow_changed_text: bool
-    interruption: Interruption | None
-    init_from: ModelDir | None
-    callbacks: Sequence[keras.callbacks.Callback]
 
 
 def train(
@@ -58,7 +42,12 @@ def train(
     valid_pairs: SentencePairs,
     model_dir: str | os.PathLike[str] | ModelDir,
     strategy: tf.distribute.Strategy,
-    **options: Unpack[RunOptions],
+    *,
+    parallel_parts: int = 1,
+    allow_changed_text: bool = False,
+    interruption: Interruption | None = None,
+    init_from: ModelDir | None = None,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> None:
     """Trains a translator, or resumes a training run that was stopped.
 
@@ -66,20 +55,19 @@ def train(
     any tokenizer is loaded, because TensorFlow then loses the SentencePiece models that it holds.
 
     Args:
-        config: Config, from `load_recipe`.
-        train_pairs: SentencePairs to train on.
-        valid_pairs: SentencePairs to validate on.
-        model_dir: str, path or ModelDir; the directory is made if it does not exist.
+        config: from `load_recipe`.
+        train_pairs: pairs to train on.
+        valid_pairs: pairs to validate on.
+        model_dir: the directory is made if it does not exist.
         strategy: from `make_strategy`.
-        parallel_parts: int. Into how many parts all devices together divide a batch, to compute them side by side:
-            what `divide_cores` returns. Defaults to 1.
-        allow_changed_text: bool. Whether a run may be resumed with another text. Defaults to False.
-        interruption: Interruption or None. What signals do to the run. Defaults to None: what they do to any Python
-            program.
-        init_from: ModelDir or None. The model whose tokenizers and weights the training starts with; the
-            configuration must be made from it (`load_recipe`). Defaults to None: a new vocabulary and random weights.
-        callbacks: list of `keras.callbacks.Callback`, such as those of Weights & Biases or MLflow, or your own. Keras
-            calls each validation the end of an epoch. Defaults to none.
+        parallel_parts: into how many parts all devices together divide a batch, to compute them side by side: what
+            `divide_cores` returns. Defaults to 1.
+        allow_changed_text: whether a run may be resumed with another text. Defaults to False.
+        interruption: what signals do to the run. Defaults to None: what they do to any Python program.
+        init_from: the model whose tokenizers and weights the training starts with; the configuration must be made from
+            it (`load_recipe`). Defaults to None: a new vocabulary and random weights.
+        callbacks: such as those of Weights & Biases or MLflow, or your own. For them, each validation is the end of an
+            epoch. Defaults to none.
 
     After each step, the logs that a callback gets have `loss`, the mean since the last validation. After each
     validation they have `step`, `learning_rate`, `loss`, `val_loss`, `val_perplexity`, `val_accuracy`, `val_bleu` if
@@ -119,20 +107,18 @@ def train(
         ... )
         after step 3
     """
-    if unknown := set(options) - set(RunOptions.__annotations__):
-        raise TypeError(f"train() got an unexpected keyword argument {min(unknown)!r}")
-    model_dir, init_from = ModelDir(model_dir), options.get("init_from")
-    workers = Workers(strategy)
+    model_dir, workers = ModelDir(model_dir), Workers(strategy)
     if not workers.is_chief:
         _log.info(f"{workers.name}: the chief shows the progress")
     with workers.naming_the_lost(), directory_in_use(model_dir, workers), quiet(not workers.is_chief):
         if workers.is_chief:
             require_resumable(model_dir, config)
         workers.require_same("the options", repr(config))
-        parts_per_device = max(options.get("parallel_parts", 1) // len(workers.replicas), 1)
+        parts_per_device = max(parallel_parts // len(workers.replicas), 1)
         num_parts = strategy.num_replicas_in_sync * parts_per_device
-        require_memory_to_train(config)
+        _require_memory(config)
         config = _with_precision(config, model_dir, num_parts, workers)
+        training = config.training
         augmentation = augmentation_of(config)
         # In the shapes in which the model sees it.
         seen_pairs = augmentation.text(train_pairs) if augmentation else train_pairs
@@ -140,25 +126,52 @@ def train(
             tokenizers = tokenizers_of(config, seen_pairs, model_dir, init_from, workers, directory)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             # Before the whole text is tokenized: a model that does not fit into memory is noticed early.
-            model = _build_model(config, strategy, parts_per_device)
+            model = build_training_model(config.model, training, strategy, parts_per_device)
             data = prepare_data(config, train_pairs, valid_pairs, tokenizers, augmentation, num_parts, directory)
             with strategy.scope():
                 state = restore_training_state(model_dir, model, workers, init_from)
-            if not options.get("allow_changed_text"):
+            if not allow_changed_text:
                 require_same_text(model_dir, state.text, data.fingerprint)
             state.text = data.fingerprint
             workers.require_same("the texts", repr(state.text))
+            measure = None
             if workers.is_chief:
                 # Nothing is written before everything that was given has been read.
                 write_description(model_dir, config, tokenizers)
+                restore_log(model_dir, state.rows, state.step)
+                if training.validate_by == "bleu":
+                    translate = greedy_translation(model.validated, tokenizers, config.decoding)
+                    measure = functools.partial(measure_bleu, translate, valid_pairs)
             _report(model, data.train, workers)
-            interruption = options.get("interruption") or Interruption()
-            run = TrainingRun(model, config, model_dir, state, workers, interruption)
-            _fit(run, data, valid_pairs, options.get("callbacks", ()))
+            run = TrainingRun(model, training, model_dir, state, workers, interruption or Interruption(), measure)
+            if workers.any(state.step >= training.steps or run.is_out_of_patience()):
+                _log.info(f"training has already ended, after step {state.step:,}")
+            else:
+                if state.step:
+                    _log.info(f"resuming after step {state.step:,}")
+                start_id = tokenizers.target.start_id
+                batches = data.batches(training.seed, start_id, state.step, strategy, workers.replicas)
+                with ProgressBar("training", "steps", training.steps, done=state.step) as bar:
+                    report = ProgressReport(bar, data.train.pairs.num_target_tokens / data.train.num_steps)
+                    run_loop(run, batches, report, callbacks)
         if workers.is_chief:
-            _average(config, model_dir)
+            _average(training, model_dir)
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
                 build_shortlist(model_dir, seen_pairs, tokenizers, config.model.max_length)
+
+
+def _require_memory(config: Config) -> None:
+    """Checks that the machine has the memory that training takes at least, before anything is allocated.
+
+    All variables are in float32: weights, their moving average, and of weights that are trained the two moments of
+    Adam and the gradients. With a GPU the gradients are in its memory; all variables are copied out of it to be saved.
+    What is computed from a batch comes on top.
+    """
+    copies = 1 + (config.training.ema > 0)
+    # How many of the weights are frozen does not follow from the number of parameters.
+    if config.training.freeze == "none":
+        copies += 2 if tf.config.list_physical_devices("GPU") else 3
+    require_memory(config.model.num_parameters, 4 * copies, "to train")
 
 
 def _with_precision(config: Config, model_dir: ModelDir, num_parts: int, workers: Workers) -> Config:
@@ -177,113 +190,9 @@ def _with_precision(config: Config, model_dir: ModelDir, num_parts: int, workers
     return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
 
 
-def _build_model(config: Config, strategy: tf.distribute.Strategy, parts_per_device: int) -> TrainingModel:
-    with strategy.scope():
-        precision = config.training.precision
-        policy = "float32" if precision == "float32" else f"mixed_{precision}"
-        transformer = build_transformer(config.model, dtype=policy)
-        _freeze(transformer, config.training.freeze)
-        schedule = learning_rate(config.model.d_model, config.training)
-        # Section 5.3 of the paper.
-        optimizer = Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9, skip_nan=precision == "float16")
-        optimizer.build(transformer.trainable_variables)
-    model = TrainingModel(transformer, config.training, parts_per_device, strategy)
-    # The model scales its loss itself; Keras' way fails under a strategy.
-    model.compile(optimizer=optimizer, auto_scale_loss=False)
-    return model
-
-
-def _freeze(transformer: Transformer, parts: str) -> None:
-    if parts in ("embeddings", "both"):
-        transformer.source_embedding.trainable = transformer.target_embedding.trainable = False
-    if parts in ("encoder", "both"):
-        transformer.encoder.trainable = False
-
-
-def _fit(
-    run: TrainingRun, data: TrainingData, valid_pairs: SentencePairs, callbacks: Sequence[keras.callbacks.Callback]
-) -> None:
-    model, state, training = run.model, run.state, run.config.training
-    run.interruption.saved_step = state.step
-    if run.workers.is_chief:
-        restore_log(run.model_dir, state)
-    if run.workers.any(state.step >= training.steps or is_out_of_patience(state, training)):
-        _log.info(f"training has already ended, after step {state.step:,}")
-        return
-    if state.step:
-        _log.info(f"resuming after step {state.step:,}")
-    bleu = None
-    if run.workers.is_chief and training.validate_by == "bleu":
-        translate = greedy_translation(model, data.tokenizers, run.config.decoding)
-        bleu = functools.partial(measure_bleu, translate, valid_pairs)
-    with ProgressBar("training", "steps", training.steps, done=state.step) as bar:
-        report = ProgressReport(bar, data.train.pairs.num_target_tokens / data.train.num_steps)
-        loop = TrainingLoop(run, report, bleu, callbacks)
-        for steps, initial_epoch, epochs in intervals(state.step, training.steps, training.validate_every):
-            loop.set_params({"steps": steps, "epochs": -(-training.steps // training.validate_every), "verbose": 0})
-            train_batches, valid_batches = _batches(data, training.seed, state.step, model.strategy, run.workers)
-            model.fit(
-                train_batches,
-                steps_per_epoch=steps,
-                initial_epoch=initial_epoch,
-                epochs=epochs,
-                validation_data=valid_batches,
-                validation_steps=data.valid.num_steps,
-                callbacks=loop,
-                shuffle=False,
-                verbose=0,
-            )
-            if model.stop_training:
-                break
-        loop.finish()
-    run.interruption.is_awaited = False
-    if is_out_of_patience(state, training):
-        _log.info(f"stopped after step {state.step:,}: {training.patience} validations without a new best")
-    elif state.step < training.steps:
-        _log.info(f"stopped after step {state.step:,} by a callback; run the same command to resume")
-
-
-def _batches(
-    data: TrainingData, seed: int, first_step: int, strategy: tf.distribute.Strategy, workers: Workers
-) -> tuple[tf.distribute.DistributedDataset, tf.distribute.DistributedDataset]:
-    """The shares of the replicas of this process in the batches to train and to validate on."""
-    shares = dict(
-        start_id=data.tokenizers.target.start_id, replicas=workers.replicas, num_replicas=strategy.num_replicas_in_sync
-    )
-    train = training_dataset(data.train, seed=seed, first_step=first_step, **shares)
-    # Endless: several workers would have to agree after each batch on whether there is another one.
-    valid = validation_dataset(data.valid, **shares).repeat()
-    train, valid = (strategy.distribute_datasets_from_function(lambda _, each=each: each) for each in (train, valid))
-    return train, valid
-
-
-def intervals(step: int, steps: int, interval: int) -> list[tuple[int, int, int]]:
-    """Plans the calls of `fit` for the updates from `step` to `steps`, with a validation every `interval` updates.
-
-    What lies between two validations is one of Keras' epochs.
-
-    Returns:
-        A list of `(steps_per_epoch, initial_epoch, epochs)`.
-
-    Example:
-        >>> intervals(step=5, steps=18, interval=4)
-        [(3, 1, 2), (4, 2, 4), (2, 4, 5)]
-    """
-    calls = []
-    while step < steps:
-        epoch, done = divmod(step, interval)
-        if done or steps - step < interval:
-            length, epochs = min(interval - done, steps - step), epoch + 1
-        else:
-            length, epochs = interval, steps // interval
-        calls.append((length, epoch, epochs))
-        step += length * (epochs - epoch)
-    return calls
-
-
-def _average(config: Config, model_dir: ModelDir) -> None:
+def _average(config: TrainingConfig, model_dir: ModelDir) -> None:
     for name in ("last", "best"):
-        if number := getattr(config.training, f"average_{name}"):
+        if number := getattr(config, f"average_{name}"):
             paths = average_checkpoints(model_dir, **{name: number})
             _log.info(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
 

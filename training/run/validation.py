@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from keras_transformer.config import DecodingConfig
+from keras_transformer.models import Transformer
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translation import Translator
 
 from ..evaluate import Evaluation, evaluate
-from ..step.model import TrainingModel
 from ..text.corpus import SentencePairs
 
 _NUM_SAMPLES = 5
@@ -31,35 +31,19 @@ class Sample(NamedTuple):
 
 
 class TranslatedText(NamedTuple):
-    """What the translations of the validation text say.
-
-    Attributes:
-        bleu: float.
-        samples: list of Sample, of its first sentences.
-    """
+    """The BLEU of the translations of the validation text, and the first of them."""
 
     bleu: float
     samples: list[Sample]
 
 
-def measure_progress(model: TrainingModel) -> dict[str, float]:
-    """Returns `step`, `learning_rate` and, in float16, `skipped_steps`.
-
-    The step is the number of updates so far. Float16 skips those whose gradient overflows; they are counted, too.
-    """
-    numbers: dict[str, float] = {"step": model.num_updates, "learning_rate": model.learning_rate}
-    if model.loss_scale is not None:
-        numbers["skipped_steps"] = model.loss_scale.skipped_steps
-    return numbers
-
-
-def greedy_translation(model: TrainingModel, tokenizers: TokenizerPair, decoding: DecodingConfig) -> Translate:
+def greedy_translation(model: Transformer, tokenizers: TokenizerPair, decoding: DecodingConfig) -> Translate:
     """Returns how `measure_bleu` translates, whatever the beam size: ranking checkpoints needs no beam."""
 
     # Each tag has a graph of its own.
     @functools.cache
     def translator(tag: str) -> Translator:
-        return Translator(model.validated, tokenizers, dataclasses.replace(decoding, beam_size=1, tag=tag or None))
+        return Translator(model, tokenizers, dataclasses.replace(decoding, beam_size=1, tag=tag or None))
 
     return lambda texts, tag: translator(tag)(texts)
 
@@ -69,21 +53,21 @@ def measure_bleu(translate: Translate, pairs: SentencePairs) -> TranslatedText:
     texts, translations = iter(pairs.source), []
     for number, tag in pairs.tags or ((len(pairs), ""),):
         translations.append(translate(list(itertools.islice(texts, number)), tag))
-    found = _scored(list(itertools.chain.from_iterable(translations)), pairs)
+    evaluation = _evaluation(list(itertools.chain.from_iterable(translations)), pairs)
     if len(pairs.tags) > 1:
         _log.info(f"BLEU {', '.join(_bleu_of_tags(pairs, translations))}")
-    samples = map(Sample, pairs.source, pairs.target, found.translations)
-    return TranslatedText(found.bleu.score, list(itertools.islice(samples, _NUM_SAMPLES)))
+    samples = map(Sample, pairs.source, pairs.target, evaluation.translations)
+    return TranslatedText(evaluation.bleu.score, list(itertools.islice(samples, _NUM_SAMPLES)))
 
 
 def _bleu_of_tags(pairs: SentencePairs, translations: list[list[str]]) -> Iterator[str]:
     texts = zip(pairs.source, pairs.target, strict=True)
-    for (number, tag), translated in zip(pairs.tags, translations, strict=True):
+    for (number, tag), translations_of_tag in zip(pairs.tags, translations, strict=True):
         if number:
             source, target = zip(*itertools.islice(texts, number), strict=True)
-            found = _scored(translated, SentencePairs(source, target, tag))
-            yield f"{tag or 'without a tag'} {found.bleu.score:.2f}"
+            evaluation = _evaluation(translations_of_tag, SentencePairs(source, target, tag))
+            yield f"{tag or 'without a tag'} {evaluation.bleu.score:.2f}"
 
 
-def _scored(translations: list[str], pairs: SentencePairs) -> Evaluation:
+def _evaluation(translations: list[str], pairs: SentencePairs) -> Evaluation:
     return evaluate(lambda _: translations, pairs)

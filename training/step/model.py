@@ -1,23 +1,22 @@
-"""The model that `fit` trains: its steps compute the exact mean over the tokens of all replicas."""
+"""The training step: the exact mean of the loss over the tokens of all replicas, its gradient, and the update."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from keras_transformer.config import TrainingConfig
+from keras_transformer.config import TrainingConfig, TransformerConfig
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.masks import padding_mask
 from keras_transformer.metrics import MaskedAccuracy, Perplexity
-from keras_transformer.models import Transformer
+from keras_transformer.models import Transformer, build_transformer
 from keras_transformer.tensors import Tensor
 
-from .alignment_loss import alignment_loss
-from .crossentropy import projected_crossentropy
+from .crossentropy import alignment_loss, projected_crossentropy
 from .loss_scale import LossScale
-from .moving_average import update_average
+from .optimizer import Adam, learning_rate, update_average
 
 # A prime: the seeds of the generators are random numbers below 10^9.
 _SEEDS_BETWEEN_PARTS = 1_000_003
@@ -26,73 +25,63 @@ _DRAWS_IN_A_STEP = 16
 
 # Token ids of both sides, int (batch, length) each, and the labels, int (batch, target length).
 Batch = tuple[dict[str, Tensor], Tensor]
-Logs = dict[str, Tensor]
 # A loss that is summed over tokens, and the gradient of each variable.
 LossAndGradients = tuple[Tensor, list[Tensor]]
 
 
-class TrainingModel(keras.Model):
-    """Trains a Transformer on the mean loss over all real tokens of a batch, wherever they are computed.
+class StepResult(NamedTuple):
+    """What a training step returns.
 
-    Keras gives the mean of every replica the same weight, so that a token of a replica with more padding would count
-    more. Here each replica divides its sums by the number of tokens of all replicas before these are added up.
+    Attributes:
+        loss: the mean over the tokens of all replicas.
+        num_tokens: how many these are.
+        num_stop_requests: how many replicas asked all of them to stop.
+    """
+
+    loss: float
+    num_tokens: float
+    num_stop_requests: float
+
+
+class TrainingModel(keras.Model):
+    """A Transformer with what it is trained by: what a user's callback has as its `model`.
+
+    Each replica divides its sums by the number of tokens of all replicas before these are added up. Keras would give
+    the mean of every replica the same weight, so that a token of a replica with more padding would count more.
 
     Dropout depends on the step and on the place of the rows in the batch, not on which replica computes them: as many
     parts altogether give the same training on any number of devices.
 
+    Make it in the scope of the strategy.
+
     Args:
-        transformer: Transformer, made in the scope of the strategy.
-        config: TrainingConfig. Its `label_smoothing`, `clip_norm`, `consistency`, `cutoff_consistency`, `cutoff`,
-            `guided_alignment`, `accumulate_steps` and `seed` are used, and `precision` and `ema`: float16 needs an
-            optimizer that skips gradients of NaN.
-        parallel_parts: int. Into how many parts a replica divides its rows, to compute them side by side. Defaults
-            to 1.
-        strategy: tf.distribute.Strategy. Defaults to TensorFlow's default, for one device. The model itself is made
-            outside of its scope.
+        transformer: the model to train.
+        optimizer: built for the trainable variables. In float16, it skips gradients of NaN.
+        config: its `label_smoothing`, `clip_norm`, `consistency`, `guided_alignment`, `accumulate_steps`, `ema`,
+            `precision` and `tokens_per_batch` are used.
+        parallel_parts: into how many parts a replica divides its rows, to compute them side by side. Defaults to 1.
 
     Attributes:
         averaged: Transformer with the moving average of the weights, or None without `ema`.
         loss_scale: LossScale, or None unless the precision is float16.
-        stop_request: tf.Variable. Set it to 1 in any process to ask all of them to stop.
-        stop_requests: float32 scalar. How many replicas were asked to stop before the last step.
-        num_traces: int. How often a replica's training step was traced; each trace is a program.
+        validation_metrics: what `validate` updates.
     """
 
-    train_function: Callable[[Iterator[Batch]], Logs] | None
-    test_function: Callable[[Iterator[Batch]], Logs] | None
-
     def __init__(
-        self,
-        transformer: Transformer,
-        config: TrainingConfig,
-        parallel_parts: int = 1,
-        strategy: tf.distribute.Strategy | None = None,
+        self, transformer: Transformer, optimizer: Adam, config: TrainingConfig, parallel_parts: int = 1
     ) -> None:
         super().__init__()
-        self.strategy = strategy or tf.distribute.get_strategy()
+        # The loss is scaled here; Keras' way fails under a strategy.
+        self.compile(optimizer, auto_scale_loss=False)
+        self.strategy = tf.distribute.get_strategy()
         self.transformer = transformer
         self.config = config
         self.parallel_parts = parallel_parts
+        self.averaged = Transformer.from_config(transformer.get_config()) if config.ema else None
+        self.loss_scale = LossScale(config.tokens_per_batch) if config.precision == "float16" else None
         self.token_loss = MaskedLabelSmoothedCrossentropy(config.label_smoothing, reduction=None)
-        with self.strategy.scope():
-            # Made after the transformer, whose initial weights do not depend on it then.
-            self.averaged = Transformer.from_config(transformer.get_config()) if config.ema else None
-            self.loss_scale = LossScale(config.tokens_per_batch) if config.precision == "float16" else None
-            self.mean_loss = keras.metrics.Mean(name="loss")
-            self.validation_metrics = [Perplexity(), MaskedAccuracy(name="accuracy")]
-        self.stop_request = tf.Variable(0.0, trainable=False)
-        self.stop_requests: float | Tensor = 0.0
-        self.num_traces = 0
+        self.validation_metrics = [keras.metrics.Mean("loss"), Perplexity(), MaskedAccuracy("accuracy")]
         self.built = True
-
-    @property
-    def distribute_strategy(self) -> tf.distribute.Strategy:
-        """What Keras' `fit` asks for: by default it is the strategy in whose scope the model was made."""
-        return self.strategy
-
-    @property
-    def metrics(self) -> list[keras.metrics.Metric]:
-        return [self.mean_loss, *self.validation_metrics]
 
     @property
     def validated(self) -> Transformer:
@@ -106,79 +95,64 @@ class TrainingModel(keras.Model):
 
     @property
     def learning_rate(self) -> float:
+        """The rate of the next update."""
         return float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
 
-    def call(
-        self, inputs: Annotated[dict[str, Tensor], "int (batch, length)"], training: bool | None = None
-    ) -> Annotated[Tensor, "(batch, target length, vocab_size)"]:
-        return self.transformer(inputs, training=training)
+    def update(self, batches: Iterator[Batch], requests_stop: bool = False) -> StepResult:
+        """Trains on the next batch.
 
-    def make_train_function(self, force: bool = False) -> None:
-        if self.train_function is not None and not force:
-            return
-        step = self._on_all_replicas(self.train_step)
-
-        def train(iterator: Iterator[Batch]) -> Logs:
-            logs = step(iterator)
-            self.stop_requests = logs.pop("stop_requests")
-            return logs
-
-        self.train_function = train
-
-    def make_test_function(self, force: bool = False) -> None:
-        if self.test_function is None or force:
-            self.test_function = self._on_all_replicas(self.test_step)
-
-    def _on_all_replicas(self, step: Callable[[Batch], Logs]) -> Callable[[Iterator[Batch]], Logs]:
-        """A function from an iterator to what the first replica of this process returns for the next batch.
-
-        Keras' own reduces every result over all processes, and takes tensors of rank 1 only.
+        Args:
+            batches: the shares of the replicas of this process.
+            requests_stop: whether this process asks all of them to stop.
         """
+        return StepResult(*self._update(batches, tf.constant(float(requests_stop))).numpy().tolist())
 
-        @tf.function(autograph=False, reduce_retracing=True)
-        def step_on_all_replicas(iterator: tf.data.Iterator) -> Logs:
-            results = self.strategy.run(step, (iterator.get_next(),))
-            return {name: self.strategy.experimental_local_results(result)[0] for name, result in results.items()}
+    def validate(self, batches: Iterator[Batch]) -> None:
+        """Updates the metrics of the validation with the next batch."""
+        self._validate(batches)
 
-        return step_on_all_replicas
+    # Keras' own functions reduce every result over all processes, and take tensors of rank 1 only.
+    @tf.function(autograph=False, reduce_retracing=True)
+    def _update(self, batches: tf.data.Iterator, stop_request: Tensor) -> Annotated[Tensor, "float32 (3,)"]:
+        results = self.strategy.run(self._update_on_replica, (batches.get_next(), stop_request))
+        return self.strategy.experimental_local_results(results)[0]
 
-    def train_step(self, data: Batch) -> Logs:
-        # Python runs this only when the step is traced.
-        self.num_traces += 1
-        inputs, labels = data
+    @tf.function(autograph=False, reduce_retracing=True)
+    def _validate(self, batches: tf.data.Iterator) -> None:
+        self.strategy.run(self._validate_on_replica, (batches.get_next(),))
+
+    def _update_on_replica(self, batch: Batch, stop_request: Tensor) -> Annotated[Tensor, "float32 (3,)"]:
+        inputs, labels = batch
+        replica = tf.distribute.get_replica_context()
         num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
-        replicas = tf.distribute.get_replica_context()
-        all_tokens, stop_requests = tf.unstack(
-            replicas.all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([num_tokens, self.stop_request]))
+        num_tokens, num_stop_requests = tf.unstack(
+            replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([num_tokens, stop_request]))
         )
-        variables = self.transformer.trainable_variables
-        total, gradients = self._accumulate_gradients(inputs, labels, variables)
+        total, gradients = self._sum_over_tokens(inputs, labels)
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
-        means = [total / all_tokens, *(gradient / (all_tokens * scale) for gradient in gradients)]
-        loss, *gradients = replicas.all_reduce(tf.distribute.ReduceOp.SUM, means)
+        means = [total / num_tokens, *(gradient / (num_tokens * scale) for gradient in gradients)]
+        loss, *gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, means)
         if self.loss_scale is not None:
             gradients = self.loss_scale.update(gradients)
         if self.config.clip_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self.config.clip_norm)
         step = tf.convert_to_tensor(self.optimizer.iterations)
-        self.optimizer.apply_sum(gradients, variables)
+        self.optimizer.apply_sum(gradients, self.transformer.trainable_variables)
         if self.averaged is not None:
             update_average(self.averaged.weights, self.transformer.weights, self.config.ema, step)
-        # What the first replica returns is logged.
-        self.mean_loss.update_state(loss, all_tokens)
-        return {"loss": self.mean_loss.result(), "stop_requests": stop_requests}
+        return tf.stack([loss, num_tokens, num_stop_requests])
 
-    def _accumulate_gradients(
-        self, inputs: dict[str, Tensor], labels: Tensor, variables: Sequence[keras.Variable]
-    ) -> LossAndGradients:
+    def _sum_over_tokens(self, inputs: dict[str, Tensor], labels: Tensor) -> LossAndGradients:
         """A replica's loss and scaled gradients, summed over its tokens, in `accumulate_steps` one after another."""
         if self.config.accumulate_steps == 1:
-            return self._gradients_of_parts(0, inputs, labels, variables)
+            return self._sum_over_parts(0, inputs, labels)
 
         def add_parts(i: Tensor, total: Tensor, gradients: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
-            part_total, part_gradients = self._gradients_of_parts(i, inputs, labels, variables)
-            return i + 1, total + part_total, _add(gradients, part_gradients)
+            total_of_parts, gradients_of_parts = self._sum_over_parts(i, inputs, labels)
+            sums = [sum_ + gradient for sum_, gradient in zip(gradients, gradients_of_parts, strict=True)]
+            return i + 1, total + total_of_parts, sums
 
+        variables = self.transformer.trainable_variables
         _, total, gradients = tf.while_loop(
             lambda i, *_: i < self.config.accumulate_steps,
             add_parts,
@@ -188,36 +162,31 @@ class TrainingModel(keras.Model):
         )
         return total, gradients
 
-    def _gradients_of_parts(
-        self, i: int | Tensor, inputs: dict[str, Tensor], labels: Tensor, variables: Sequence[keras.Variable]
-    ) -> LossAndGradients:
+    def _sum_over_parts(self, i: int | Tensor, inputs: dict[str, Tensor], labels: Tensor) -> LossAndGradients:
         """The same for the rows of the i-th of `accumulate_steps`, in `parallel_parts` parts side by side."""
         num_parts = self.config.accumulate_steps * self.parallel_parts
         first = i * self.parallel_parts
-        rows = _split(labels, num_parts, first, self.parallel_parts)
         number = tf.distribute.get_replica_context().replica_id_in_sync_group * num_parts + first
         totals, gradients = zip(
             *(
-                self._gradients_of_part(number + k, *_rows(inputs, labels, part), variables)
-                for k, part in enumerate(rows)
+                self._loss_of_part(number + k, *part)
+                for k, part in enumerate(_split(inputs, labels, num_parts, first, self.parallel_parts))
             ),
             strict=True,
         )
-        return tf.add_n(totals), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
+        return tf.add_n(totals), [tf.add_n(gradients_of_parts) for gradients_of_parts in zip(*gradients, strict=True)]
 
-    def _gradients_of_part(
-        self, number: Tensor, inputs: dict[str, Tensor], labels: Tensor, variables: Sequence[keras.Variable]
-    ) -> LossAndGradients:
+    def _loss_of_part(self, number: Tensor, inputs: dict[str, Tensor], labels: Tensor) -> LossAndGradients:
         """The same for one part, whose number among those of all replicas is given."""
-        passes = 2 if self.config.consistency or self.config.cutoff_consistency else 1
-        kept = self._kept_tokens(number, inputs) if self.config.cutoff_consistency else None
+        passes = 2 if self.config.consistency else 1
         if passes == 2:
             inputs = {name: tf.tile(side, (2, 1)) for name, side in inputs.items()}
+        loss_scale = None if self.loss_scale is None else self.loss_scale.value
         with tf.GradientTape() as tape, keras.StatelessScope(self._seeds_of_part(number)):
             if self.config.guided_alignment:
-                hidden, attention = self.transformer.hidden_states_and_alignment(inputs, True, kept)
+                hidden, attention = self.transformer.hidden_states_and_alignment(inputs, True)
             else:
-                hidden = self.transformer.hidden_states(inputs, True, kept)  # (passes * rows, length, d_model)
+                hidden = self.transformer.hidden_states(inputs, True)  # (passes * rows, length, d_model)
             hidden = tf.reshape(hidden, (passes, -1, hidden.shape[-1]))
             # Padding is not projected.
             real = tf.where(tf.reshape(padding_mask(labels), (-1,)))[:, 0]
@@ -228,33 +197,21 @@ class TrainingModel(keras.Model):
                 tf.gather(tf.reshape(labels, (-1,)), real),
                 self.config.label_smoothing,
                 self.config.consistency,
-                None if self.loss_scale is None else self.loss_scale.value,
+                loss_scale,
                 None if projection.bias is None else tf.convert_to_tensor(projection.bias),
-                self.config.cutoff_consistency,
             )
             targets = [total]
             if self.config.guided_alignment:
                 guidance = self.config.guided_alignment / passes * alignment_loss(attention, inputs["links"])
                 total += guidance
                 # The gradient of the other loss is scaled already.
-                targets.append(guidance if self.loss_scale is None else self.loss_scale.value * guidance)
+                targets.append(guidance if loss_scale is None else loss_scale * guidance)
+        variables = self.transformer.trainable_variables
         # Dropout that drops everything leaves weights without a gradient.
         return total, [
             tf.zeros(variable.shape, variable.dtype) if gradient is None else tf.convert_to_tensor(gradient)
             for variable, gradient in zip(variables, tape.gradient(targets, variables), strict=True)
         ]
-
-    def _kept_tokens(self, number: Tensor, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Which tokens of a part are embedded: in the first pass all, in the second all but a share of `cutoff`."""
-        step = tf.cast(self.optimizer.iterations, tf.int64)
-        kept = {}
-        for place, name in enumerate(("source", "target")):
-            token_ids = inputs[name]
-            seed = self.config.seed + tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS
-            chances = tf.random.stateless_uniform(tf.shape(token_ids), tf.stack([seed, 2 * step + place]))
-            is_kept = chances >= self.config.cutoff
-            kept[name] = tf.concat([tf.ones_like(is_kept), is_kept], axis=0)
-        return kept
 
     def _seeds_of_part(self, number: Tensor) -> list[tuple[keras.Variable, Tensor]]:
         """The states that all random generators have in this step, for the part of a batch with this number."""
@@ -264,28 +221,54 @@ class TrainingModel(keras.Model):
         offset = tf.stack([tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS, step * _DRAWS_IN_A_STEP])
         return [(seed, seed.value + offset) for seed in seeds]
 
-    def test_step(self, data: Batch) -> Logs:
-        all_inputs, all_labels = data
-        for part in _split(all_labels, self.parallel_parts, 0, self.parallel_parts):
-            inputs, labels = _rows(all_inputs, all_labels, part)
+    def _validate_on_replica(self, batch: Batch) -> None:
+        loss, *metrics = self.validation_metrics
+        for inputs, labels in _split(*batch, self.parallel_parts, 0, self.parallel_parts):
             logits = self.validated(inputs, training=False)
             num_tokens = tf.reduce_sum(tf.cast(padding_mask(labels), "float32"))
             total = tf.reduce_sum(self.token_loss(labels, logits))
-            self.mean_loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
-            for metric in self.validation_metrics:
+            loss.update_state(tf.math.divide_no_nan(total, num_tokens), num_tokens)
+            for metric in metrics:
                 metric.update_state(labels, logits)
-        return {metric.name: metric.result() for metric in self.metrics}
 
 
-def _split(labels: Tensor, num_parts: int, first: int | Tensor, number: int) -> list[slice]:
-    """Divides rows into parts of as many rows, give or take one; the rows of a number of parts, from the first on."""
+def build_training_model(
+    config: TransformerConfig, training: TrainingConfig, strategy: tf.distribute.Strategy, parallel_parts: int = 1
+) -> TrainingModel:
+    """Builds a Transformer, and what it is trained by, in the scope of a strategy.
+
+    Args:
+        config: the sizes of the Transformer.
+        training: its `precision` must not be "auto".
+        strategy: from `make_strategy`.
+        parallel_parts: into how many parts a replica divides its rows.
+    """
+    with strategy.scope():
+        transformer = build_transformer(
+            config, dtype="float32" if training.precision == "float32" else f"mixed_{training.precision}"
+        )
+        if training.freeze in ("embeddings", "both"):
+            transformer.source_embedding.trainable = transformer.target_embedding.trainable = False
+        if training.freeze in ("encoder", "both"):
+            transformer.encoder.trainable = False
+        # Section 5.3 of the paper.
+        optimizer = Adam(
+            learning_rate(config.d_model, training),
+            beta_1=0.9,
+            beta_2=0.98,
+            epsilon=1e-9,
+            skip_nan=training.precision == "float16",
+        )
+        optimizer.build(transformer.trainable_variables)
+        return TrainingModel(transformer, optimizer, training, parallel_parts)
+
+
+def _split(
+    inputs: dict[str, Tensor], labels: Tensor, num_parts: int, first: int | Tensor, number: int
+) -> Sequence[Batch]:
+    """Divides a batch into parts of as many rows, give or take one; returns a number of them, from the first on."""
     ends = [tf.shape(labels)[0] * (first + k) // num_parts for k in range(number + 1)]
-    return [slice(*ends) for ends in itertools.pairwise(ends)]
-
-
-def _rows(inputs: dict[str, Tensor], labels: Tensor, rows: slice) -> Batch:
-    return {name: side[rows] for name, side in inputs.items()}, labels[rows]
-
-
-def _add(sums: Sequence[Tensor], terms: Sequence[Tensor]) -> list[Tensor]:
-    return [sum_ + term for sum_, term in zip(sums, terms, strict=True)]
+    return [
+        ({name: side[begin:end] for name, side in inputs.items()}, labels[begin:end])
+        for begin, end in itertools.pairwise(ends)
+    ]

@@ -10,7 +10,7 @@ from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import trainer
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
-from keras_transformer.training.step.learning_rate import learning_rate
+from keras_transformer.training.step.optimizer import learning_rate
 from keras_transformer.training.text.corpus import SentencePairs
 from test_training import load_model, pairs, train_here
 
@@ -56,7 +56,7 @@ def weights_of(model_dir):
 @pytest.mark.slow
 def test_the_first_weights_and_the_tokenizer_are_those_of_the_model(trained, tmp_path, capsys, monkeypatch):
     runs = []
-    monkeypatch.setattr(trainer, "_fit", lambda run, *arguments: runs.append(run))
+    monkeypatch.setattr(trainer, "run_loop", lambda run, *arguments: runs.append(run))
     tuned = fine_tune(trained, tmp_path / "tuned")
     expected = load_model(trained).get_weights()
     for array, before in zip(runs[0].model.transformer.get_weights(), expected, strict=True):
@@ -113,7 +113,7 @@ def test_a_recipe_that_contradicts_the_model_is_named(trained):
 @pytest.mark.slow
 def test_a_tuning_that_was_stopped_goes_on_from_its_own_weights(trained, stopped, tmp_path, monkeypatch):
     runs = []
-    monkeypatch.setattr(trainer, "_fit", lambda run, *arguments: runs.append(run))
+    monkeypatch.setattr(trainer, "run_loop", lambda run, *arguments: runs.append(run))
     fine_tune(trained, shutil.copytree(stopped.path, tmp_path / "resumed"))
     assert runs[0].state.step == 3
     model = load_model(stopped)
@@ -157,7 +157,7 @@ def test_what_is_frozen_cannot_change_when_a_training_is_resumed(trained, stoppe
 
 def test_a_vocabulary_that_does_not_know_the_text_is_reported(trained, tmp_path, capsys, monkeypatch):
     # It is noticed before the first step.
-    monkeypatch.setattr(trainer, "_fit", lambda *arguments: None)
+    monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)
     fine_tune(trained, tmp_path / "tuned", train_pairs=GREEK)
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     processor = sentencepiece.SentencePieceProcessor(model_file=str(trained.path / "tokenizer.model"))

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run.state import RunState, finite_variables, restore_training_state, save_training_state
-from keras_transformer.training.run.trainer import _build_model
+from keras_transformer.training.run.state import RunState, restore_training_state, save_training_state, values_of
 from keras_transformer.training.run.workers import Workers
 from keras_transformer.training.step import loss_scale as module
 from keras_transformer.training.step import model as training_model
-from keras_transformer.training.step.adam import Adam
 from keras_transformer.training.step.crossentropy import projected_crossentropy
 from keras_transformer.training.step.loss_scale import LossScale
+from keras_transformer.training.step.model import build_training_model
+from keras_transformer.training.step.optimizer import Adam
 from test_training import ROOT, TINY, logged, train_here
 from training_runs import differences
 
@@ -120,25 +120,26 @@ def test_gradients_are_scaled_before_they_are_rounded():
 def test_a_step_that_overflows_changes_no_weight_and_the_next_one_trains():
     config = load_recipe("demo", [*TINY, FLOAT16, "training.warmup_steps=1"])
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_length=16))
-    model = _build_model(config, tf.distribute.get_strategy(), 1)
+    model = build_training_model(config.model, config.training, tf.distribute.get_strategy())
     random = np.random.default_rng(1)
     source, target, labels = (random.integers(4, 500, (6, 9)).astype("int32") for _ in range(3))
-    batch = {"source": source, "target": target}, labels
+    batches = iter(tf.data.Dataset.from_tensors(({"source": source, "target": target}, labels)).repeat())
 
     def values():
         variables = (*model.transformer.trainable_variables, *model.optimizer.variables[2:])
         return [variable.numpy() for variable in variables]
 
-    model.fit(*batch, epochs=2, verbose=0)
+    for _ in range(2):
+        model.update(batches)
     model.loss_scale.variables[0].assign(2.0**40)
     before = values()
-    loss = model.fit(*batch, verbose=0).history["loss"][0]
-    assert np.isfinite(loss) and model.loss_scale.skipped_steps == 1 and scale_of(model.loss_scale) == 2.0**15
+    assert np.isfinite(model.update(batches).loss)
+    assert model.loss_scale.skipped_steps == 1 and scale_of(model.loss_scale) == 2.0**15
     for one, other in zip(before, values(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert int(model.optimizer.iterations.numpy()) == 3
     model.loss_scale.variables[0].assign(64.0)
-    model.fit(*batch, verbose=0)
+    model.update(batches)
     assert model.loss_scale.skipped_steps == 1
     assert all((one != other).any() for one, other in zip(before, values(), strict=True))
 
@@ -204,12 +205,13 @@ def test_two_replicas_skip_the_same_steps_as_one(tmp_path):
 def test_the_scale_is_saved_and_restored_with_the_state(tmp_path):
     config = load_recipe("demo", [*TINY, FLOAT16])
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_length=16))
-    model, other = (_build_model(config, tf.distribute.get_strategy(), 1) for _ in range(2))
+    strategy = tf.distribute.get_strategy()
+    model, other = (build_training_model(config.model, config.training, strategy) for _ in range(2))
     for number, variable in enumerate(model.loss_scale.variables):
         variable.assign(number + 2)
     model_dir = ModelDir(tmp_path)
-    save_training_state(model_dir, finite_variables(model, model_dir, 0), RunState(step=1))
-    assert restore_training_state(model_dir, other, Workers(other.strategy)).step == 1
+    save_training_state(model_dir, values_of(model), RunState(step=1))
+    assert restore_training_state(model_dir, other, Workers(strategy)).step == 1
     values = [int(variable) for variable in other.loss_scale.variables]
     assert values == [number + 2 for number in range(len(values))]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.run.interruption import Interruption
-from keras_transformer.training.step.moving_average import update_average
+from keras_transformer.training.step.optimizer import update_average
 from test_training import ROOT, load_model, logged, pairs, train_here
 from training_runs import differences
 

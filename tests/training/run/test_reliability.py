@@ -19,13 +19,15 @@ import pytest
 from keras_transformer.export.publishing import publish
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import loop, trainer
-from keras_transformer.training.run.average import average_checkpoints
+from keras_transformer.training.run.checkpoints import average_checkpoints
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.interruption import Interruption
-from keras_transformer.training.run.progress_report import ProgressReport
+from keras_transformer.training.run.report import ProgressReport
 from keras_transformer.training.run.state import read_progress, restore_training_state
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.run.workers import Workers
+from keras_transformer.training.step import model as step_model
+from keras_transformer.training.step.model import build_training_model
 from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.held_out import HeldOut
 from keras_transformer.training.text.parallel_text import Corpus, Shard
@@ -240,7 +242,7 @@ def test_a_training_that_diverges_stops_and_resumes_at_a_sane_rate(unfinished, u
     with pytest.raises(DivergedError) as error, monkeypatch.context() as patch:
         # Far above what a recipe may name, so that so small a model diverges at once.
         rate = keras.optimizers.schedules.ExponentialDecay(1e29, 1, 1.0)
-        patch.setattr(trainer, "learning_rate", lambda d_model, training: rate)
+        patch.setattr(step_model, "learning_rate", lambda d_model, training: rate)
         train_here(unfinished.path)
     message = str(error.value)
     assert "training diverged in step 8, at the learning rate 1.00e+29: the loss is nan" in message
@@ -254,13 +256,16 @@ def test_a_training_that_diverges_stops_and_resumes_at_a_sane_rate(unfinished, u
 
 @pytest.mark.slow
 def test_a_weight_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
-    def break_weight(model):
-        weight = model.transformer.weights[0]
+    validate = loop._validate
+
+    def break_weight(run, *arguments):
+        logs = validate(run, *arguments)
+        weight = run.model.transformer.weights[0]
         weight.assign(weight * np.nan)
-        return {"step": 1}
+        return logs
 
     # After the losses were computed.
-    monkeypatch.setattr(loop, "measure_progress", break_weight)
+    monkeypatch.setattr(loop, "_validate", break_weight)
     with pytest.raises(DivergedError, match="in step 1, at .*: a weight is NaN or infinite. Nothing was saved"):
         train_here(tmp_path / "model", "training.steps=1")
     assert not list((tmp_path / "model").rglob("*.h5"))
@@ -319,7 +324,7 @@ def interrupt(monkeypatch, owner, name, step, number):
             id="last step of an interval",
             marks=pytest.mark.slow,
         ),
-        pytest.param(loop, "measure_progress", 1, signal.SIGTERM, 143, 3, id="validation", marks=pytest.mark.slow),
+        pytest.param(loop, "_validate", 1, signal.SIGTERM, 143, 3, id="validation", marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_stops_after_a_step_that_is_saved(
@@ -486,7 +491,7 @@ def test_a_hand_made_state_may_be_right(unfinished):
 
 def test_variables_of_another_type_or_size_are_damaged_too(unfinished, capsys):
     config = unfinished.read_config()
-    model = trainer._build_model(config, make_strategy(), parts_per_device=1)
+    model = build_training_model(config.model, config.training, make_strategy())
     path = unfinished.training_state_path
     shape = model.transformer.variables[0].shape
     for value in (np.full(shape, "x"), np.zeros(shape, "int32"), np.zeros(shape, "complex64")):

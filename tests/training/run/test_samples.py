@@ -5,7 +5,7 @@ import html
 import re
 
 import pytest
-from keras_transformer.training.run.log import _as_markdown
+from keras_transformer.training.run.report import _as_markdown
 from tensorboard import plugin_util
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_training import pairs, train_here

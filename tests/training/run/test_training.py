@@ -18,12 +18,13 @@ from keras_transformer.export.servable import export_servable
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe, recipe_names
 from keras_transformer.training.run import data, trainer
-from keras_transformer.training.run.average import average_checkpoints
+from keras_transformer.training.run.checkpoints import average_checkpoints
 from keras_transformer.training.run.data import tokenizers_of
 from keras_transformer.training.run.devices import make_strategy
-from keras_transformer.training.run.trainer import intervals, train
-from keras_transformer.training.step.learning_rate import learning_rate
-from keras_transformer.training.step.model import TrainingModel
+from keras_transformer.training.run.trainer import train
+from keras_transformer.training.step import model as step_model
+from keras_transformer.training.step.model import build_training_model
+from keras_transformer.training.step.optimizer import learning_rate
 from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
@@ -91,6 +92,18 @@ def logged(model_dir, column):
         return [float(row[column]) for row in csv.DictReader(file)]
 
 
+def weights_of(model, path):
+    model.load_weights(path)
+    return [weight.copy() for weight in model.get_weights()]
+
+
+def assert_average_of(model_dir, paths):
+    model = load_model(model_dir)
+    average = weights_of(model, model_dir.weights_path())
+    for weight, *others in zip(average, *(weights_of(model, path) for path in paths), strict=True):
+        np.testing.assert_allclose(weight, np.mean(others, axis=0), rtol=0, atol=1e-7)
+
+
 CLIPPED = (
     *("training.steps=6", "training.validate_every=1", "model.dropout=0.0"),
     *("training.clip_norm=0.5", "training.average_last=0"),
@@ -141,16 +154,6 @@ def test_the_paper_recipes_have_the_sizes_of_table_3():
     assert (base.training.average_last, big.training.average_last) == (5, 20)
 
 
-def test_intervals_worked_out_by_hand():
-    assert intervals(0, 12, 4) == [(4, 0, 3)]
-    assert intervals(8, 12, 4) == [(4, 2, 3)]
-    assert intervals(0, 3, 4) == [(3, 0, 1)]
-    # A run that ended at 5 resumes: to 8, then at 12 and 16, then to 18.
-    assert intervals(5, 18, 4) == [(3, 1, 2), (4, 2, 4), (2, 4, 5)]
-    assert intervals(5, 7, 4) == [(2, 1, 2)]
-    assert intervals(18, 18, 4) == []
-
-
 def test_a_killed_run_is_resumed_from_its_last_checkpoint(files, tmp_path, capsys):
     overrides = (
         *("training.steps=60", "training.validate_every=20"),
@@ -187,35 +190,19 @@ def test_text_that_cannot_be_trained_on_leaves_no_folder(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.slow
-def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
-    overrides = ("training.validate_every=3", "training.average_last=0")
-    straight = train_here(tmp_path / "straight", *overrides, "training.steps=5")
-    train_here(tmp_path / "resumed", *overrides, "training.steps=3")
-    resumed = train_here(tmp_path / "resumed", *overrides, "training.steps=5")
-    last = [directory.checkpoints()[5] for directory in (straight, resumed)]
-    model = load_model(straight)
-    weights = []
-    for path in last:
-        model.load_weights(path)
-        weights.append([weight.copy() for weight in model.get_weights()])
-    for one, other in zip(*weights):
-        np.testing.assert_array_equal(one, other)
-    assert logged(resumed, "loss") == logged(straight, "loss")
-
-
 @pytest.fixture(scope="module")
 def traces_and_trained(tmp_path_factory):
     """How often the training step was traced, and the model directory."""
-    models, compile = [], TrainingModel.compile
+    models = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingModel, "compile", lambda self, *a, **k: (models.append(self), compile(self, *a, **k)))
+        build = lambda *arguments: models.append(build_training_model(*arguments)) or models[-1]
+        patch.setattr(trainer, "build_training_model", build)
         trained = train_here(
             tmp_path_factory.mktemp("trained") / "model",
             *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3"),
             "training.average_last=2",
         )
-    return [model.num_traces for model in models], trained
+    return [model._update.experimental_get_tracing_count() for model in models], trained
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +273,7 @@ def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path)
         "sys.path[:0] = ['tests', 'tests/training/run']\n"
         "import test_training\n"
         "from keras_transformer.training.run import trainer\n"
-        "trainer._build_model = lambda *arguments: sys.exit(str(arguments[2]))\n"
+        "trainer.build_training_model = lambda *arguments: sys.exit(str(arguments[3]))\n"
         "test_training.train_here(sys.argv[1])"
     )
     run = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], cwd=ROOT, capture_output=True, text=True)
@@ -298,28 +285,22 @@ def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, 
     translator = Translator.load(tiny_model_dir)
     before = translator.tokenize(["Anna sees a tree."])
     # The steps themselves have to do with token ids only.
-    monkeypatch.setattr(trainer, "_fit", lambda *arguments: None)
+    monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)
     config = load_recipe("demo", [*TINY, "training.steps=1", "training.average_last=0"])
     train(config, pairs(0, 360), pairs(360, 400), tmp_path / "model", make_strategy())
     assert translator.tokenize(["Anna sees a tree."]) == before
 
 
-def test_an_option_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'callback'"):
-        train_here(tmp_path / "model", callback=[])
-    assert not (tmp_path / "model").exists()
-
-
 def test_the_model_is_built_once_when_its_vocabulary_is_known(tmp_path, monkeypatch, capsys):
-    sizes, build = [], trainer.build_transformer
+    sizes, build = [], step_model.build_transformer
 
     def record(config, **options):
         sizes.append((config.source_vocab_size, config.target_vocab_size))
         return build(config, **options)
 
-    monkeypatch.setattr(trainer, "build_transformer", record)
+    monkeypatch.setattr(step_model, "build_transformer", record)
     # As WordPiece does, which stops within 5% below the size that is asked for.
-    monkeypatch.setattr(trainer, "_fit", lambda *arguments: None)
+    monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)
     learn = data.learn_tokenizers
     smaller = lambda pairs, config, terms: learn(pairs, dataclasses.replace(config, vocab_size=490), terms)
     monkeypatch.setattr(data, "learn_tokenizers", smaller)
@@ -396,7 +377,7 @@ def test_each_language_may_have_a_vocabulary_of_its_own(two_vocabularies, tmp_pa
     # Resumed, nothing is learned anew.
     before = {name: (model_dir.path / name).read_bytes() for name in names}
     copy, runs = ModelDir(shutil.copytree(model_dir.path, tmp_path / "copy")), []
-    monkeypatch.setattr(trainer, "_fit", lambda run, *arguments: runs.append(run))
+    monkeypatch.setattr(trainer, "run_loop", lambda run, *arguments: runs.append(run))
     train_here(
         copy.path,
         *("tokenizer.shared=false", "tokenizer.vocab_size=330", "model.tie_embeddings=target"),
@@ -458,9 +439,8 @@ def test_two_passes_differ_by_their_dropout_alone():
     def loss_and_gradients(dropout, consistency):
         config = load_recipe("demo", [*TINY, f"model.dropout={dropout}", f"training.consistency={consistency}"])
         keras.utils.set_random_seed(1)
-        model = trainer._build_model(config, make_strategy(), parts_per_device=1)
-        variables = model.transformer.trainable_variables
-        total, gradients = model._gradients_of_part(0, {"source": source, "target": target}, labels, variables)
+        model = build_training_model(config.model, config.training, make_strategy())
+        total, gradients = model._loss_of_part(0, {"source": source, "target": target}, labels)
         return total / labels.size, gradients
 
     loss, gradients = loss_and_gradients(0.0, 0.0)
@@ -485,14 +465,7 @@ def test_the_best_checkpoints_stay_and_are_averaged(ranked_by_bleu):
     bleu = dict(zip(logged(ranked_by_bleu, "step"), logged(ranked_by_bleu, "val_bleu")))
     best = sorted(bleu, key=bleu.get, reverse=True)[:2]
     assert list(ranked_by_bleu.checkpoints()) == sorted({*best, max(bleu)})
-    model = load_model(ranked_by_bleu)
-    average = [weight.copy() for weight in model.get_weights()]
-    total = [np.zeros_like(weight) for weight in average]
-    for step in best:
-        model.load_weights(ranked_by_bleu.checkpoint_path(int(step)))
-        total = [sum_ + weight / 2 for sum_, weight in zip(total, model.get_weights())]
-    for mean, weight in zip(total, average):
-        np.testing.assert_allclose(weight, mean, rtol=0, atol=1e-7)
+    assert_average_of(ranked_by_bleu, [ranked_by_bleu.checkpoint_path(int(step)) for step in best])
 
 
 def test_the_logged_bleu_is_that_of_the_greedy_translations(ranked_by_bleu):
@@ -544,14 +517,7 @@ def test_the_last_checkpoints_stay(trained):
 
 def test_the_average_is_the_mean_of_the_last_checkpoints_and_translates(trained):
     assert trained.weights_path() == trained.average_path
-    model = load_model(trained)
-    average = [weight.copy() for weight in model.get_weights()]
-    total = [np.zeros_like(weight) for weight in average]
-    for path in list(trained.checkpoints().values())[-2:]:
-        model.load_weights(path)
-        total = [sum_ + weight / 2 for sum_, weight in zip(total, model.get_weights())]
-    for mean, weight in zip(total, average):
-        np.testing.assert_allclose(weight, mean, rtol=0, atol=1e-7)
+    assert_average_of(trained, list(trained.checkpoints().values())[-2:])
 
 
 def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained):
@@ -559,10 +525,7 @@ def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained)
     best = 2 * (1 + int(np.argmin(perplexities)))
     assert best in (6, 8, 10)  # whose checkpoints still stand
     model = load_model(trained)
-    model.load_weights(trained.checkpoint_path(best))
-    expected = [weight.copy() for weight in model.get_weights()]
-    model.load_weights(trained.best_path)
-    for weight, other in zip(model.get_weights(), expected):
+    for weight, other in zip(*(weights_of(model, path) for path in (trained.checkpoint_path(best), trained.best_path))):
         np.testing.assert_array_equal(weight, other)
 
 

@@ -6,12 +6,12 @@ import sys
 import keras
 import numpy as np
 import tensorflow as tf
-from keras_transformer.training.step.adam import Adam
+from keras_transformer.training.step.optimizer import Adam
 
 CODE = """
 import sys
 import keras, numpy as np, tensorflow as tf
-from keras_transformer.training.step.adam import Adam
+from keras_transformer.training.step.optimizer import Adam
 from keras_transformer.training.run.devices import make_strategy
 
 strategy = make_strategy(2)

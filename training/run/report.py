@@ -1,5 +1,6 @@
-"""The log of a training, for people: `log.csv`, and for TensorBoard curves and translations."""
+"""What people see of a training run: a bar, a line for each validation, `log.csv`, and TensorBoard's files."""
 
+import collections
 import csv
 import errno
 import html
@@ -8,50 +9,103 @@ import logging
 import pathlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 from tensorboard.plugins.text.summary_v2 import text_pb
 
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import remove_leftovers, replacing
+from keras_transformer.runtime.progress import ProgressBar, counted
 
-from .state import Row, RunState
+from ..step.model import TrainingModel
+from .state import Row
 from .validation import Sample
 
 _log = logging.getLogger(__name__)
 
+# The bar's speed is that of so many steps.
+_LAST_STEPS = 50
+_SECONDS_PER_DESCRIPTION = 0.5
 
-def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:
-    """Writes the log after a validation.
 
-    Both logs are made of the rows that the training state has, so that a resumed run neither repeats nor loses one:
-    `log.csv` is written whole, and TensorBoard gets a file for each validation.
+class ProgressReport:
+    """Moves a bar on with every step, and says a line after every validation.
 
     Args:
-        model_dir: ModelDir.
-        rows: the rows of all validations.
+        bar: a bar that counts steps.
+        target_tokens_per_step: the mean number of target tokens in a batch, without padding.
+    """
+
+    def __init__(self, bar: ProgressBar, target_tokens_per_step: float) -> None:
+        self.bar = bar
+        self.target_tokens_per_step = target_tokens_per_step
+
+    def before_first_step(self) -> None:
+        """Starts to measure the speed of the steps until the next validation."""
+        self._num_steps = 0
+        self._begin = self._described = time.monotonic()
+        self._last_ends = collections.deque([self._begin], maxlen=_LAST_STEPS + 1)
+
+    def after_step(self, loss: float, model: TrainingModel) -> None:
+        """Moves the bar on."""
+        now = time.monotonic()
+        self._last_ends.append(now)
+        self._num_steps += 1
+        self.bar.advance()
+        # Not at every step: to read the learning rate takes a moment.
+        if now - self._described >= _SECONDS_PER_DESCRIPTION:
+            self._described = now
+            speed = self._speed(len(self._last_ends) - 1, now - self._last_ends[0])
+            self.bar.details = f"loss {loss:.3f}, {speed}, learning rate {model.learning_rate:.1e}"
+
+    def after_validation(self, logs: Mapping[str, float]) -> None:
+        """Says what was measured."""
+        items = [
+            f"loss {logs['loss']:.3f}",
+            f"validation loss {logs['val_loss']:.3f}",
+            f"perplexity {logs['val_perplexity']:.2f}",
+            f"accuracy {logs['val_accuracy']:.1%}",
+            *([f"BLEU {logs['val_bleu']:.2f}"] if "val_bleu" in logs else []),
+            *([f"{counted(int(logs['skipped_steps']), 'step')} skipped"] if "skipped_steps" in logs else []),
+            self._speed(self._num_steps, self._last_ends[-1] - self._begin),
+        ]
+        _log.info(f"step {logs['step']:,}: {', '.join(items)}")
+
+    def _speed(self, num_steps: int, seconds: float) -> str:
+        return f"{num_steps * self.target_tokens_per_step / seconds:,.0f} target tokens/s"
+
+
+def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:
+    """Writes the log after a validation: `log.csv`, and for TensorBoard a file for each validation.
+
+    Both are made of the rows that the training state has, so that a resumed run neither repeats nor loses one.
+
+    Args:
+        model_dir: of the run.
+        rows: of all validations.
         samples: translations of the last one, which the state does not have. Defaults to none.
     """
     _write_table(model_dir.log_path, rows)
     _write_events(model_dir.tensorboard_path, rows[-1], samples)
 
 
-def restore_log(model_dir: ModelDir, state: RunState) -> None:
+def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
     """Makes the log of a model directory that of its training state.
 
-    Version 0.1 kept the rows in `log.csv` alone; there they are taken from it.
+    Args:
+        model_dir: of the run.
+        rows: of all validations until then.
+        step: updates until then.
     """
-    if state.rows is None:
-        state.rows = _rows_of_first_version(model_dir.log_path, state.step)
     for directory in model_dir.tensorboard_path.glob("*"):
         remove_leftovers(directory)
-    if state.rows:
+    if rows:
         # A run that was killed after it had saved its state has not written the last one.
-        write_log(model_dir, state.rows)
+        write_log(model_dir, rows)
     for path in model_dir.tensorboard_path.glob(f"*/{_event_file('*')}"):
-        step = re.search(r"\d+", path.name)
-        if step and int(step[0]) > state.step:
+        number = re.search(r"\d+", path.name)
+        if number and int(number[0]) > step:
             path.unlink()
 
 
@@ -63,24 +117,6 @@ def _write_table(path: pathlib.Path, rows: Sequence[Row]) -> None:
     writer.writerows(rows)
     with replacing(path) as temporary:
         temporary.write_text(text.getvalue(), encoding="utf-8", newline="")
-
-
-def _rows_of_first_version(path: pathlib.Path, last_step: int) -> list[Row]:
-    if not path.is_file():
-        return []
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(file)]
-        # A run that was resumed may have written a row again.
-        by_step = {row["step"]: row for row in rows if row["step"] <= last_step}
-    except (ValueError, KeyError, TypeError, csv.Error):
-        _log.warning(f"{path}: the log cannot be read; a new one begins")
-        return []
-    return [by_step[step] for step in sorted(by_step)]
-
-
-def _number(text: str) -> int | float:
-    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
 
 
 def _write_events(directory: pathlib.Path, row: Row, samples: Sequence[Sample]) -> None:
