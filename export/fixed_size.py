@@ -15,7 +15,7 @@ from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError, VerificationError
 from keras_transformer.masks import padding_mask
 from keras_transformer.models import Transformer
-from keras_transformer.runtime.native_log import silenced
+from keras_transformer.runtime.backend import silenced
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translation import Translator
 

@@ -3,7 +3,7 @@
 import argparse
 import pathlib
 
-from .backend import tensorflow_backend
+from ..runtime.backend import tensorflow_backend
 from .options import InputText, NotEmpty, Parser, add_model_dir
 from .trained import load_translator, read_trained
 

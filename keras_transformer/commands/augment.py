@@ -10,7 +10,7 @@ from typing import Annotated
 from ..config.augment import AugmentConfig
 from ..config.rules import Count, Probability, at_most
 from ..errors import ConfigError
-from .backend import tensorflow_backend
+from ..runtime.backend import tensorflow_backend
 from .options import InputText, Parser
 from .synthesis import OutputName
 

@@ -4,8 +4,8 @@ import argparse
 
 from ..config.rules import Size
 from ..errors import ConfigError
+from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .backend import tensorflow_backend
 from .options import Parser, add_model_dir
 
 SUMMARY = "Average checkpoints, to translate with the average."

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..config.rules import Rule
 from ..errors import ConfigError
+from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .backend import tensorflow_backend
 from .lines import translate_lines
 from .options import (
     Directory,

@@ -2,8 +2,8 @@
 
 import argparse
 
+from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .backend import tensorflow_backend
 from .options import ExistingDirectory, Parser, add_model_dir
 
 SUMMARY = "Convert a model of Marian, or of Hugging Face's port of it, to a model directory."

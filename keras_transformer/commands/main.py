@@ -11,9 +11,8 @@ from typing import Protocol
 
 from .. import __version__
 from ..errors import Error
-from ..runtime.log import show_log
 from ..runtime.packages import missing_packages_named
-from ..runtime.progress import say
+from ..runtime.progress import say, show_log
 from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
 from . import (
     align,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..config.rules import Count, at_most
 from ..errors import ConfigError
+from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .backend import tensorflow_backend
 from .options import Directory, ExistingDirectory, Parser, add_decoding, add_precision_or_auto, add_terms
 from .trained import load_translator, read_trained
 

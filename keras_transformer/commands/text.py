@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..config.rules import Size
 from ..errors import ConfigError
-from .backend import tensorflow_backend
+from ..runtime.backend import tensorflow_backend
 from .options import Fraction, InputText, NotEmpty, Parser
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ..config.precision import Precision, PrecisionOrAuto
 from ..config.rules import shown
 from ..config.tag import listed
 from ..errors import ConfigError, InvalidFileError
-from .backend import tensorflow_backend
+from ..runtime.backend import tensorflow_backend
 
 if TYPE_CHECKING:
     from ..model_dir import ModelDir
@@ -135,8 +135,7 @@ def load_translator(
 ) -> "Translator":
     """Loads TensorFlow and the model. The log says why a precision was chosen."""
     with tensorflow_backend():
-        from ..runtime.cores import divide_cores
-        from ..runtime.precision import choose_precision
+        from ..runtime.device import choose_precision, divide_cores
         from ..translation.search import PARALLEL_SEARCHES, TOKENS_PER_STEP
         from ..translation.translator import Translator
 

@@ -14,9 +14,8 @@ from keras_transformer.config import Config
 from keras_transformer.config.precision import TrainingPrecision
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import Transformer, build_transformer
-from keras_transformer.runtime.log import quiet
-from keras_transformer.runtime.precision import choose_precision
-from keras_transformer.runtime.progress import ProgressBar, counted
+from keras_transformer.runtime.device import choose_precision
+from keras_transformer.runtime.progress import ProgressBar, counted, quiet
 
 from ..alignment.shortlist import build_shortlist
 from ..batches.pipeline import training_dataset, validation_dataset
