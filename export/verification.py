@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 
-from keras_transformer.config.signature_names import SignatureName
+from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
 
 from .signatures import SIGNATURES

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from keras_transformer.config.signature_names import SignatureName
+from keras_transformer.config.values import SignatureName
 
 from .signatures import SIGNATURES
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import Annotated
 
-from ..config.augment import AugmentConfig
+from ..config.data import AugmentConfig
 from ..config.rules import Count, Probability, at_most
 from ..errors import ConfigError
 from ..runtime.backend import tensorflow_backend

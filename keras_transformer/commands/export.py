@@ -5,10 +5,8 @@ import importlib.util
 import logging
 import typing
 
-from ..config.language import source_language
-from ..config.precision import Precision
 from ..config.rules import Size, check
-from ..config.signature_names import SignatureName
+from ..config.values import Precision, SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..runtime.standard_streams import write_lines
 from .options import (

@@ -9,9 +9,8 @@ import typing
 from typing import Annotated, Any, NoReturn
 
 from ..config.decoding import BeamSize, LengthPenalty
-from ..config.precision import PrecisionOrAuto
 from ..config.rules import Rule, Sentence, Size, at_most, check
-from ..config.tag import Tag
+from ..config.values import PrecisionOrAuto, Tag
 from ..errors import ConfigError, StreamError
 
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]

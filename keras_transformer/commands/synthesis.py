@@ -6,8 +6,8 @@ import os
 import typing
 from typing import TYPE_CHECKING, Annotated
 
-from ..config.precision import Precision
 from ..config.rules import Rule
+from ..config.values import Precision
 from .options import NotEmpty, Parser
 from .trained import Trained
 

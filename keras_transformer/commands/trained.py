@@ -6,10 +6,8 @@ import pathlib
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..config import Config, DecodingConfig
-from ..config.language import Language
-from ..config.precision import Precision, PrecisionOrAuto
 from ..config.rules import shown
-from ..config.tag import listed
+from ..config.values import Language, Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError
 from ..runtime.backend import tensorflow_backend
 

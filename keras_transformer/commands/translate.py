@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..config.decoding import BeamSize
-from ..config.language import Language
 from ..config.rules import require
+from ..config.values import Language
 from ..errors import ConfigError
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..config import TokenizerConfig
 from ..config.rules import require
-from ..config.tokenizer import TokenizerKind
+from ..config.sections import TokenizerKind
 from ..errors import ConfigError
 from ..tokenizers import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, TokenizerPair
 from ..tokenizers.sentencepiece_model import check_piece, parse_model

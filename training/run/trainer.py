@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.config import Config
-from keras_transformer.config.precision import TrainingPrecision
+from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import Transformer, build_transformer
 from keras_transformer.runtime.device import choose_precision
