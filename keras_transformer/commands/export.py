@@ -27,8 +27,6 @@ if typing.TYPE_CHECKING:
 
     from ..model_dir import ModelDir
 
-SUMMARY = "Write a SavedModel for TensorFlow Serving, or a model of CTranslate2, Hugging Face, LiteRT or ONNX."
-
 # Of the formats that hold a network alone.
 _NEEDED_PACKAGES = {
     "ctranslate2": {"ctranslate2": "ctranslate2>=4.8.5,<4.9"},
@@ -100,11 +98,9 @@ def run(options: argparse.Namespace) -> None:
         check("--output", options.output, ServablePath)
     else:
         _check_saved_model_options(options)
-    trained = read_trained(
-        options.model_dir, options.beam_size, options.length_penalty, options.tag, options.keep, options.terms
-    )
+    trained = read_trained(options.model_dir, options)
     language = None if options.languages is None else source_language(options.languages)
-    translator = load_translator(trained, options.precision, language, shortlist=not options.no_shortlist)
+    translator = load_translator(trained, language)
     if options.format == "ctranslate2":
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 

@@ -9,16 +9,14 @@ from ..config.rules import require
 from ..errors import ConfigError
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
+from .check_data import add_text_options, check_text_options, held_out, train_corpora, valid_corpora
 from .options import Directory, ExistingDirectory, NumDevices, Parser
-from .text import add_text_options, check_text_options, held_out, train_corpora, valid_corpora
 
 if TYPE_CHECKING:
     from keras_transformer.training.run.interruption import Interruption
     from keras_transformer.training.text.corpus import SentencePairs
 
     from ..model_dir import ModelDir
-
-SUMMARY = "Train a translator from a parallel text."
 
 
 def add_options(parser: Parser) -> None:

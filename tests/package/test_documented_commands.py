@@ -21,7 +21,7 @@ from keras_transformer.training.recipe import load_recipe
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from keras_transformer.commands import main, options
-from keras_transformer.commands.text import check_text_options
+from keras_transformer.commands.check_data import check_text_options
 from keras_transformer.config import Config, TransformerConfig
 from keras_transformer.model_dir import ModelDir
 
@@ -106,7 +106,7 @@ def parse(monkeypatch, tmp_path):
 
 
 def check_own(words, parse):
-    if words in [[name, "…"] for name in ("--help", *main._COMMANDS)]:
+    if words in [[name, "…"] for name in ("--help", *main.COMMANDS)]:
         return
     is_whole = "…" not in words
     # What an example leaves out: the value of an option, or further options.
