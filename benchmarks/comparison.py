@@ -18,7 +18,7 @@ from benchmarks.processes import Contender, Report, RunFailed
 from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import replacing
-from keras_transformer.runtime.native_log import silenced
+from keras_transformer.runtime.backend import silenced
 
 
 @dataclasses.dataclass

@@ -20,7 +20,7 @@ from benchmarks.processes import Report
 if TYPE_CHECKING:
     from keras_transformer.training.text.corpus import SentencePairs
 
-    from keras_transformer.config.precision import Precision
+    from keras_transformer.config.values import Precision
     from keras_transformer.translation import Translator
 
 BEAM_SIZE = 4

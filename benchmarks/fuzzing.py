@@ -13,7 +13,7 @@ import typing
 
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.processes import contender
-from keras_transformer.config.signature_names import SignatureName
+from keras_transformer.config.values import SignatureName
 
 
 def main() -> None:

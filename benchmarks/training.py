@@ -23,7 +23,7 @@ from benchmarks.machine import NO_BFLOAT16, is_limited_to_avx2
 from benchmarks.processes import Contender, contender, skipped
 from benchmarks.text import GENERATED, add_data_option, sentence_pairs, vocab_size_for
 from benchmarks.training_task import prepare
-from keras_transformer.config.precision import Precision
+from keras_transformer.config.values import Precision
 from keras_transformer.errors import Error
 
 TRAIN_COMMAND = "keras-transformer train"

@@ -17,7 +17,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 from examples.corpus import generate
 from keras_transformer import Translator
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.runtime.log import show_log
+from keras_transformer.runtime.progress import show_log
 
 
 class StopWhenGoodEnough(keras.callbacks.Callback):

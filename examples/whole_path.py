@@ -21,7 +21,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
 from keras_transformer import Translator
-from keras_transformer.runtime.log import show_log
+from keras_transformer.runtime.progress import show_log
 
 
 def sentence_pairs(pairs, name):

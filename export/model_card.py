@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from keras_transformer import __version__
-from keras_transformer.config.signature_names import SignatureName
+from keras_transformer.config.values import SignatureName
 from keras_transformer.translation import Translator
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 
-from keras_transformer.config.signature_names import SignatureName
+from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
 
 from .publishing import PROBES

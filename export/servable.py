@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer.config.rules import require
-from keras_transformer.config.signature_names import SignatureName
+from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import ConfigError
 from keras_transformer.translation import Translator
 

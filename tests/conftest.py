@@ -23,7 +23,7 @@ from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.runtime.log import show_log
+from keras_transformer.runtime.progress import show_log
 from keras_transformer.translation import Translator
 
 # These files need programs that others do without; each says how to run it.

@@ -22,7 +22,7 @@ def main() -> None:
     rows, steps = map(int, sys.argv[1:])
     from keras_transformer.training.run.devices import make_strategy
 
-    from keras_transformer.runtime.cores import divide_cores
+    from keras_transformer.runtime.device import divide_cores
 
     divide_cores(1)
     strategy = make_strategy()

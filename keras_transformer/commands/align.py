@@ -3,25 +3,22 @@
 import argparse
 import pathlib
 
-from .backend import tensorflow_backend
-from .options import InputText, NotEmpty, Parser, add_model_dir
+from ..runtime.backend import tensorflow_backend
+from .options import NotEmpty, Parser, add_model_dir, add_texts
 from .trained import load_translator, read_trained
-
-SUMMARY = "Learn from a parallel text which subwords translate which, and search only among these from then on."
 
 
 def add_options(parser: Parser) -> None:
     """Adds the command's options."""
     add_model_dir(parser)
-    for name, help in (
-        (
-            "--source",
-            "sentences, one per line, such as those that the model was trained on; a pattern in quotes stands "
-            "for several files",
-        ),
-        ("--target", "their translations, by people or by the model"),
-    ):
-        parser.add_option(name, InputText, nargs="+", action="extend", metavar="FILE", required=True, help=help)
+    add_texts(
+        parser,
+        "--source",
+        "sentences, one per line, such as those that the model was trained on; a pattern in quotes stands for several "
+        "files",
+        required=True,
+    )
+    add_texts(parser, "--target", "their translations, by people or by the model", required=True)
     parser.add_option(
         "--links",
         NotEmpty,
@@ -55,5 +52,5 @@ def run(options: argparse.Namespace) -> None:
     if is_guided:
         from keras_transformer.training.alignment.attention_links import write_attention_links
 
-        translator = load_translator(read_trained(options.model_dir), shortlist=False)
+        translator = load_translator(read_trained(options.model_dir, options)._replace(shortlist=False))
         write_attention_links(pathlib.Path(options.links), translator, pairs)

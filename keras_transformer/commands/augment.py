@@ -2,19 +2,14 @@
 
 import argparse
 import contextlib
-import itertools
 import os
 from collections.abc import Iterable
-from typing import Annotated
 
-from ..config.augment import AugmentConfig
-from ..config.rules import Count, Probability, at_most
+from ..config.data import AugmentConfig
+from ..config.rules import Probability
 from ..errors import ConfigError
-from .backend import tensorflow_backend
-from .options import InputText, Parser
-from .synthesis import OutputName
-
-SUMMARY = "Write a text in other shapes, such as UPPER CASE, to test a model on them."
+from ..runtime.backend import tensorflow_backend
+from .options import ONE_PER_LINE, OutputName, Parser, Seed, add_texts
 
 _SHARES = {
     "upper_case": "UPPER CASE, on both sides",
@@ -29,16 +24,8 @@ _SHARES = {
 
 def add_options(parser: Parser) -> None:
     """Adds the command's options."""
-    for name, required, help in (
-        (
-            "--source",
-            True,
-            "sentences, one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes stands for several "
-            "files",
-        ),
-        ("--target", False, "their translations, one per line"),
-    ):
-        parser.add_option(name, InputText, nargs="+", metavar="FILE", required=required, help=help)
+    add_texts(parser, "--source", f"sentences, {ONE_PER_LINE}", required=True)
+    add_texts(parser, "--target", "their translations, one per line")
     parser.add_option(
         "--output",
         OutputName,
@@ -48,9 +35,7 @@ def add_options(parser: Parser) -> None:
     )
     for name, help in _SHARES.items():
         parser.add_option(f"--{name.replace('_', '-')}", Probability, default=0.0, metavar="SHARE", help=help)
-    parser.add_option(
-        "--seed", Annotated[Count, at_most(2**32 - 1)], default=1, metavar="N", help="another choice for another N (1)"
-    )
+    parser.add_option("--seed", Seed, default=1, metavar="N", help="another choice for another N (1)")
     parser.epilog = (
         "A share of the lines, from 0 to 1, is changed in each of these ways, as data.augment does in training. URLs, "
         "e-mail addresses, {names}, formats such as %s, and <tags> stay as they are."
@@ -63,15 +48,9 @@ def run(options: argparse.Namespace) -> None:
     if not config:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in _SHARES)
         raise ConfigError(f"nothing to change: give a share above 0 by {names}")
-    from keras_transformer.training.text.parallel_text import text_corpora
-    from keras_transformer.training.text.text_files import read_texts
+    from keras_transformer.training.text.parallel_text import read_lines_or_pairs
 
-    pairs: Iterable[tuple[str, str]]
-    if options.target is None:
-        pairs = ((source, "") for source in read_texts(options.source))
-    else:
-        corpora = text_corpora(options.source, options.target)
-        pairs = itertools.chain.from_iterable(shard.pairs() for corpus in corpora for shard in corpus.shards)
+    pairs = read_lines_or_pairs(options.source, options.target)
     with tensorflow_backend():
         from keras_transformer.training.batches.augmentation import Augmentation
 

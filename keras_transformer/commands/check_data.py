@@ -1,17 +1,29 @@
-"""The command `check-data`."""
+"""The command `check-data`, and the options for a parallel text, which `train` has too."""
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
+from ..config.rules import Size
+from ..errors import ConfigError
+from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import Parser, add_json
-from .text import add_text_options, check_text_options, held_out, train_corpora, valid_corpora
+from .options import Fraction, NotEmpty, Parser, add_json, add_texts
 
-SUMMARY = "Print how long the sentences of a text are and what filters leave out."
+if TYPE_CHECKING:
+    from keras_transformer.training.text.held_out import HeldOut
+    from keras_transformer.training.text.parallel_text import Corpus
+
+# Which of --source, --target, --pairs and --tfds are given.
+_WAYS_TO_GIVE_A_TEXT = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
+_GIVE_VALIDATION_TEXT = (
+    "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out of the "
+    "training text by --valid-fraction or --valid-size"
+)
 
 
-def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
+def add_check_data_options(parser: Parser) -> None:
+    """Adds the options of `check-data`."""
     add_text_options(parser)
     add_json(parser)
     parser.epilog = (
@@ -20,8 +32,8 @@ def add_options(parser: Parser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
+def check_data(options: argparse.Namespace) -> None:
+    """Runs `check-data`."""
     check_text_options(options)
     from keras_transformer.training.recipe import load_recipe
     from keras_transformer.training.text.check_data import check_data, report_lines
@@ -34,3 +46,99 @@ def run(options: argparse.Namespace) -> None:
         write_lines([json.dumps(reports)])
         return
     write_lines(line for name, report in reports.items() for line in report_lines(name, report))
+
+
+def add_text_options(parser: Parser) -> None:
+    """Adds the options for the text and for the configuration, whose filters choose from it."""
+
+    add_texts(
+        parser,
+        "--source",
+        "sentences to train on, one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes, such as "
+        "'news-*.en.gz', stands for files that are one corpus",
+    )
+    add_texts(parser, "--target", "their translations, one per line")
+    add_texts(parser, "--pairs", "alternatively, files with a sentence, a tab and its translation in each line")
+    parser.add_option(
+        "--tfds", NotEmpty, metavar="NAME", help="alternatively, a translation dataset of tensorflow-datasets"
+    )
+    add_texts(parser, "--valid-source", "sentences to validate on")
+    add_texts(parser, "--valid-target", "their translations")
+    add_texts(parser, "--valid-pairs", "alternatively, files with a sentence, a tab and its translation in each line")
+    parser.add_option(
+        "--valid-fraction",
+        Fraction,
+        metavar="F",
+        help="alternatively, hold out this share of the training text, chosen by a hash of each pair",
+    )
+    parser.add_option("--valid-size", Size, metavar="N", help="alternatively, hold out N pairs of the training text")
+    parser.add_option(
+        "--config", NotEmpty, metavar="RECIPE", help="a .yaml file, or the name of a recipe that comes with the package"
+    )
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="replace values of the recipe, such as model.d_model=256",
+    )
+
+
+def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
+    """Checks that a text to train on is given in one way, and one to validate on in at most one.
+
+    Args:
+        options: the options that `add_text_options` adds.
+        needs_validation: bool. Whether a text to validate on must be given. Defaults to False.
+
+    Raises:
+        ConfigError: None is given, or several are.
+    """
+    files = (options.source, options.target, options.pairs, options.tfds)
+    if [value is not None for value in files] not in _WAYS_TO_GIVE_A_TEXT:
+        raise ConfigError("give the training text in one way: by --source and --target, by --pairs, or by --tfds")
+    given = _valid_options(options)
+    is_half_given = bool(options.valid_source) != bool(options.valid_target)
+    if is_half_given or len(given) > 1 or (needs_validation and not (given or options.tfds)):
+        raise ConfigError(_GIVE_VALIDATION_TEXT)
+
+
+def train_corpora(options: argparse.Namespace) -> "list[Corpus]":
+    """Opens the text to train on."""
+    return _tfds_corpora(options.tfds, "train") or _corpora_of_files(options.source, options.target, options.pairs)
+
+
+def valid_corpora(options: argparse.Namespace) -> "list[Corpus]":
+    """Opens the text that is given to validate on; none if it is held out of the text to train on."""
+    files = _corpora_of_files(options.valid_source, options.valid_target, options.valid_pairs)
+    return files or ([] if _valid_options(options) else _tfds_corpora(options.tfds, "validation"))
+
+
+def held_out(options: argparse.Namespace) -> "HeldOut | None":
+    """Returns what to hold out of the text to train on, if anything."""
+    from keras_transformer.training.text.held_out import HeldOut
+
+    if options.valid_fraction or options.valid_size:
+        return HeldOut(options.valid_fraction, options.valid_size)
+    return None
+
+
+def _valid_options(options: argparse.Namespace) -> list[str]:
+    names = ("valid_source", "valid_pairs", "valid_fraction", "valid_size")
+    return [name for name in names if getattr(options, name)]
+
+
+def _corpora_of_files(sources: list[str] | None, targets: list[str] | None, pairs: list[str] | None) -> "list[Corpus]":
+    from keras_transformer.training.text.parallel_text import paired_corpora, text_corpora
+
+    return text_corpora(sources or [], targets or []) + paired_corpora(pairs or [])
+
+
+def _tfds_corpora(name: str | None, split: str) -> "list[Corpus]":
+    if name is None:
+        return []
+    with tensorflow_backend():
+        from keras_transformer.training.text.tfds_corpus import tfds_corpus
+
+        return [tfds_corpus(name, split)]

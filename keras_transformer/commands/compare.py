@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..config.rules import Rule
 from ..errors import ConfigError
+from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .backend import tensorflow_backend
-from .lines import translate_lines
 from .options import (
     Directory,
     ExistingFile,
@@ -22,7 +21,7 @@ from .options import (
     add_terms,
     add_tokenize,
 )
-from .trained import load_translator, read_glossary, read_trained
+from .trained import load_translator, read_glossary, read_trained, translate_lines
 
 if TYPE_CHECKING:
     from keras_transformer.training.comparison.compare import Comparison, System
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from keras_transformer.training.text.corpus import SentencePairs
 
     from .trained import Trained
-
-SUMMARY = "Compare translations of several models or files: BLEU and chrF with significance, and their faults."
 
 _FORMATS: dict[str, "Format"] = {".html": "html", ".md": "markdown"}
 ReportPath = Annotated[
@@ -119,12 +116,9 @@ def run(options: argparse.Namespace) -> None:
         for group in groups
     ]
     glossary = None if options.terms is None else read_glossary(options.terms)
-    models = [
-        read_trained(path, options.beam_size, options.length_penalty, options.tag, terms=options.terms)
-        for path in options.model_dir
-    ]
+    models = [read_trained(path, options) for path in options.model_dir]
     # Each with its translations of every test set.
-    systems = [*(_translated(trained, test_sets, options) for trained in models), *files]
+    systems = [*(_translated(trained, test_sets) for trained in models), *files]
     comparisons = {}
     for (source, pairs), translated in zip(test_sets.items(), zip(*systems, strict=True), strict=True):
         comparison = compare(translated, pairs, options.tokenize, options.test)
@@ -143,13 +137,11 @@ def _refuse_twice(what: str, names: list[str]) -> None:
         raise ConfigError(f"each {what} must be given once; received {twice[0]} twice")
 
 
-def _translated(
-    trained: "Trained", test_sets: "dict[str, SentencePairs]", options: argparse.Namespace
-) -> "list[System]":
+def _translated(trained: "Trained", test_sets: "dict[str, SentencePairs]") -> "list[System]":
     """A model's translations of each test set."""
     from keras_transformer.training.comparison.compare import System
 
-    translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
+    translator = load_translator(trained)
     systems = []
     for source, pairs in test_sets.items():
         start = time.perf_counter()

@@ -1,28 +1,35 @@
-"""The command `evaluate`."""
+"""The commands `evaluate`, which scores a model, and `score`, which scores translations by a model."""
 
 import argparse
 import json
 import os
 
+from ..runtime.progress import ProgressBar
 from ..runtime.standard_streams import write_lines
-from .lines import translate_lines
 from .options import (
+    Directory,
     InputFile,
     Parser,
     add_decoding,
     add_json,
     add_model_dir,
     add_precision_or_auto,
+    add_tag,
     add_terms,
     add_tokenize,
 )
-from .trained import load_translator, read_glossary, read_trained
+from .trained import (
+    load_translator,
+    log_truncated,
+    numbered_blocks,
+    read_glossary,
+    read_trained,
+    translate_lines,
+)
 
-SUMMARY = "Print BLEU and chrF of the translations of a file."
 
-
-def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
+def add_evaluate_options(parser: Parser) -> None:
+    """Adds the options of `evaluate`."""
     add_model_dir(parser)
     parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
     parser.add_option("--reference", InputFile, metavar="FILE", required=True, help="their translations")
@@ -33,16 +40,14 @@ def add_options(parser: Parser) -> None:
     add_json(parser)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
+def evaluate(options: argparse.Namespace) -> None:
+    """Runs `evaluate`."""
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 
-    trained = read_trained(
-        options.model_dir, options.beam_size, options.length_penalty, options.tag, terms=options.terms
-    )
+    trained = read_trained(options.model_dir, options)
     pairs = read_pairs(options.source, options.reference)
-    translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
+    translator = load_translator(trained)
     from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
     from keras_transformer.training.evaluate import evaluate
 
@@ -80,3 +85,46 @@ def run(options: argparse.Namespace) -> None:
         write_lines([f"{score.text}{interval}", f"  {score.signature}"])
     if use is not None:
         write_lines([f"terms used: {use}"])
+
+
+def add_score_options(parser: Parser) -> None:
+    """Adds the options of `score`."""
+    add_model_dir(parser)
+    add_tag(parser)
+    parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
+    parser.add_option("--target", InputFile, metavar="FILE", required=True, help="their translations")
+    parser.add_option(
+        "--reverse-model-dir",
+        Directory,
+        metavar="DIR",
+        help="a model of the opposite direction: print instead how well both models agree that the pair is a "
+        "translation, by dual conditional cross-entropy; above 0 and at most 1",
+    )
+
+
+def score(options: argparse.Namespace) -> None:
+    """Runs `score`."""
+    from keras_transformer.training.text.corpus import read_pairs
+    from keras_transformer.training.text.text_files import name_of
+
+    trained = read_trained(options.model_dir, options)
+    reverse_trained = None
+    if options.reverse_model_dir is not None:
+        # --tag is for the other direction.
+        reverse_trained = read_trained(options.reverse_model_dir, argparse.Namespace())
+    pairs = read_pairs(options.source, options.target)
+    translator = load_translator(trained)
+    reverse = None if reverse_trained is None else load_translator(reverse_trained)
+    max_length = trained.config.model.max_length
+    with ProgressBar("scoring", "lines", len(pairs)) as bar:
+        for first, block in numbered_blocks(zip(pairs.source, pairs.target, strict=True)):
+            sources, targets = zip(*block, strict=True)
+            scores = translator.score_with_lengths(sources, targets)
+            log_truncated(scores.source_lengths, max_length, first, name_of(options.source))
+            log_truncated(scores.target_lengths, max_length, first, name_of(options.target))
+            values = scores.log_probs
+            if reverse is not None:
+                from ..translation.dual_crossentropy import dual_scores
+
+                values = dual_scores(scores, reverse.score_with_lengths(targets, sources))
+            write_lines(f"{value:.4f}" for value in bar.count(values))

@@ -5,10 +5,8 @@ import importlib.util
 import logging
 import typing
 
-from ..config.language import source_language
-from ..config.precision import Precision
 from ..config.rules import check
-from ..config.signature_names import SignatureName
+from ..config.values import Precision, SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..runtime.standard_streams import write_lines
 from .options import (
@@ -29,7 +27,6 @@ if typing.TYPE_CHECKING:
 
     from ..model_dir import ModelDir
 
-SUMMARY = "Write a SavedModel for TensorFlow Serving, or a model of CTranslate2 or Hugging Face."
 
 _log = logging.getLogger(__name__)
 
@@ -86,11 +83,9 @@ def run(options: argparse.Namespace) -> None:
         check("--output", options.output, ServablePath)
     else:
         _check_saved_model_options(options)
-    trained = read_trained(
-        options.model_dir, options.beam_size, options.length_penalty, options.tag, options.keep, options.terms
-    )
+    trained = read_trained(options.model_dir, options)
     language = None if options.languages is None else source_language(options.languages)
-    translator = load_translator(trained, options.precision, language, shortlist=not options.no_shortlist)
+    translator = load_translator(trained, language)
     if options.format == "ctranslate2":
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 

@@ -6,63 +6,91 @@ Commands import nothing heavy before their arguments are checked: `--help` and m
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from .. import __version__
 from ..errors import Error
-from ..runtime.log import show_log
 from ..runtime.packages import missing_packages_named
-from ..runtime.progress import say
+from ..runtime.progress import say, show_log
 from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
-from . import (
-    align,
-    augment,
-    average,
-    backtranslate,
-    check_data,
-    compare,
-    distill,
-    evaluate,
-    export,
-    import_model,
-    plot_attention,
-    plot_training,
-    score,
-    serve,
-    train,
-    translate,
-)
+from . import align, augment, check_data, compare, evaluate, export, plots, serve, synthesis, train, translate, weights
 from .options import Parser, check_options
 
 
-class Command(Protocol):
-    """A module that is a command."""
+class Command(NamedTuple):
+    """A command: what it is for, what adds its options to a parser, and what runs it with them."""
 
-    SUMMARY: str
-
-    def add_options(self, parser: Parser, /) -> None: ...
-
-    def run(self, options: argparse.Namespace, /) -> None: ...
+    summary: str
+    add_options: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace], None]
 
 
-_COMMANDS: dict[str, Command] = {
-    "train": train,
-    "check-data": check_data,
-    "translate": translate,
-    "evaluate": evaluate,
-    "compare": compare,
-    "score": score,
-    "average": average,
-    "backtranslate": backtranslate,
-    "distill": distill,
-    "augment": augment,
-    "align": align,
-    "export": export,
-    "import": import_model,
-    "plot-attention": plot_attention,
-    "plot-training": plot_training,
-    "serve": serve,
+COMMANDS = {
+    "train": Command("Train a translator from a parallel text.", train.add_options, train.run),
+    "check-data": Command(
+        "Print how long the sentences of a text are and what filters leave out.",
+        check_data.add_check_data_options,
+        check_data.check_data,
+    ),
+    "translate": Command("Translate standard input, line by line.", translate.add_options, translate.run),
+    "evaluate": Command(
+        "Print BLEU and chrF of the translations of a file.", evaluate.add_evaluate_options, evaluate.evaluate
+    ),
+    "compare": Command(
+        "Compare translations of several models or files: BLEU and chrF with significance, and their faults.",
+        compare.add_options,
+        compare.run,
+    ),
+    "score": Command(
+        "Print the log probability of each given translation.", evaluate.add_score_options, evaluate.score
+    ),
+    "average": Command(
+        "Average checkpoints, to translate with the average.", weights.add_average_options, weights.average
+    ),
+    "backtranslate": Command(
+        "Translate text of the target language back, to train on the pairs.",
+        synthesis.add_backtranslate_options,
+        synthesis.backtranslate,
+    ),
+    "distill": Command(
+        "Translate a training text with a teacher, to train a smaller model on the pairs.",
+        synthesis.add_distill_options,
+        synthesis.distill,
+    ),
+    "augment": Command(
+        "Write a text in other shapes, such as UPPER CASE, to test a model on them.", augment.add_options, augment.run
+    ),
+    "align": Command(
+        "Learn from a parallel text which subwords translate which, and search only among these from then on.",
+        align.add_options,
+        align.run,
+    ),
+    "export": Command(
+        "Write a SavedModel for TensorFlow Serving, or a model of CTranslate2 or Hugging Face.",
+        export.add_options,
+        export.run,
+    ),
+    "import": Command(
+        "Convert a model of Marian, or of Hugging Face's port of it, to a model directory.",
+        weights.add_import_options,
+        weights.import_model,
+    ),
+    "plot-attention": Command(
+        "Draw what a translation attends to: a picture, or a page to point at tokens.",
+        plots.add_attention_options,
+        plots.plot_attention,
+    ),
+    "plot-training": Command(
+        "Draw the loss, perplexity, BLEU and learning rate of training runs.",
+        plots.add_training_options,
+        plots.plot_training,
+    ),
+    "serve": Command(
+        "Try a model in a browser, and by TensorFlow Serving's REST API; not for production.",
+        serve.add_options,
+        serve.run,
+    ),
 }
 
 
@@ -80,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         check_options(options)
         with missing_packages_named():
-            _COMMANDS[options.command].run(options)
+            COMMANDS[options.command].run(options)
     except BrokenPipeError:
         # The reader has closed the pipe.
         discard_unwritten()
@@ -101,8 +129,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="keras-transformer", description="Train, run and export Transformer translators.")
     parser.add_argument("--version", action="version", version=f"keras-transformer {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in _COMMANDS.items():
-        command.add_options(subparsers.add_parser(name, help=command.SUMMARY, description=command.SUMMARY))
+    for name, command in COMMANDS.items():
+        command.add_options(subparsers.add_parser(name, help=command.summary, description=command.summary))
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""What the options of the commands have in common: their parser, rules for values, and options of several commands."""
+"""The options of commands: their parser, rules for their values, and the options that several commands have."""
 
 import argparse
 import glob
@@ -6,13 +6,15 @@ import os
 import re
 import sys
 import typing
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from ..config.decoding import BeamSize, LengthPenalty
-from ..config.precision import PrecisionOrAuto
-from ..config.rules import Rule, Sentence, Size, at_most, check
-from ..config.tag import Tag
+from ..config.decoding import BeamSize, LengthPenalty, Temperature, TopP
+from ..config.rules import Count, Rule, Sentence, Size, at_most, check
+from ..config.values import PrecisionOrAuto, Tag
 from ..errors import ConfigError, StreamError
+
+if TYPE_CHECKING:
+    from ..translation import Sampling
 
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
 InputFile = Annotated[
@@ -39,7 +41,13 @@ Languages = Annotated[
     str,
     Rule("two languages, such as en-de", lambda text: re.fullmatch(r"\w{2,3}(_\w+)?-\w{2,3}(_\w+)?", text) is not None),
 ]
+OutputName = Annotated[NotEmpty, Rule("a path that ends in a name", lambda path: os.path.basename(path) != "")]
 NumDevices = Annotated[Size, at_most(64)]
+Seed = Annotated[Count, at_most(2**32 - 1)]
+
+# What the help says of options for texts.
+ONE_PER_LINE = "one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes stands for several files"
+_SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
 def _is_file(path: str) -> bool:
@@ -67,6 +75,11 @@ class Parser(argparse.ArgumentParser):
 def add_model_dir(parser: Parser) -> None:
     """Adds --model-dir."""
     parser.add_option("--model-dir", Directory, metavar="DIR", required=True, help="the model directory")
+
+
+def add_texts(parser: Parser, name: str, help: str, required: bool = False) -> None:
+    """Adds an option for one or several text files, which may be given several times."""
+    parser.add_option(name, InputText, nargs="+", action="extend", metavar="FILE", required=required, help=help)
 
 
 def add_json(parser: Parser) -> None:
@@ -134,6 +147,38 @@ def add_precision_or_auto(parser: Parser) -> None:
         help="auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8 computes with the "
         "weights of such a SavedModel (auto)",
     )
+
+
+def add_sampling(parser: Parser) -> None:
+    """Adds --sample, --temperature, --top-k, --top-p and --seed."""
+    parser.add_argument(
+        "--sample", action="store_true", help="draw translations at random instead of searching the best"
+    )
+    parser.add_option(
+        "--temperature", Temperature, metavar="T", help="of --sample: above 1 for more variety, below 1 for less (1)"
+    )
+    parser.add_option("--top-k", Size, metavar="K", help="of --sample: draw from the K most probable tokens (all)")
+    parser.add_option(
+        "--top-p", TopP, metavar="P", help="of --sample: draw from the tokens that have the probability P together (1)"
+    )
+    parser.add_option("--seed", Seed, metavar="N", help="of --sample: another text for another N (0)")
+
+
+def check_sampling(options: argparse.Namespace) -> None:
+    """Raises a ConfigError if how to draw is given, but not --sample."""
+    given = [name for name in _SAMPLING if getattr(options, name) is not None]
+    if given and not options.sample:
+        raise ConfigError(f"--{given[0].replace('_', '-')} needs --sample")
+
+
+def sampling_of(options: argparse.Namespace, first_row: int = 0) -> "Sampling | None":
+    """Returns how translations are drawn, or None if they are searched."""
+    from ..translation import Sampling
+
+    if not options.sample:
+        return None
+    temperature = 1.0 if options.temperature is None else options.temperature
+    return Sampling(options.seed or 0, temperature, options.top_k, options.top_p, first_row)
 
 
 def check_options(options: argparse.Namespace) -> None:

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..config.rules import Count, at_most
 from ..errors import ConfigError
+from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .backend import tensorflow_backend
 from .options import Directory, ExistingDirectory, Parser, add_decoding, add_precision_or_auto, add_terms
 from .trained import load_translator, read_trained
 
 if TYPE_CHECKING:
     from ..serving.rest import RestApi
-
-SUMMARY = "Try a model in a browser, and by TensorFlow Serving's REST API; not for production."
 
 
 def add_options(parser: Parser) -> None:
@@ -47,10 +45,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
-    trained = read_trained(
-        options.model_dir, options.beam_size, options.length_penalty, options.tag, terms=options.terms
-    )
-    translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
+    translator = load_translator(read_trained(options.model_dir, options))
     from keras_transformer.export.servable import graph_of
     from keras_transformer.export.signatures import SIGNATURES
 
@@ -59,7 +54,7 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
 
     # Traced when somebody asks for them.
     signatures: dict[str, Signature] = {
-        key: Signature(each.inputs, graph_of(each, translator)) for key, each in SIGNATURES.items()
+        key: Signature(signature.inputs, graph_of(signature, translator)) for key, signature in SIGNATURES.items()
     }
     return RestApi(_name(options.model_dir), signatures, MAX_ROWS)
 

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 from ..config import DataConfig
 from ..config.rules import require
 from ..errors import ConfigError
+from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .backend import tensorflow_backend
+from .check_data import add_text_options, check_text_options, held_out, train_corpora, valid_corpora
 from .options import Directory, ExistingDirectory, NumDevices, Parser
-from .text import add_text_options, check_text_options, held_out, train_corpora, valid_corpora
 
 if TYPE_CHECKING:
     from keras_transformer.training.run.interruption import Interruption
     from keras_transformer.training.text.corpus import SentencePairs
 
     from ..model_dir import ModelDir
-
-SUMMARY = "Train a translator from a parallel text."
 
 
 def add_options(parser: Parser) -> None:
@@ -83,7 +81,7 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         from keras_transformer.training.run.devices import TOKENS_PER_PART, make_strategy
         from keras_transformer.training.run.trainer import train
 
-        from ..runtime.cores import divide_cores
+        from ..runtime.device import divide_cores
 
         parallel_parts = divide_cores(config.training.tokens_per_batch // TOKENS_PER_PART)
     # Outside of the block: it logs that it waits for other workers.

@@ -1,21 +1,28 @@
-"""The trained model that a command translates with."""
+"""The trained model that a command translates with, and lines of text that are translated or scored in blocks."""
 
+import argparse
 import dataclasses
+import itertools
 import logging
 import pathlib
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from ..config import Config, DecodingConfig
-from ..config.language import Language
-from ..config.precision import Precision, PrecisionOrAuto
 from ..config.rules import shown
-from ..config.tag import listed
+from ..config.values import Language, Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError
-from .backend import tensorflow_backend
+from ..runtime.backend import tensorflow_backend
+from ..runtime.progress import ProgressBar
 
 if TYPE_CHECKING:
     from ..model_dir import ModelDir
     from ..translation import Translator
+
+Item = TypeVar("Item")
+
+# Bounds the memory that a block takes.
+LINES_PER_BLOCK = 1024
 
 _log = logging.getLogger(__name__)
 
@@ -26,33 +33,26 @@ class Trained(NamedTuple):
     Attributes:
         model_dir: ModelDir. It has weights.
         config: Config.
-        decoding: DecodingConfig. Unlike `config.decoding`, it may be changed.
+        decoding: DecodingConfig. That of the configuration, as the options change it.
+        precision: the precision that the options ask for. Defaults to "float32".
+        shortlist: bool. Whether translations are searched among the pieces of a shortlist, if the directory has one.
+            Defaults to True.
     """
 
     model_dir: "ModelDir"
     config: Config
     decoding: DecodingConfig
+    precision: PrecisionOrAuto = "float32"
+    shortlist: bool = True
 
 
-def read_trained(
-    path: str,
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
-    tag: str | None = None,
-    keep: str | None = None,
-    terms: str | None = None,
-) -> Trained:
+def read_trained(path: str, options: argparse.Namespace) -> Trained:
     """Reads the configuration of a model directory.
 
     Args:
         path: str. The path of the directory.
-        beam_size: int or None. Replaces that of the configuration. Defaults to None: it does not.
-        length_penalty: float or None. Replaces that of the configuration. Defaults to None: it does not.
-        tag: str or None. Replaces that of the configuration. Defaults to None: it does not.
-        keep: str or None. The path of a file of terms, one per line, that stay as they are, beside those of the
-            configuration. Defaults to None: there are no others.
-        terms: str or None. The path of a glossary, see `read_glossary`, beside that of the configuration, before which
-            it goes. Defaults to None: there is no other.
+        options: those of `add_decoding`, `add_tag`, `add_keep`, `add_terms` and --precision count, as far as the
+            command has them. Terms are added to those of the configuration; others replace its values.
 
     Raises:
         ConfigError: It is not a model directory, it has no weights, a value breaks its rule, or no tag is given for a
@@ -64,26 +64,22 @@ def read_trained(
     model_dir = ModelDir(path)
     config = model_dir.read_config()
     model_dir.weights_path()
-    decoding = config.decoding
-    if beam_size is not None:
-        decoding = dataclasses.replace(decoding, beam_size=beam_size)
-    if length_penalty is not None:
-        decoding = dataclasses.replace(decoding, length_penalty=length_penalty)
-    if tag is not None:
-        decoding = dataclasses.replace(decoding, tag=tag)
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    changes = {name: given[name] for name in ("beam_size", "length_penalty", "tag") if name in given}
+    decoding = dataclasses.replace(config.decoding, **changes)
     trained_with = config.data.tags or [None]
     if decoding.tag is None and None not in trained_with:
         raise ConfigError(
             f"{model_dir}: the model was trained with tagged sources only; give --tag, one of "
             f"{listed(dict.fromkeys(tag for tag in trained_with if tag))}"
         )
-    if keep is not None:
+    if "keep" in given:
         if not decoding.placeholders:
             raise ConfigError("--keep needs a model that was trained with decoding.placeholders=true")
-        decoding = dataclasses.replace(decoding, keep=[*(decoding.keep or ()), *_terms(keep)])
-    if terms is not None:
-        decoding = dataclasses.replace(decoding, terms={**(decoding.terms or {}), **read_glossary(terms)})
-    return Trained(model_dir, config, decoding)
+        decoding = dataclasses.replace(decoding, keep=[*(decoding.keep or ()), *_read_terms(given["keep"])])
+    if "terms" in given:
+        decoding = dataclasses.replace(decoding, terms={**(decoding.terms or {}), **read_glossary(given["terms"])})
+    return Trained(model_dir, config, decoding, given.get("precision", "float32"), not given.get("no_shortlist", False))
 
 
 def read_glossary(path: str) -> dict[str, str]:
@@ -94,7 +90,7 @@ def read_glossary(path: str) -> dict[str, str]:
     """
     glossary: dict[str, str] = {}
     lines_of: dict[str, int] = {}
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(_read_lines(path), start=1):
         if not line.strip():
             continue
         columns = [column.strip() for column in line.split("\t")]
@@ -113,37 +109,69 @@ def read_glossary(path: str) -> dict[str, str]:
     return glossary
 
 
-def _lines(path: str) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     try:
         return pathlib.Path(path).read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise InvalidFileError(f"{path}: the file must be text in UTF-8") from None
 
 
-def _terms(path: str) -> list[str]:
-    lines = _lines(path)
-    if not (terms := [line.strip() for line in lines if line.strip()]):
+def _read_terms(path: str) -> list[str]:
+    terms = [line.strip() for line in _read_lines(path) if line.strip()]
+    if not terms:
         raise InvalidFileError(f"{path}: the file must have a term in a line")
     return terms
 
 
-def load_translator(
-    trained: Trained,
-    precision: PrecisionOrAuto = "float32",
-    language: Language | None = None,
-    shortlist: bool = True,
-) -> "Translator":
+def load_translator(trained: Trained, language: Language | None = None) -> "Translator":
     """Loads TensorFlow and the model. The log says why a precision was chosen."""
     with tensorflow_backend():
-        from ..runtime.cores import divide_cores
-        from ..runtime.precision import choose_precision
+        from ..runtime.device import choose_precision, divide_cores
         from ..translation.search import PARALLEL_SEARCHES, TOKENS_PER_STEP
         from ..translation.translator import Translator
 
         divide_cores(PARALLEL_SEARCHES)
-        chosen = choose_precision(trained.config.model, TOKENS_PER_STEP) if precision == "auto" else None
-    if chosen is not None:
-        _log.info(f"precision: {chosen.precision}, because {chosen.reason}")
-        precision = cast(Precision, chosen.precision)  # float16 is chosen for training only.
-    precision = cast(Precision, precision)
-    return Translator.from_config(trained.model_dir, trained.config, trained.decoding, precision, language, shortlist)
+        precision = trained.precision
+        if precision == "auto":
+            chosen = choose_precision(trained.config.model, TOKENS_PER_STEP)
+            precision = cast(Precision, chosen.precision)  # float16 is chosen for training only.
+    if trained.precision == "auto":
+        _log.info(f"precision: {precision}, because {chosen.reason}")
+    return Translator.from_config(
+        trained.model_dir, trained.config, trained.decoding, precision, language, trained.shortlist
+    )
+
+
+def numbered_blocks(items: Iterable[Item]) -> Iterator[tuple[int, list[Item]]]:
+    """Divides items into blocks, each with the number of its first item."""
+    items = iter(items)
+    first = 1
+    while block := list(itertools.islice(items, LINES_PER_BLOCK)):
+        yield first, block
+        first += len(block)
+
+
+def log_truncated(lengths: Iterable[int], max_length: int, first: int, file: str = "") -> None:
+    """Logs which lines are longer than the model's limit.
+
+    Args:
+        lengths: the number of tokens of each line, as in `Translations.source_lengths`.
+        max_length: int. The model's limit.
+        first: int. The number of the first line.
+        file: str. The name of the file that they are from. Defaults to "": it need not be named.
+    """
+    for number, length in enumerate(lengths, start=first):
+        if length > max_length:
+            place = f"{file}, line {number}" if file else f"line {number}"
+            _log.info(f"{place}: too many tokens, truncated to model.max_length={max_length}")
+
+
+def translate_lines(translator: "Translator", texts: list[str], max_length: int, file: str) -> list[str]:
+    """Translates the lines of a file, shows progress, and logs which lines are longer than the model's limit."""
+    translations: list[str] = []
+    with ProgressBar("translating", "lines", len(texts)) as bar:
+        for first, block in numbered_blocks(texts):
+            results = translator.translate(block)
+            log_truncated((result.source_length for result in results), max_length, first, file)
+            translations += [result.hypotheses[0][0] for result in bar.count(results)]
+    return translations

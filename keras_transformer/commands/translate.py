@@ -10,20 +10,27 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..config.decoding import BeamSize
-from ..config.language import Language
 from ..config.rules import require
+from ..config.values import Language
 from ..errors import ConfigError
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
-from .lines import LINES_PER_BLOCK, log_truncated
-from .options import ExistingFile, Parser, add_decoding, add_keep, add_model_dir, add_precision_or_auto, add_terms
-from .sampling import add_sampling, check_sampling, sampling_of
-from .trained import load_translator, read_trained
+from .options import (
+    ExistingFile,
+    Parser,
+    add_decoding,
+    add_keep,
+    add_model_dir,
+    add_precision_or_auto,
+    add_sampling,
+    add_terms,
+    check_sampling,
+    sampling_of,
+)
+from .trained import LINES_PER_BLOCK, load_translator, log_truncated, read_trained
 
 if TYPE_CHECKING:
     from ..translation import Translator
-
-SUMMARY = "Translate standard input, line by line."
 
 _log = logging.getLogger(__name__)
 
@@ -69,13 +76,11 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Runs the command."""
     _check_combinations(options)
-    trained = read_trained(
-        options.model_dir, options.beam_size, options.length_penalty, options.tag, options.keep, options.terms
-    )
+    trained = read_trained(options.model_dir, options)
     beam_size = trained.decoding.beam_size
     require((options.n_best or 1) <= beam_size, "--n-best", f"at most the beam size {beam_size}", options.n_best)
     standard_input()
-    translator = load_translator(trained, options.precision, shortlist=not options.no_shortlist)
+    translator = load_translator(trained)
     bar = ProgressBar("translating", "lines")
     num_lines = 0
     with contextlib.ExitStack() as stack:
@@ -110,27 +115,27 @@ def _check_combinations(options: argparse.Namespace) -> None:
 def _translate(
     translator: "Translator", block: _Block, options: argparse.Namespace, prefixes: Iterator[bytes] | None
 ) -> Iterator[str]:
-    own = None if prefixes is None else list(itertools.islice(prefixes, len(block.texts)))
-    if own is not None and len(own) < len(block.texts):
-        num_lines = block.first - 1 + len(own)
+    block_prefixes = None if prefixes is None else list(itertools.islice(prefixes, len(block.texts)))
+    if block_prefixes is not None and len(block_prefixes) < len(block.texts):
+        num_lines = block.first - 1 + len(block_prefixes)
         raise ConfigError(
             f"{options.prefix}: there must be as many lines as in standard input; it has {num_lines}, which has more"
         )
     sampling = sampling_of(options, block.first - 1)
-    found = translator.translate(block.texts, options.n_best or 1, prefixes=own, sampling=sampling)
+    translations = translator.translate(block.texts, options.n_best or 1, prefixes=block_prefixes, sampling=sampling)
     max_length = translator.model.config.max_length
-    log_truncated((each.source_length for each in found), max_length, block.first)
-    for number, each in enumerate(found, start=block.first):
-        for text, score in each.hypotheses:
+    log_truncated((translation.source_length for translation in translations), max_length, block.first)
+    for number, translation in enumerate(translations, start=block.first):
+        for text, score in translation.hypotheses:
             line = _one_line(text)
             yield line if options.n_best is None else f"{number}\t{score:.4f}\t{line}"
 
 
 def _translate_documents(translator: "Translator", block: _Block, language: Language | None) -> Iterator[str]:
-    for number, found in enumerate(translator.translate_document(block.texts, language), start=block.first):
-        if found.was_cut:
+    for number, document in enumerate(translator.translate_document(block.texts, language), start=block.first):
+        if document.was_cut:
             _log.info(f"line {number}: a part has no translation, because it is too long")
-        yield _one_line(found.text)
+        yield _one_line(document.text)
 
 
 def _lines_of(file: typing.BinaryIO) -> Iterator[bytes]:

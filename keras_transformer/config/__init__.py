@@ -4,8 +4,7 @@ from ..errors import ConfigError
 from .data import DataConfig
 from .decoding import DecodingConfig
 from .model import TransformerConfig
-from .sections import Config
-from .tokenizer import TokenizerConfig
+from .sections import Config, TokenizerConfig
 from .training import TrainingConfig
 
 __all__ = [

@@ -3,9 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from .augment import AugmentConfig
-from .rules import Rate, Rule, Share, Size, at_least, at_most, check_fields, require
-from .tag import Tags
+from .rules import Probability, Rate, Rule, Share, Size, at_least, at_most, check_fields, require
+from .values import Tags, list_of
 
 
 def _is_script(value: str) -> bool:
@@ -24,41 +23,66 @@ def scripts_of(value: str) -> list[str]:
     return [name.strip().replace("_", "") for name in value.split(",")]
 
 
-def _are_weights(value: object) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(map(_is_weight, value))
-
-
 def _is_weight(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0.001 <= value <= 1000
 
 
+def _is_file_or_null(value: object) -> bool:
+    return value is None or (isinstance(value, str) and value != "")
+
+
 Weights = Annotated[
     list[float],
-    Rule(
-        "a list of numbers, each from 0.001 to 1,000",
-        _are_weights,
-        {"items": {"type": "number", "minimum": 0.001, "maximum": 1000}, "minItems": 1},
-    ),
+    list_of("numbers, each from 0.001 to 1,000", _is_weight, {"type": "number", "minimum": 0.001, "maximum": 1000}),
 ]
-
-
-def _are_files(value: object) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(each is None or _is_name(each) for each in value)
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
 Files = Annotated[
     list[str | None],
-    Rule(
-        "a list of files, or null for a corpus without one",
-        _are_files,
-        {"items": {"type": ["string", "null"], "minLength": 1}, "minItems": 1},
-    ),
+    list_of("files, or null for a corpus without one", _is_file_or_null, {"type": ["string", "null"], "minLength": 1}),
 ]
 Script = Annotated[str, Rule("the name of a Unicode script, such as Latin, or several with commas", _is_script)]
+
+
+@dataclasses.dataclass(frozen=True)
+class AugmentConfig:
+    """In which other shapes a model sees the training text, so that it translates them too.
+
+    Each field is a share of the pairs, from 0 to 1. Which pairs it is, and how they change, is drawn anew in each of
+    `training.subword_samples` epochs. A pair has at most one of the three cases, so that their shares sum to at most
+    1; everything else is drawn independently. URLs, tags and whatever else `decoding.placeholders` is about stay as
+    they are.
+
+    Args:
+        upper_case: float. UPPER CASE on both sides. Defaults to 0.
+        title_case: float. Title Case on both sides. Defaults to 0.
+        lower_case: float. lower case in the source; the target is written as usual. Defaults to 0.
+        no_final_punctuation: float. No full stop, question mark or exclamation mark at the end, on both sides. Defaults
+            to 0.
+        typos: float. Typing errors in the source: in one of ten words, but at least one, letters are swapped, dropped,
+            doubled, or replaced by a neighbor on the keyboard. Defaults to 0.
+        spaces: float. One of ten spaces of the source, but at least one, is doubled or missing. Defaults to 0.
+        emoji: float. The same emoji at the beginning or the end of both sides. Defaults to 0.
+
+    Raises:
+        ConfigError: A value breaks its rule.
+    """
+
+    upper_case: Probability = 0.0
+    title_case: Probability = 0.0
+    lower_case: Probability = 0.0
+    no_final_punctuation: Probability = 0.0
+    typos: Probability = 0.0
+    spaces: Probability = 0.0
+    emoji: Probability = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(self, "data.augment")
+        cases = self.upper_case + self.title_case + self.lower_case
+        # Three tenths and seven tenths, say, may sum to a little more than 1.
+        require(cases <= 1 + 1e-9, "upper_case + title_case + lower_case", "at most 1", cases)
+
+    def __bool__(self) -> bool:
+        """Whether anything changes."""
+        return any(dataclasses.astuple(self))
 
 
 @dataclasses.dataclass(frozen=True)

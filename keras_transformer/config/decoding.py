@@ -5,27 +5,22 @@ from typing import Annotated, Literal
 
 from ..errors import ConfigError
 from .rules import Count, NonNegative, Positive, Rule, Share, Size, at_most, check_fields
-from .tag import Tag
+from .values import Tag, list_of
 
 BeamSize = Annotated[Size, at_most(1000)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
 TopP = Share
-
-
-# Many more slow down how they are found.
+Temperature = Positive
+# Many more make finding them slow.
 MAX_TERMS = 5000
-
-
-def _are_terms(value: object) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(isinstance(term, str) and term.strip() for term in value)
 
 
 Terms = Annotated[
     list[str],
-    Rule(
-        "a list of texts that are not blank",
-        _are_terms,
-        {"items": {"type": "string", "pattern": "\\S"}, "minItems": 1},
+    list_of(
+        "texts that are not blank",
+        lambda term: isinstance(term, str) and term.strip() != "",
+        {"type": "string", "pattern": "\\S"},
     ),
 ]
 

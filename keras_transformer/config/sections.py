@@ -6,21 +6,47 @@
     training    TrainingConfig      how the model is trained
     data        DataConfig          which pairs of the text it is trained on, and how often
 
-Each is in the module of its name. The annotation of a field is its rule (`rules.py`); rules about several fields are
-in `__post_init__`.
+Each is in the module of its name; `TokenizerConfig`, the smallest, is here. The annotation of a field is its rule
+(`rules.py`); rules about several fields are in `__post_init__`.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from .data import DataConfig
 from .decoding import DecodingConfig
 from .mappings import check_keys, from_dict, section_of
 from .model import TransformerConfig
-from .rules import require
-from .tokenizer import TokenizerConfig
+from .rules import at_least, at_most, check_fields, require
 from .training import TrainingConfig
+
+LearnedTokenizerKind = Literal["bpe", "unigram", "wordpiece"]
+TokenizerKind = Literal["bpe", "unigram", "wordpiece", "sentencepiece"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerConfig:
+    """How text becomes tokens.
+
+    Args:
+        kind: "bpe" or "unigram" (SentencePiece) or "wordpiece", which are learned from the training text; or
+            "sentencepiece", the SentencePiece model of an imported model. Defaults to "bpe".
+        vocab_size: int. Number of tokens, including the four special ones and eight placeholders; 5 to
+            1,000,000. Defaults to 8000.
+        shared: bool. Whether both languages share one vocabulary, as in the paper. Otherwise each has its own, of
+            `vocab_size` tokens, and `model.tie_embeddings` must be "target" or "none". Defaults to True.
+
+    Raises:
+        ConfigError: A value breaks its rule.
+    """
+
+    kind: TokenizerKind = "bpe"
+    vocab_size: Annotated[int, at_least(5), at_most(1_000_000)] = 8000
+    shared: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, "tokenizer")
 
 
 @dataclasses.dataclass(frozen=True)

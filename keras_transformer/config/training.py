@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from .precision import TrainingPrecision
 from .rules import Count, NonNegative, Positive, Rate, Size, at_most, check_fields, require
+from .values import TrainingPrecision
 
 Steps = Annotated[Size, at_most(1_000_000_000)]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..config import Config, TokenizerConfig
 from ..config.rules import require
-from ..config.tokenizer import TokenizerKind
+from ..config.sections import TokenizerKind
 from ..errors import ConfigError
 from ..model_dir import ModelDir
 from ..model_dir.files import rename, temporary_beside

@@ -1,4 +1,8 @@
-"""What long work shows: a bar on a terminal, otherwise lines in the log."""
+"""What a program shows on standard error: the package's log, and how far long work is.
+
+The log is that of the logger `keras_transformer`. The command shows all of it; Python programs see warnings, unless
+they set up the module `logging` themselves. Progress is a bar on a terminal, otherwise lines in the log.
+"""
 
 import contextlib
 import datetime
@@ -14,6 +18,7 @@ from typing import Any, Self, TypeVar
 Item = TypeVar("Item")
 
 _log = logging.getLogger(__name__)
+_PACKAGE_LOG = logging.getLogger("keras_transformer")
 
 # A log gets a line at least every half minute, although a few seconds may pass between two pieces of work.
 _SECONDS_PER_LINE = 20.0
@@ -33,6 +38,38 @@ def say(message: str) -> None:
             print(message, file=sys.stderr, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+class _Lines(logging.Handler):
+    """Writes every record as a line to standard error, above the bar if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "warning: " if record.levelno >= logging.WARNING else ""
+        say(prefix + record.getMessage())
+
+
+_LINES = _Lines()
+
+
+def show_log() -> None:
+    """Shows the log as lines on standard error, from now on."""
+    _PACKAGE_LOG.setLevel(logging.INFO)
+    # The same handler is not added twice.
+    _PACKAGE_LOG.addHandler(_LINES)
+    # Handlers of other libraries would write each line again.
+    _PACKAGE_LOG.propagate = False
+
+
+@contextlib.contextmanager
+def quiet(is_quiet: bool = True) -> Iterator[None]:
+    """Logs nothing but errors, and shows no bar, while a `with` block runs."""
+    level = _PACKAGE_LOG.level
+    if is_quiet:
+        _PACKAGE_LOG.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        _PACKAGE_LOG.setLevel(level)
 
 
 def counted(number: int, noun: str) -> str:

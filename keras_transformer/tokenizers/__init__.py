@@ -4,7 +4,7 @@ import os
 import pathlib
 
 from ..config import TokenizerConfig
-from ..config.tokenizer import TokenizerKind
+from ..config.sections import TokenizerKind
 from ..errors import InvalidFileError
 from ..model_dir.files import require_undamaged
 from ..runtime.packages import missing_packages_named

@@ -7,7 +7,7 @@ import re
 import tensorflow as tf
 
 from ..config.rules import require
-from ..config.tag import is_tag
+from ..config.values import is_tag
 from ..tensors import Tensor
 from .placeholders import NUM_PLACEHOLDERS
 from .sentencepiece_model import SentencePiece, bytes_per_piece, load_subwords, parse_model

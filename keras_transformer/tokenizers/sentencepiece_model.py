@@ -21,7 +21,7 @@ from tensorflow_text import SentencepieceTokenizer
 
 from ..config.rules import require, shown
 from ..errors import ConfigError
-from ..runtime.native_log import silenced
+from ..runtime.backend import silenced
 
 SentencePiece = ModelProto.SentencePiece
 _MODEL_TYPES = (TrainerSpec.UNIGRAM, TrainerSpec.BPE)

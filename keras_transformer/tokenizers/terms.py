@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ..config import DecodingConfig
 from ..errors import ConfigError
-from ..runtime.native_log import silenced
+from ..runtime.backend import silenced
 from ..tensors import Tensor
 from .placeholders import IN_A_WORD, Segmenter
 

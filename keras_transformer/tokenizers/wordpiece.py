@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow_text import FastBertTokenizer
 
 from ..config.rules import require
-from ..config.tag import is_tag
+from ..config.values import is_tag
 from ..errors import ConfigError
 from ..tensors import Tensor
 from .placeholders import NUM_PLACEHOLDERS

@@ -4,7 +4,7 @@ Single letters ("J. Smith", "z. B.", "U.S.") need no entry. Abbreviations that e
 "etc.", have none: a sentence that is divided there costs less than two that stay one.
 """
 
-from ..config.language import Language
+from ..config.values import Language
 
 ABBREVIATIONS: dict[Language, tuple[str, ...]] = {
     "ar": (),

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import tensorflow as tf
 
-from ..config.language import Language
+from ..config.values import Language
 from ..tensors import Tensor
 from .sentences import SPACES, divide_long_sentences, split_sentences
 

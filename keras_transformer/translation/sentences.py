@@ -11,8 +11,8 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from ..config.language import Language
 from ..config.rules import check
+from ..config.values import Language
 from ..tensors import Tensor
 from .abbreviations import ABBREVIATIONS, BEFORE_NUMBERS, WITH_ORDINAL_DOTS
 

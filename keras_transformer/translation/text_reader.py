@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ..config import DecodingConfig
 from ..config.rules import require
-from ..config.tag import listed
+from ..config.values import listed
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair
 from ..tokenizers.placeholders import (

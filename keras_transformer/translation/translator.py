@@ -10,9 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import Config, DecodingConfig
-from ..config.language import Language
-from ..config.precision import Precision
 from ..config.rules import check, require, shown
+from ..config.values import Language, Precision
 from ..errors import ConfigError
 from ..model_dir import ModelDir
 from ..model_dir.shortlist_file import Shortlist, read_shortlist

@@ -22,25 +22,13 @@ from conftest import sentence_pairs
 
 from examples.corpus import generate
 from keras_transformer import TransformerConfig, Translator, __version__
-from keras_transformer.commands import train
-from keras_transformer.commands.main import main
+from keras_transformer.commands.main import COMMANDS, main
 from keras_transformer.config import Config, DataConfig
 from keras_transformer.errors import ConfigError, DivergedError, LockedError, MemoryLimitError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.translation.attention_plot import source_attention
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
-COMMANDS = (
-    "train",
-    "check-data",
-    "translate",
-    "evaluate",
-    "score",
-    "average",
-    "export",
-    "plot-attention",
-    "plot-training",
-)
 ENGLISH = "the dog runs\na cat sleeps\n"
 GERMAN = "der hund rennt\neine katze schläft\n"
 
@@ -662,12 +650,12 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_an_error_is_one_line(error, message, fails, monkeypatch):
-    monkeypatch.setattr(train, "run", raising(error))
+    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=raising(error)))
     assert fails("train", "--model-dir", "m") == f"keras-transformer train: error: {message}"
 
 
 def test_an_array_that_does_not_fit_is_one_line(fails, monkeypatch):
-    monkeypatch.setattr(train, "run", lambda options: np.empty(2**55))
+    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=lambda options: np.empty(2**55)))
     assert fails("train", "--model-dir", "m").startswith(
         "keras-transformer train: error: out of memory: Unable to alloc"
     )
@@ -677,7 +665,7 @@ def test_an_array_that_does_not_fit_is_one_line(fails, monkeypatch):
     "error", [ValueError("a shape"), KeyError("x"), tf.errors.InvalidArgumentError(None, None, "x")]
 )
 def test_a_bug_has_a_traceback(error, monkeypatch):
-    monkeypatch.setattr(train, "run", raising(error))
+    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=raising(error)))
     with pytest.raises(type(error)):
         main(["train", "--model-dir", "m"])
 

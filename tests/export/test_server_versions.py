@@ -15,7 +15,7 @@ from test_a_thousand_sentences import C_PROCESS, assert_same, decoded
 from test_shortlist import random_shortlist
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.config.signature_names import SignatureName
+from keras_transformer.config.values import SignatureName
 from keras_transformer.translation import Translator
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from keras_transformer.training.recipe import load_recipe
 import keras_transformer
 from keras_transformer import decoding, models
 from keras_transformer.commands import main, options
-from keras_transformer.commands.text import check_text_options
+from keras_transformer.commands.check_data import check_text_options
 from keras_transformer.config import Config, TransformerConfig
 from keras_transformer.model_dir import ModelDir
 
@@ -104,7 +104,7 @@ def parse(monkeypatch, tmp_path):
 
 
 def check_own(words, parse):
-    if words in [[name, "…"] for name in ("--help", *main._COMMANDS)]:
+    if words in [[name, "…"] for name in ("--help", *main.COMMANDS)]:
         return
     is_whole = "…" not in words
     # What an example leaves out: the value of an option, or further options.

@@ -9,7 +9,7 @@ import pytest
 
 LOAD = """
 import logging, sys
-from keras_transformer.runtime.native_log import silenced
+from keras_transformer.runtime.backend import silenced
 with silenced():
     from keras_transformer import Translator
 print(Translator.load(sys.argv[1])(["Anna sees a tree."]))

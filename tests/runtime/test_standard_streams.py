@@ -142,14 +142,13 @@ def run(code, redirection):
 
 # A command that says something and writes a line, without TensorFlow.
 COMMAND = """
-from keras_transformer.commands import train
-from keras_transformer.commands.main import main
+from keras_transformer.commands.main import COMMANDS, main
 from keras_transformer.runtime.progress import say
 from keras_transformer.runtime.standard_streams import write_lines
 def run(options):
     say("said")
     write_lines(["written"])
-train.run = run
+COMMANDS["train"] = COMMANDS["train"]._replace(run=run)
 main(["train", "--model-dir", "m"])
 """
 
@@ -167,15 +166,14 @@ def test_what_is_said_to_a_closed_or_full_standard_error_is_lost_and_the_work_is
 def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
     code = f"""
 import os
-from keras_transformer.commands import train
-from keras_transformer.commands.main import main
+from keras_transformer.commands.main import COMMANDS, main
 from keras_transformer.runtime.progress import say
 def run(options):
     with open({str(tmp_path / "file")!r}, "w") as file:
         say("said")
         os.write(2, b"by a library")
         assert file.fileno() > 2
-train.run = run
+COMMANDS["train"] = COMMANDS["train"]._replace(run=run)
 main(["train", "--model-dir", "m"])
 """
     assert run(code, "<&- >&- 2>&-") == (0, "", "")

@@ -1,5 +1,6 @@
 """What must stay as it is comes back exactly once, whatever the model: here one that never saw a placeholder."""
 
+import argparse
 import dataclasses
 import random
 import shutil
@@ -173,14 +174,14 @@ def test_terms_are_read_from_a_file(tiny_model_dir, tmp_path):
     path, model_dir = tmp_path / "terms.txt", ModelDir(shutil.copytree(tiny_model_dir, tmp_path / "model"))
     path.write_text("Kibo\n\n C++ \n", encoding="utf-8")
     with pytest.raises(ConfigError, match="--keep needs a model that was trained with decoding.placeholders=true"):
-        read_trained(model_dir.path, keep=path)
+        read_trained(model_dir.path, argparse.Namespace(keep=path))
     config = model_dir.read_config()
     decoding = dataclasses.replace(config.decoding, placeholders=True, keep=["Fuji San"])
     model_dir.write_config(dataclasses.replace(config, decoding=decoding))
-    assert read_trained(model_dir.path, keep=path).decoding.keep == ["Fuji San", "Kibo", "C++"]
+    assert read_trained(model_dir.path, argparse.Namespace(keep=path)).decoding.keep == ["Fuji San", "Kibo", "C++"]
     for content, message in ((b"\xff", "must be text in UTF-8"), (b" \n", "must have a term in a line")):
         path.write_bytes(content)
         with pytest.raises(InvalidFileError, match=f"terms.txt: the file {message}"):
-            read_trained(model_dir.path, keep=path)
+            read_trained(model_dir.path, argparse.Namespace(keep=path))
     with pytest.raises(ConfigError, match="decoding.keep needs decoding.placeholders=true"):
         DecodingConfig(keep=["Kibo"])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import regex
 import tensorflow as tf
 
-from keras_transformer.config.augment import AugmentConfig
+from keras_transformer.config.data import AugmentConfig
 from keras_transformer.tokenizers.placeholders import SpanFinder
 
 from ..text.corpus import SentencePairs, in_chunks

@@ -10,7 +10,7 @@ from typing import Annotated, Protocol
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.config.tag import listed
+from keras_transformer.config.values import listed
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.progress import ProgressBar

@@ -17,7 +17,7 @@ from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_li
 
 from keras_transformer.config import TokenizerConfig
 from keras_transformer.config.rules import Size, check, checked
-from keras_transformer.config.tokenizer import LearnedTokenizerKind
+from keras_transformer.config.sections import LearnedTokenizerKind
 from keras_transformer.errors import ConfigError
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer

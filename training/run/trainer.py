@@ -11,12 +11,11 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.config import Config, TrainingConfig
-from keras_transformer.config.precision import TrainingPrecision
+from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.runtime.log import quiet
+from keras_transformer.runtime.device import choose_precision
 from keras_transformer.runtime.memory import require_memory
-from keras_transformer.runtime.precision import choose_precision
-from keras_transformer.runtime.progress import ProgressBar, counted
+from keras_transformer.runtime.progress import ProgressBar, counted, quiet
 
 from ..alignment.shortlist import build_shortlist
 from ..batches.plan import BatchPlan

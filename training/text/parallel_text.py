@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn
 from keras_transformer.config.rules import shown
 from keras_transformer.errors import ConfigError, InvalidFileError
 
-from .text_files import Reread, name_of, read_lines, shards_of
+from .text_files import Reread, name_of, read_lines, read_texts, shards_of
 
 Path = str | os.PathLike[str]
 
@@ -88,6 +88,23 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
             f"{len(targets)} ({_listed(targets)})"
         )
     return [_text_corpus(source, target) for source, target in zip(sources, targets, strict=True)]
+
+
+def read_lines_or_pairs(sources: Sequence[Path], targets: Sequence[Path] | None) -> Iterable[tuple[str, str]]:
+    """Reads text files of one language, or pairs of files as `text_corpora` does.
+
+    Args:
+        sources: paths of files or patterns.
+        targets: paths of the translations. None: the target of each pair is empty.
+
+    Raises:
+        ConfigError: as `text_corpora`.
+        InvalidFileError: as `text_corpora`.
+    """
+    if targets is None:
+        return ((source, "") for source in read_texts(sources))
+    shards = (shard for corpus in text_corpora(sources, targets) for shard in corpus.shards)
+    return itertools.chain.from_iterable(shard.pairs() for shard in shards)
 
 
 def _text_corpus(source: Path, target: Path) -> Corpus:

@@ -15,7 +15,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 from examples.corpus import generate
 from keras_transformer.commands.main import main
 from keras_transformer.config import DataConfig, TokenizerConfig
-from keras_transformer.config.augment import AugmentConfig
+from keras_transformer.config.data import AugmentConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers.placeholders import SpanFinder
 
@@ -180,7 +180,7 @@ def test_the_vocabulary_knows_upper_case():
 
 
 ELSEWHERE = """
-from keras_transformer.config.augment import AugmentConfig
+from keras_transformer.config.data import AugmentConfig
 from keras_transformer.tokenizers.placeholders import SpanFinder
 from keras_transformer.training.batches.augmentation import Augmentation
 

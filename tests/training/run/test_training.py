@@ -32,7 +32,7 @@ from keras_transformer import Translator
 from keras_transformer.errors import ConfigError, DamagedFileError
 from keras_transformer.losses import token_crossentropy
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.runtime.cores import divide_cores
+from keras_transformer.runtime.device import divide_cores
 from keras_transformer.tokenizers import load_tokenizer, load_tokenizers
 from keras_transformer.translation.attention_plot import source_attention
 
@@ -242,7 +242,7 @@ def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(
 def test_cores_are_divided_among_the_parts_of_a_batch():
     code = (
         "import os; os.sched_getaffinity = lambda process: set(range(8))\n"
-        "from keras_transformer.runtime.cores import divide_cores\n"
+        "from keras_transformer.runtime.device import divide_cores\n"
         "import tensorflow as tf\n"
         "threading = tf.config.threading\n"
         "for most_parts in (1, 4, 100):\n"

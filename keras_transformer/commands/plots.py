@@ -1,4 +1,4 @@
-"""The command `plot-attention`."""
+"""The commands `plot-attention` and `plot-training`."""
 
 import argparse
 import typing
@@ -6,24 +6,21 @@ import typing
 from ..config.attention_view import AttentionKind, AttentionView, HeadChoice, LayerChoice
 from ..config.rules import PicturePath
 from ..runtime.standard_streams import write_lines
-from .options import Parser, SentenceToTranslate, add_model_dir, add_tag
+from .options import Directory, Parser, SentenceToTranslate, add_model_dir, add_tag
 from .trained import load_translator, read_trained
 
-SUMMARY = "Draw what a translation attends to: a picture, or a page to point at tokens."
+
+def _add_output(parser: Parser, page: str) -> None:
+    help = f"a .png, .svg or .pdf file; or a .html file, a page {page}"
+    parser.add_option("--output", PicturePath, metavar="FILE", required=True, help=help)
 
 
-def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
+def add_attention_options(parser: Parser) -> None:
+    """Adds the options of `plot-attention`."""
     add_model_dir(parser)
     add_tag(parser)
     parser.add_option("--text", SentenceToTranslate, required=True, help="the sentence to translate")
-    parser.add_option(
-        "--output",
-        PicturePath,
-        metavar="FILE",
-        required=True,
-        help="a .png, .svg or .pdf file; or a .html file, a page that shows every kind of attention, layer and head",
-    )
+    _add_output(parser, "that shows every kind of attention, layer and head")
     parser.add_argument(
         "--kind",
         choices=typing.get_args(AttentionKind),
@@ -39,14 +36,27 @@ def add_options(parser: Parser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
-    trained = read_trained(options.model_dir, tag=options.tag)
+def plot_attention(options: argparse.Namespace) -> None:
+    """Runs `plot-attention`."""
+    trained = read_trained(options.model_dir, options)
     aligns = options.kind == "cross" and options.layer == "last" and trained.config.training.guided_alignment > 0
     view = AttentionView(options.kind, options.layer, options.head or ("1" if aligns else "all"))
-    # Before TensorFlow is loaded.
+    # A layer or head that the model does not have is an error before TensorFlow is loaded.
     view.layers(trained.config.model), view.heads(trained.config.model)
     translator = load_translator(trained)
     from ..translation.attention_plot import plot_attention
 
     write_lines([plot_attention(translator, options.text, options.output, view)])
+
+
+def add_training_options(parser: Parser) -> None:
+    """Adds the options of `plot-training`."""
+    parser.add_option("model_dirs", Directory, metavar="DIR", nargs="+", help="the model directory of a run")
+    _add_output(parser, "whose numbers can be read")
+
+
+def plot_training(options: argparse.Namespace) -> None:
+    """Runs `plot-training`."""
+    from keras_transformer.training.curves import plot_training
+
+    plot_training(options.model_dirs, options.output)

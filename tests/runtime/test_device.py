@@ -15,8 +15,8 @@ from keras_transformer.training.text.corpus import SentencePairs
 from examples.corpus import generate
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.runtime import precision
-from keras_transformer.runtime.precision import choose_precision
+from keras_transformer.runtime import device
+from keras_transformer.runtime.device import choose_precision
 
 CONFIG = TransformerConfig(
     source_vocab_size=100, target_vocab_size=100, num_layers=1, d_model=256, d_ff=1024, num_heads=4
@@ -40,7 +40,7 @@ def products(monkeypatch):
             shapes.append(tuple(shape))
             return seconds[dtype]
 
-        monkeypatch.setattr(precision, "_time_product", time_product)
+        monkeypatch.setattr(device, "_time_product", time_product)
         return shapes
 
     return set_seconds
@@ -130,11 +130,11 @@ def test_a_resumed_training_keeps_its_precision(products, tmp_path, capsys, monk
 def test_this_processor_is_measured_and_with_a_limit_of_its_instructions_is_given_float32():
     chosen, reason = choose_precision(CONFIG, 1000)
     ratio = float(reason.split(" is ")[1].split()[0])
-    assert chosen == ("bfloat16" if ratio >= precision._MIN_RATIO else "float32") or abs(ratio - 2) < 0.06
+    assert chosen == ("bfloat16" if ratio >= device._MIN_RATIO else "float32") or abs(ratio - 2) < 0.06
     # A process of its own: the limit is read when oneDNN is loaded, and a product that it forbids ends the process.
     script = (
         "from keras_transformer.config import TransformerConfig\n"
-        "from keras_transformer.runtime.precision import choose_precision\n"
+        "from keras_transformer.runtime.device import choose_precision\n"
         "config = TransformerConfig.preset('tiny', source_vocab_size=100, target_vocab_size=100)\n"
         "print(choose_precision(config, 1000).precision)\n"
     )

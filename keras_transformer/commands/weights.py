@@ -1,25 +1,23 @@
-"""The command `average`."""
+"""The commands `average` and `import`, which write a model's weights."""
 
 import argparse
 
 from ..config.rules import Size
 from ..errors import ConfigError
+from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .backend import tensorflow_backend
-from .options import Parser, add_model_dir
-
-SUMMARY = "Average checkpoints, to translate with the average."
+from .options import ExistingDirectory, Parser, add_model_dir
 
 
-def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
+def add_average_options(parser: Parser) -> None:
+    """Adds the options of `average`."""
     add_model_dir(parser)
     parser.add_option("--last", Size, metavar="N", help="the last N checkpoints (the recipe's average_last)")
     parser.add_option("--best", Size, metavar="N", help="the N checkpoints with the best validation score")
 
 
-def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
+def average(options: argparse.Namespace) -> None:
+    """Runs `average`."""
     from ..model_dir import ModelDir
 
     model_dir = ModelDir(options.model_dir)
@@ -32,3 +30,17 @@ def run(options: argparse.Namespace) -> None:
         from keras_transformer.training.run.checkpoints import average_checkpoints
     paths = average_checkpoints(model_dir, last=options.last, best=options.best)
     write_lines([f"averaged {', '.join(path.name for path in paths)}"])
+
+
+def add_import_options(parser: Parser) -> None:
+    """Adds the options of `import`."""
+    add_model_dir(parser)
+    parser.add_option("--from", ExistingDirectory, metavar="DIR", required=True, help="the folder that holds the model")
+
+
+def import_model(options: argparse.Namespace) -> None:
+    """Runs `import`."""
+    with tensorflow_backend():
+        from ..pretrained import import_model
+    # `from` is a keyword of Python.
+    write_lines([str(import_model(getattr(options, "from"), options.model_dir))])

@@ -1,10 +1,9 @@
-"""Keras on TensorFlow, which the commands run on."""
+"""Keras on TensorFlow, as the commands run it: without the user's settings, and without what C++ libraries print."""
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
-
-from ..runtime.native_log import silenced
 
 
 @contextlib.contextmanager
@@ -19,3 +18,22 @@ def tensorflow_backend() -> Iterator[None]:
     os.environ.update(KERAS_BACKEND="tensorflow", KERAS_HOME=os.devnull)
     with silenced():
         yield
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Discards what C++ code writes to standard error, such as TensorFlow's remarks about GPUs that are not there.
+
+    Python's own errors are raised as always.
+    """
+    sys.stderr.flush()
+    standard_error = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
+        os.close(null)

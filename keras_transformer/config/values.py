@@ -1,0 +1,78 @@
+"""Values that fields, arguments and options take besides numbers: tags, lists, languages, precisions and signatures."""
+
+import itertools
+import re
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, Literal, cast, get_args
+
+from .rules import Rule
+
+# int8 is how a file holds matrices; models then compute in float32.
+Precision = Literal["float32", "bfloat16", "int8"]
+PrecisionOrAuto = Literal["auto", "float32", "bfloat16", "int8"]
+TrainingPrecision = Literal["auto", "float32", "bfloat16", "float16"]
+
+# The signatures of a servable.
+SignatureName = Literal[
+    "serving_default",
+    "translate",
+    "translate_n_best",
+    "translate_with_prefix",
+    "translate_document",
+    "score",
+    "align",
+    "tokenize",
+    "detokenize",
+    "encode",
+]
+
+# Languages with rules of their own for where a sentence ends.
+Language = Literal[
+    "ar", "cs", "da", "de", "el", "en", "es", "fi", "fr", "hi", "hu", "it", "ja", "ko", "nb", "nl", "pl", "pt", "ro",
+    "ru", "sv", "tr", "uk", "zh",
+]  # fmt: skip
+
+
+def source_language(languages: str) -> Language | None:
+    """Returns the first of two languages, such as "en-de" or "zh_TW-en", or None if it has no rules of its own."""
+    code = languages.partition("-")[0].partition("_")[0]
+    return cast(Language, code) if code in get_args(Language) else None
+
+
+def list_of(items: str, is_item: Callable[[Any], bool], item_schema: dict[str, object]) -> Rule:
+    """The rule for lists of one or more items, all of which are as `is_item` says."""
+    return Rule(
+        f"a list of {items}",
+        lambda value: isinstance(value, list) and len(value) > 0 and all(map(is_item, value)),
+        {"items": item_schema, "minItems": 1},
+    )
+
+
+# A tag is a special piece of a vocabulary that stands in front of a source, such as the language to translate into.
+_NAME = r"[A-Za-z0-9_.:@=+-]{1,50}"
+# The special pieces that every vocabulary has, and those of bytes, are no tags.
+_TAG = rf"<(?!(pad|unk|start|s|0x[0-9A-F]{{2}})>){_NAME}>|>>{_NAME}<<"
+_NUM_LISTED = 10
+
+
+def is_tag(value: object) -> bool:
+    """Whether a value is what a tag may be."""
+    return isinstance(value, str) and re.fullmatch(_TAG, value) is not None
+
+
+def listed(tags: Collection[str]) -> str:
+    """Returns the first of several tags, for messages."""
+    more = f" and {len(tags) - _NUM_LISTED} more" if len(tags) > _NUM_LISTED else ""
+    return ", ".join(itertools.islice(tags, _NUM_LISTED)) + more
+
+
+Tag = Annotated[str, Rule("a tag such as <bt> or >>de<<", is_tag, {"pattern": f"^({_TAG})$"})]
+# One for each corpus, null for one that has none.
+Tags = Annotated[
+    list[str | None],
+    list_of(
+        "tags such as <bt> or >>de<<, or null",
+        lambda tag: tag is None or is_tag(tag),
+        {"anyOf": [{"type": "string", "pattern": f"^({_TAG})$"}, {"type": "null"}]},
+    ),
+]
