@@ -19,7 +19,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 from keras_transformer.translation import Translator
-from keras_transformer.translation.candidates import Candidates
+from keras_transformer.translation.search import Candidates
 
 from .versions import PROBES, publish
 

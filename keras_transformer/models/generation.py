@@ -8,9 +8,9 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from ..config.rules import Count, NonNegative, Positive, Size, check, require
-from ..decoding import Decodable, Hypotheses, beam_search, greedy_search, sample
-from ..decoding.protocol import Step
+from ..config.rules import Count, NonNegative, Size, check, require
+from ..decoding import Constraints, Decodable, Hypotheses, Step, beam_search, greedy_search, sample
+from ..decoding.sampling import check_sampling
 from ..errors import ConfigError
 from ..tensors import Dimension, Tensor
 from .compilation import compiled
@@ -131,14 +131,9 @@ def generate(
     check("max_new_tokens", max_new_tokens, Size)
     check("beam_size", beam_size, Size)
     check("length_penalty", float(length_penalty), NonNegative)
-    check("repetition_penalty", float(repetition_penalty), Positive)
-    check("no_repeat_ngram_size", no_repeat_ngram_size, Count)
     check("min_new_tokens", min_new_tokens, Count)
-    if temperature is not None:
-        check("temperature", float(temperature), Positive)
-    if top_k is not None:
-        check("top_k", top_k, Size)
-    require(top_p is None or 0 < top_p <= 1, "top_p", "above 0 and at most 1", top_p)
+    Constraints(repetition_penalty, no_repeat_ngram_size).check()
+    check_sampling(1.0 if temperature is None else temperature, top_k, top_p)
     if is_sampled:
         require(beam_size == 1, "beam_size", "1 with temperature, top_k or top_p", beam_size)
         drawn = ops.convert_to_numpy(keras.random.randint((), 0, 2**31 - 1)) if seed is None else seed
@@ -247,10 +242,12 @@ class _Generator:
             max_length=max_length,
             start_id=prompts,
             end_id=options.stop_ids,
-            repetition_penalty=inputs.get("repetition_penalty", 1.0),
-            no_repeat_ngram_size=options.no_repeat_ngram_size,
-            min_length=options.min_new_tokens,
-            forbidden_ids=options.forbidden_ids,
+            constraints=Constraints(
+                repetition_penalty=inputs.get("repetition_penalty", 1.0),
+                no_repeat_ngram_size=options.no_repeat_ngram_size,
+                min_length=options.min_new_tokens,
+                forbidden_ids=options.forbidden_ids,
+            ),
         )
         limits = ops.full_like(prompts[:, 0], max_length)
         if "seed" in inputs:

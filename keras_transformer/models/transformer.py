@@ -176,7 +176,7 @@ class Transformer(keras.Model):
                 a loop only TensorFlow allows, with an unknown batch size.
             prefix: tokens before position 0 of the search; shorter ones begin with negative ids. The token at position
                 0 is not among them. Defaults to None: position 0 is the start of the target.
-            candidates: the tokens whose logits are computed, see `keras_transformer.decoding.candidates`. Defaults to
+            candidates: the tokens whose logits are computed, see `keras_transformer.decoding.Constraints`. Defaults to
                 None: all.
 
         Returns:
