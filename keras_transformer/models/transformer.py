@@ -12,7 +12,7 @@ from ..decoding.protocol import Step
 from ..layers import Decoder, Encoder, PositionalEmbedding, TiedProjection
 from ..masks import padding_mask
 from ..tensors import Dimension, Tensor
-from .incremental_decoding import DecoderNetwork, DecoderState, start_steps
+from .incremental_decoding import CacheEntries, DecoderState, decoder_step
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -183,9 +183,9 @@ class Transformer(keras.Model):
             The step function, and the state for its first call.
         """
         encoded, source_mask = self.encode(source)
-        network = DecoderNetwork(self.target_embedding, self.decoder, self.output_projection, candidates)
-        source_values = (self.decoder.project_source(encoded), source_mask)
-        return start_steps(network, source_values, ops.shape(encoded)[0], beam_size, max_length, prefix)
+        entries = CacheEntries(ops.shape(encoded)[0], beam_size, max_length, prefix)
+        step = decoder_step(self.target_embedding, self.decoder, self.output_projection, entries, candidates)
+        return step, entries.start(step, self.decoder.init_cache, (self.decoder.project_source(encoded), source_mask))
 
     def rematerialized_call(self, layer_call: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
         # The layers of its encoder and decoder are computed again one by one.
