@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer import Translator
-from keras_transformer.decoding import beam_search
+from keras_transformer.decoding import Constraints, beam_search
 
 BEAM_SIZE = 4
 MAX_LENGTH = 60  # tokens
@@ -78,7 +78,7 @@ def main():
             step, state = never(step, state, never_ids, batch_size)
         if surely_ids:
             step, state = surely(step, state, surely_ids, tokenizer.end_id, batch_size)
-        found = beam_search(
+        hypotheses = beam_search(
             step,
             state,
             tf.fill([batch_size], MAX_LENGTH),
@@ -87,9 +87,9 @@ def main():
             end_id=tokenizer.end_id,
             beam_size=BEAM_SIZE,
             # Tokens that are forbidden everywhere need no step of one's own.
-            forbidden_ids=[tokenizer.pad_id, tokenizer.start_id, tokenizer.unk_id],
+            constraints=Constraints(forbidden_ids=[tokenizer.pad_id, tokenizer.start_id, tokenizer.unk_id]),
         )
-        return found.token_ids[:, 0], found.scores[:, 0]
+        return hypotheses.token_ids[:, 0], hypotheses.scores[:, 0]
 
     token_ids, scores = search(translator.token_ids([arguments.text]))
     (constrained,) = translator.detokenize(token_ids).numpy()

@@ -18,7 +18,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 from keras_transformer.translation import Translator
-from keras_transformer.translation.candidates import Candidates
+from keras_transformer.translation.search import Candidates
 
 from .publishing import PROBES, publish, require_supported, verify_scores
 

@@ -11,12 +11,10 @@ from ..config.rules import NonNegative, Size, check, require
 from ..gather import gather_in_rows
 from ..shapes import reshape_inferring
 from ..tensors import Dimension, Tensor
-from .active_rows import extend_until_finished
-from .continuations import continuations
-from .hypotheses import Hypotheses, check_search_arguments, is_any_of, newest_start_ids
-from .protocol import State, Step
-from .restrictions import Restrictions, restrict
-from .top_k import stable_top_k
+from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
+from .continuations import continuations, stable_top_k
+from .protocol import Hypotheses, State, Step
+from .search_loop import check_search_arguments, extend_until_finished, float32_logits
 
 IMPOSSIBLE = -math.inf
 
@@ -40,6 +38,7 @@ class _Active(NamedTuple, Generic[State]):
     found: _Found
     links: Tensor  # int32 (n, beam_size, 2): parent and newest token of each hypothesis
     log_probs: Tensor  # float32 (n, beam_size)
+    history: History
     state: State  # of the step function
 
 
@@ -54,11 +53,7 @@ def beam_search(
     beam_size: int = 4,
     length_penalty: float = 0.6,
     n_best: int = 1,
-    repetition_penalty: float | Tensor = 1.0,
-    no_repeat_ngram_size: int = 0,
-    min_length: int | Tensor = 0,
-    forbidden_ids: Sequence[int] = (),
-    placeholders: Annotated[Tensor, "bool (batch, n)"] | None = None,
+    constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
 ) -> Hypotheses:
     """Searches for the sequences with the highest `log P / ((5 + length) / 6) ** length_penalty`.
@@ -72,7 +67,8 @@ def beam_search(
     Args:
         step: the step function, see `keras_transformer.decoding.protocol`.
         state: what the first call of `step` receives.
-        max_lengths: the most tokens of each sequence, including the end token; 0 gives an empty sequence with score 0.
+        max_lengths: the most tokens of each sequence, including the end token. A sequence that reaches it is truncated
+            there; 0 gives an empty sequence with score 0.
         max_length: the most tokens of any sequence, the size of the result.
         start_id: the token at position 0; or the tokens that each sequence starts with, int (batch, n), of which the
             state knows all but the last, which is at position 0. Negative ids are none.
@@ -81,19 +77,7 @@ def beam_search(
         length_penalty: at least 0. At 0 the log probability ranks the sequences; the higher, the better longer ones
             rank. Defaults to 0.6.
         n_best: sequences to return, at most `beam_size`. Defaults to 1.
-        repetition_penalty: above 1 to make tokens that a sequence has already less probable, those that it starts with
-            too: their logits are divided by it if they are positive, multiplied by it otherwise (Keskar et al., 2019).
-            Scores are those of the probabilities that this gives. Defaults to 1: no penalty.
-        no_repeat_ngram_size: no n-gram of as many tokens is there twice, with those that a sequence starts with; the
-            probabilities of what remains stay as they are. Defaults to 0: n-grams may be repeated.
-        min_length: the fewest tokens, including the end token: no sequence ends before, unless it reaches its maximum.
-            The probabilities of other tokens stay as they are. Defaults to 0.
-        forbidden_ids: tokens that are never chosen; the probabilities of the others stay as they are. Defaults to
-            none.
-        placeholders: bool (batch, n). Which of the last n tokens of the vocabulary each sequence has exactly once, with
-            those that it starts with: it does not end before, and has none of the others. The probabilities of other
-            tokens stay as they are. A sequence's maximum must have room for them. Defaults to None: they are tokens
-            like others.
+        constraints: which tokens may be chosen. Defaults to no constraints.
         drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
             TensorFlow, with an unknown batch size. Defaults to False.
 
@@ -107,50 +91,52 @@ def beam_search(
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.4, 0.4]]  # [previous][next]
         >>> def step(token_ids, parents, position, state):
         ...     return ops.take(ops.log(probabilities), token_ids, axis=0), state
-        >>> found = beam_search(
+        >>> hypotheses = beam_search(
         ...     step, (), [5], max_length=5, start_id=0, end_id=1, beam_size=2, length_penalty=0.0
         ... )
-        >>> np.array(found.token_ids[0, 0]).tolist(), round(float(found.scores[0, 0]), 3)
+        >>> np.array(hypotheses.token_ids[0, 0]).tolist(), round(float(hypotheses.scores[0, 0]), 3)
         ([1, 0, 0, 0, 0], -1.204)
 
         That is log 0.3; greedy search finds 0.6 * 0.4 = 0.24.
     """
-    limits, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id)
     check("beam_size", beam_size, Size)
     check("length_penalty", length_penalty, NonNegative)
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
-
-    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids, placeholders)
-    step, state, not_chosen = restrict(
-        step, state, restrictions, start_id, end_ids, limits=limits, max_length=max_length, beam_size=beam_size
-    )
+    max_lengths, start_ids, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
 
     def is_unfinished(active: _Active[State]) -> Tensor:
         return ops.any(active.log_probs > IMPOSSIBLE, axis=-1)
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
-        active = _extend(step, position, active, end_ids, length_penalty, not_chosen)
+        active = _extend(step, position, active, end_ids, length_penalty, constraints)
         return _stop_searches(active, length_penalty), active.links
 
-    active = _start(limits, state, start_id, beam_size, n_best)
+    history = constraints.start_history(start_ids, max_length, beam_size)
+    active = _start(max_lengths, start_ids, history, state, beam_size, n_best)
     # int32, the links of every step. The last row stays unused: it gives a compiler a row to read if max_length is 0.
-    history = ops.zeros((max_length + 1, ops.shape(limits)[0], beam_size, 2), "int32")
-    num_steps, history, (scores, ends) = extend_until_finished(extend, is_unfinished, active, history, drop_finished)
-    return Hypotheses(_read_back(history, num_steps, ends, max_length), ends[..., 0], scores)
+    record = ops.zeros((max_length + 1, ops.shape(max_lengths)[0], beam_size, 2), "int32")
+    num_steps, record, (scores, ends) = extend_until_finished(extend, is_unfinished, active, record, drop_finished)
+    token_ids = constraints.token_at(_read_back(record, num_steps, ends, max_length))
+    return Hypotheses(token_ids, ends[..., 0], scores)
 
 
-def _start(limits: Tensor, state: State, start_id: int | Tensor, beam_size: int, n_best: int) -> _Active[State]:
-    batch = ops.shape(limits)[0]
-    first_alone = np.where(np.arange(beam_size) == 0, 0.0, IMPOSSIBLE).astype("float32")
-    identity = ops.broadcast_to(ops.arange(beam_size, dtype="int32"), (batch, beam_size))
-    start_ids = newest_start_ids(start_id, batch, beam_size)
+def _start(
+    max_lengths: Tensor, start_ids: Tensor, history: History, state: State, beam_size: int, n_best: int
+) -> _Active[State]:
+    batch = ops.shape(max_lengths)[0]
+    # The hypotheses are alike; all but the first are dead.
+    log_probs = np.where(np.arange(beam_size) == 0, 0.0, IMPOSSIBLE).astype("float32")
+    parents = ops.broadcast_to(ops.arange(beam_size, dtype="int32"), (batch, beam_size))
+    token_ids = ops.broadcast_to(start_ids[:, -1:], (batch, beam_size))
+    has_room = max_lengths > 0
     return _Active(
         rows=ops.arange(batch, dtype="int32"),
-        max_lengths=limits,
-        # A limit of 0 has found the empty sequence.
-        found=_Found(ops.where(limits > 0, IMPOSSIBLE, first_alone[:n_best]), ops.zeros((batch, n_best, 3), "int32")),
-        links=ops.stack([identity, start_ids], axis=-1),
-        log_probs=ops.where(limits > 0, first_alone, IMPOSSIBLE),
+        max_lengths=max_lengths,
+        # Without room for a token the empty sequence is found.
+        found=_Found(ops.where(has_room, IMPOSSIBLE, log_probs[:n_best]), ops.zeros((batch, n_best, 3), "int32")),
+        links=ops.stack([parents, token_ids], axis=-1),
+        log_probs=ops.where(has_room, log_probs, IMPOSSIBLE),
+        history=history,
         state=state,
     )
 
@@ -161,14 +147,19 @@ def _extend(
     active: _Active[State],
     end_ids: Sequence[int],
     length_penalty: float,
-    forbidden_ids: Sequence[int | None],
+    constraints: Constraints,
 ) -> _Active[State]:
     """The active sequences after one more step."""
     beam_size, n_best = active.log_probs.shape[-1], active.found.scores.shape[-1]
-    logits, state = step(active.links[..., 1], active.links[..., 0], position, active.state)
+    parents, newest = active.links[..., 0], active.links[..., 1]
+    history = active.history.append(newest, parents)
+
+    logits, state = step(constraints.token_at(newest), parents, position, active.state)
+    logits = constraints.penalize(float32_logits(logits, newest), history)
+    allowed_logits = constraints.forbid(logits, history, position, active.max_lengths, end_ids)
     # Of as many, beam_size do not end, if there are so many: each hypothesis has one end for each end token.
     num_continued = (1 + len(end_ids)) * beam_size
-    log_probs, token_ids = continuations(active.log_probs, logits, num_continued, forbidden_ids)
+    log_probs, token_ids = continuations(active.log_probs, logits, allowed_logits, num_continued)
     k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
     flat_shape = (ops.shape(log_probs)[0], beam_size * k)
     log_probs, indices = stable_top_k(reshape_inferring(log_probs, flat_shape), beam_size * min(1 + len(end_ids), k))
@@ -188,7 +179,7 @@ def _extend(
 
     log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
     links = gather_in_rows(ops.stack([parents, token_ids], axis=-1), kept)
-    return active._replace(found=_Found(scores, ends), links=links, log_probs=log_probs, state=state)
+    return active._replace(found=_Found(scores, ends), links=links, log_probs=log_probs, history=history, state=state)
 
 
 def _stop_searches(active: _Active[State], length_penalty: float) -> _Active[State]:
@@ -203,7 +194,7 @@ def _penalty(lengths: Tensor, length_penalty: float) -> Tensor:
     return ((5.0 + ops.cast(lengths, "float32")) / 6.0) ** length_penalty
 
 
-def _read_back(history: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dimension) -> Tensor:
+def _read_back(record: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dimension) -> Tensor:
     """Follows the links from each end (batch, n_best, 3) to the start: token ids (batch, n_best, max_length)."""
     lengths, last_links = ends[..., 0], ends[..., 1:]
 
@@ -211,7 +202,7 @@ def _read_back(history: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dim
         return position >= 0
 
     def prepend(position: Tensor, links: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        links = gather_in_rows(ops.take(history, position, axis=0), links[..., 0])  # (batch, n_best, 2)
+        links = gather_in_rows(ops.take(record, position, axis=0), links[..., 0])  # (batch, n_best, 2)
         links = ops.where((position < lengths - 1)[..., None], links, last_links)
         newest = ops.where(position < lengths, links[..., 1], 0)
         token_ids = ops.scatter_update(token_ids, ops.reshape(position, (1, 1)), newest[None])

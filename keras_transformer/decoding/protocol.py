@@ -1,10 +1,10 @@
-"""What a search needs of a model: all of it.
+"""What a search needs of a model, and what it returns.
 
-A search keeps `beam_size` hypotheses of every sequence and extends each of them by one token per step. Which
-hypotheses survive is the search's choice; what has to be remembered about them is the model's, in its state.
+A search keeps `beam_size` hypotheses of every sequence and extends each of them by one token per step. The search
+chooses which hypotheses survive; the model remembers what it needs about them in its state.
 """
 
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 from ..tensors import Dimension, Tensor
 
@@ -63,3 +63,19 @@ class Decodable(Protocol[State]):
             The step function, and the state for its first call.
         """
         ...
+
+
+class Hypotheses(NamedTuple):
+    """The sequences that a search found, the best first.
+
+    A place for which no sequence with a probability above 0 was found has length 0 and score -inf.
+
+    Attributes:
+        token_ids: the tokens, including the end token; 0 after it.
+        lengths: in tokens, including the end token.
+        scores: natural logarithms.
+    """
+
+    token_ids: Annotated[Tensor, "int32 (batch, n_best, max_length)"]
+    lengths: Annotated[Tensor, "int32 (batch, n_best)"]
+    scores: Annotated[Tensor, "float32 (batch, n_best)"]

@@ -6,17 +6,18 @@ from typing import Annotated
 
 from keras import ops
 
-from ..config.rules import Positive, Size, check, require
+from ..config.rules import Positive, Share, Size, check
 from ..gather import gather_in_rows
 from ..shapes import last_size
 from ..tensors import Dimension, Tensor
-from .continuations import minus_infinity_at
-from .hypotheses import Hypotheses, check_search_arguments
-from .protocol import State, Step
-from .random_numbers import uniform_numbers
-from .restrictions import Restrictions, restrict
-from .single_hypothesis import extend_single_hypothesis
-from .top_k import top_k_of_rows
+from .constraints import NO_CONSTRAINTS, Constraints
+from .continuations import top_k as top_k_of
+from .greedy_search import extend_single_hypothesis
+from .protocol import Hypotheses, State, Step
+
+# Of Threefry.
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
 
 
 def sample(
@@ -32,52 +33,34 @@ def sample(
     temperature: float | Tensor = 1.0,
     top_k: int | None = None,
     top_p: float | Tensor | None = None,
-    repetition_penalty: float | Tensor = 1.0,
-    no_repeat_ngram_size: int = 0,
-    min_length: int | Tensor = 0,
-    forbidden_ids: Sequence[int] = (),
-    placeholders: Annotated[Tensor, "bool (batch, n)"] | None = None,
+    constraints: Constraints = NO_CONSTRAINTS,
     drop_finished: bool = False,
 ) -> Hypotheses:
     """Draws each next token from the model's probabilities until an end token or the maximum length.
 
-    The logits are penalized for repetition and divided by the temperature; of the tokens that are not forbidden the
-    top_k are kept, and of these the fewest that together have the probability top_p. What is kept is drawn from, in
-    proportion to its probabilities.
+    The logits, with the repetition penalty, are divided by the temperature; of the tokens that are not forbidden the
+    top_k are kept, and of these the fewest that together have the probability top_p. The next token is drawn from what
+    is kept, in proportion to the probabilities.
 
     The numbers that are drawn depend on the seed, the row and the position only: not on the backend, nor on the rest of
-    the batch. The score is the log probability of the sequence as in greedy search: before the temperature and without
-    the restrictions.
+    the batch. The score is the log probability of the sequence as in greedy search: before the temperature, top_k and
+    top_p.
 
     Args:
-        step: the step function, see `keras_transformer.decoding.protocol`; its beam_size is 1.
-        state: what the first call of `step` receives.
-        max_lengths: the most tokens of each sequence, including the end token. A sequence that reaches it is truncated
-            there; 0 gives an empty sequence with score 0.
-        max_length: the most tokens of any sequence, the size of the result.
-        start_id: the token at position 0; or the tokens that each sequence starts with, int (batch, n), of which the
-            state knows all but the last, which is at position 0. Negative ids are none.
-        end_id: the token that ends a sequence, or several of which each does.
+        step: as in `beam_search`; its beam_size is 1.
+        state: as in `beam_search`.
+        max_lengths: as in `beam_search`.
+        max_length: as in `beam_search`.
+        start_id: as in `beam_search`.
+        end_id: as in `beam_search`.
         seed: int, of which 64 bits count, or int32 scalar. The same seed gives the same tokens.
         rows: the numbers of the rows, on which the numbers that are drawn depend. Defaults to None: 0, 1, 2, ...
         temperature: what the logits are divided by: below 1 for more probable tokens, above 1 for more variety.
             Defaults to 1.
         top_k: how many of the most probable tokens are kept; of equals those with lower ids. Defaults to None: all.
         top_p: the probability that is kept, above 0 and at most 1 (Holtzman et al., 2020). Defaults to None: all.
-        repetition_penalty: above 1 to make tokens that a sequence has already less probable, those that it starts with
-            too: their logits are divided by it if they are positive, multiplied by it otherwise (Keskar et al., 2019).
-            Scores are those of the probabilities that this gives. Defaults to 1: no penalty.
-        no_repeat_ngram_size: no n-gram of as many tokens is there twice, with those that a sequence starts with; the
-            probabilities of what remains stay as they are. Defaults to 0: n-grams may be repeated.
-        min_length: the fewest tokens, including the end token: no sequence ends before, unless it reaches its maximum.
-            The probabilities of other tokens stay as they are. Defaults to 0.
-        forbidden_ids: tokens that are never chosen. Defaults to none.
-        placeholders: bool (batch, n). Which of the last n tokens of the vocabulary each sequence has exactly once, with
-            those that it starts with: it does not end before, and has none of the others. The probabilities of other
-            tokens stay as they are. A sequence's maximum must have room for them. Defaults to None: they are tokens
-            like others.
-        drop_finished: whether finished sequences leave the batch. Shapes must be able to change in a loop:
-            TensorFlow, with an unknown batch size. Defaults to False.
+        constraints: as in `beam_search`.
+        drop_finished: as in `beam_search`.
 
     Returns:
         `Hypotheses` with n_best = 1.
@@ -89,42 +72,45 @@ def sample(
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.7, 0.1]]  # [previous][next]
         >>> def step(token_ids, parents, position, state):
         ...     return ops.take(ops.log(probabilities), token_ids, axis=0), state
-        >>> found = sample(step, (), [5, 5], max_length=5, start_id=0, end_id=1, seed=7)
-        >>> np.array(found.token_ids[:, 0]).tolist()
+        >>> hypotheses = sample(step, (), [5, 5], max_length=5, start_id=0, end_id=1, seed=7)
+        >>> np.array(hypotheses.token_ids[:, 0]).tolist()
         [[2, 1, 0, 0, 0], [2, 2, 1, 0, 0]]
     """
-    limits, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id)
-    _check(temperature, top_k, top_p)
-    batch_size = ops.shape(limits)[0]
-    numbers = uniform_numbers(seed, batch_size if rows is None else rows, max_length)
+    check_sampling(temperature, top_k, top_p)
+    max_lengths = ops.convert_to_tensor(max_lengths, "int32")
+    numbers = uniform_numbers(seed, ops.shape(max_lengths)[0] if rows is None else rows, max_length)
 
-    restrictions = Restrictions(repetition_penalty, no_repeat_ngram_size, min_length, forbidden_ids, placeholders)
-    step, state, not_chosen = restrict(
-        step, state, restrictions, start_id, end_ids, limits=limits, max_length=max_length
-    )
-
-    def choose(log_probs: Tensor, logits: Tensor, position: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        vocab_size = last_size(logits)
-        logits = ops.reshape(ops.cast(logits, "float32"), (-1, vocab_size))  # (n, vocab_size)
+    def choose(
+        log_probs: Tensor, logits: Tensor, allowed_logits: Tensor, position: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        allowed_logits = ops.reshape(allowed_logits, (-1, last_size(logits)))  # (n, vocab_size)
         # One column of the numbers of the rows that are left: (n, 1).
-        drawn = ops.take(ops.take(numbers, position, axis=1), rows, axis=0)[:, None]
-        allowed = logits + minus_infinity_at(not_chosen, vocab_size) if not_chosen else logits
-        token_ids = draw(allowed / temperature, drawn, top_k, top_p)
-        chosen = gather_in_rows(logits, token_ids) - ops.logsumexp(logits, axis=-1, keepdims=True)
-        continued = log_probs + ops.where(gather_in_rows(allowed, token_ids) > -math.inf, chosen, -math.inf)
+        row_numbers = ops.take(ops.take(numbers, position, axis=1), rows, axis=0)[:, None]
+        token_ids = draw(allowed_logits / temperature, row_numbers, top_k, top_p)
+        continued = log_probs + gather_in_rows(allowed_logits, token_ids) - ops.logsumexp(logits, axis=-1)
         # NaN if all logits of a row are -inf; the comparison is then false.
         return ops.where(continued > -math.inf, continued, -math.inf), token_ids
 
     return extend_single_hypothesis(
         step,
         state,
-        limits,
+        max_lengths,
         choose,
         max_length=max_length,
         start_id=start_id,
-        end_ids=end_ids,
+        end_id=end_id,
+        constraints=constraints,
         drop_finished=drop_finished,
     )
+
+
+def check_sampling(temperature: float | Tensor, top_k: int | None, top_p: float | Tensor | None) -> None:
+    """Raises a ConfigError if an argument of `sample` breaks its rule; the values of tensors may not be known yet."""
+    if not ops.is_tensor(temperature):
+        check("temperature", temperature, Positive)
+    check("top_k", top_k, Size | None)
+    if not ops.is_tensor(top_p):
+        check("top_p", top_p, Share | None)
 
 
 def draw(
@@ -143,10 +129,8 @@ def draw(
     """
     token_ids = None
     if top_k is not None or top_p is not None:
-        vocab_size = last_size(logits)
-        is_known = isinstance(vocab_size, int)
-        k = vocab_size if top_k is None else min(top_k, vocab_size) if is_known else top_k
-        logits, token_ids = top_k_of_rows(logits, k)
+        k = last_size(logits) if top_k is None else top_k
+        logits, token_ids = (part[:, 0] for part in top_k_of(logits[:, None], k))
     probabilities = ops.softmax(logits)  # (n, k)
     # Up to and including each token, in the order of `token_ids`.
     cumulative = ops.cumsum(probabilities, axis=-1)
@@ -160,11 +144,58 @@ def draw(
     return places if token_ids is None else gather_in_rows(token_ids, places)
 
 
-def _check(temperature: float | Tensor, top_k: int | None, top_p: float | Tensor | None) -> None:
-    # Tensors may be inputs of a compiled search, whose values are not known.
-    if isinstance(temperature, (int, float)):
-        check("temperature", float(temperature), Positive)
-    if top_k is not None:
-        check("top_k", top_k, Size)
-    if isinstance(top_p, (int, float)):
-        require(0 < top_p <= 1, "top_p", "above 0 and at most 1", top_p)
+def uniform_numbers(
+    seed: Dimension, rows: Dimension | Annotated[Tensor, "int (num_rows,)"], num_positions: Dimension
+) -> Annotated[Tensor, "float32 (num_rows, num_positions)"]:
+    """Returns numbers from 0, inclusive, to 1, exclusive: multiples of 2 ** -23.
+
+    Generators with a state give a row other numbers as soon as another row joins the batch, and differ between
+    backends. Here each number is computed from its place: the same text comes from the same seed on every backend, in
+    any batch, and inside a compiled loop, where the seed may be a tensor.
+
+    Args:
+        seed: int, of which 64 bits count, or int32 scalar.
+        rows: the numbers of the rows; or how many there are, from 0 on.
+        num_positions: how many positions.
+    """
+    low, high = (_signed(seed), _signed(seed >> 32)) if isinstance(seed, int) else (ops.cast(seed, "int32"), 0)
+    positions = ops.arange(num_positions, dtype="int32")[None, :]
+    is_number = isinstance(rows, int) or len(rows.shape) == 0
+    numbers: Tensor = ops.arange(rows, dtype="int32") if is_number else ops.cast(rows, "int32")
+    numbers = numbers[:, None] + ops.zeros_like(positions)
+    bits, _ = threefry((low, high), (numbers, ops.zeros_like(numbers) + positions))
+    return ops.cast(_shifted_right(bits, 9), "float32") * 2.0**-23
+
+
+def threefry(
+    key: tuple[Dimension, Dimension], counter: tuple[Tensor, Tensor]
+) -> tuple[Annotated[Tensor, "int32 (...)"], Annotated[Tensor, "int32 (...)"]]:
+    """Computes Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+
+    All numbers are the 32 bits of an int32, of which every backend has sums, products and bitwise operations.
+
+    Args:
+        key: two int32 scalars.
+        counter: two int32 (...).
+    """
+    keys = [ops.convert_to_tensor(part, "int32") for part in key]
+    keys.append(ops.bitwise_xor(ops.bitwise_xor(keys[0], keys[1]), ops.convert_to_tensor(_PARITY, "int32")))
+    first, second = counter[0] + keys[0], counter[1] + keys[1]
+    for block in range(5):
+        for rotation in _ROTATIONS[block % 2]:
+            first = first + second
+            rotated = ops.bitwise_or(ops.left_shift(second, rotation), _shifted_right(second, 32 - rotation))
+            second = ops.bitwise_xor(rotated, first)
+        first = first + keys[(block + 1) % 3]
+        second = second + keys[(block + 2) % 3] + (block + 1)
+    return first, second
+
+
+def _shifted_right(bits: Tensor, count: int) -> Tensor:
+    # The sign must not be shifted in.
+    return ops.bitwise_and(ops.right_shift(bits, count), 2 ** (32 - count) - 1)
+
+
+def _signed(number: int) -> int:
+    """The int32 that has the lowest 32 bits of a number."""
+    return (number + 2**31) % 2**32 - 2**31

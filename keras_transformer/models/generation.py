@@ -8,12 +8,11 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from ..config.rules import Count, NonNegative, Positive, Size, check, require
-from ..decoding import Decodable, Hypotheses, beam_search, greedy_search, sample
-from ..decoding.protocol import Step
+from ..config.rules import Count, NonNegative, Size, check, require
+from ..decoding import Constraints, Decodable, Hypotheses, Step, beam_search, greedy_search, sample
+from ..decoding.sampling import check_sampling
 from ..errors import ConfigError
 from ..tensors import Dimension, Tensor
-from .compilation import compiled
 from .functional_decoding import FunctionalDecoder
 
 # JAX compiles for each shape: lengths of prompts are rounded up to a multiple of this.
@@ -131,14 +130,9 @@ def generate(
     check("max_new_tokens", max_new_tokens, Size)
     check("beam_size", beam_size, Size)
     check("length_penalty", float(length_penalty), NonNegative)
-    check("repetition_penalty", float(repetition_penalty), Positive)
-    check("no_repeat_ngram_size", no_repeat_ngram_size, Count)
     check("min_new_tokens", min_new_tokens, Count)
-    if temperature is not None:
-        check("temperature", float(temperature), Positive)
-    if top_k is not None:
-        check("top_k", top_k, Size)
-    require(top_p is None or 0 < top_p <= 1, "top_p", "above 0 and at most 1", top_p)
+    Constraints(repetition_penalty, no_repeat_ngram_size).check()
+    check_sampling(1.0 if temperature is None else temperature, top_k, top_p)
     if is_sampled:
         require(beam_size == 1, "beam_size", "1 with temperature, top_k or top_p", beam_size)
         drawn = ops.convert_to_numpy(keras.random.randint((), 0, 2**31 - 1)) if seed is None else seed
@@ -234,7 +228,7 @@ class _Generator:
         if keras.backend.backend() == "jax":
             inputs = _in_bucket(inputs)
         if key not in self._compiled:
-            self._compiled[key] = compiled(lambda inputs: self._search(options, inputs), variables, inputs)
+            self._compiled[key] = _compiled(lambda inputs: self._search(options, inputs), variables, inputs)
         return self._compiled[key](inputs)
 
     def _search(self, options: _Options, inputs: dict[str, Any]) -> Hypotheses:
@@ -247,10 +241,12 @@ class _Generator:
             max_length=max_length,
             start_id=prompts,
             end_id=options.stop_ids,
-            repetition_penalty=inputs.get("repetition_penalty", 1.0),
-            no_repeat_ngram_size=options.no_repeat_ngram_size,
-            min_length=options.min_new_tokens,
-            forbidden_ids=options.forbidden_ids,
+            constraints=Constraints(
+                repetition_penalty=inputs.get("repetition_penalty", 1.0),
+                no_repeat_ngram_size=options.no_repeat_ngram_size,
+                min_length=options.min_new_tokens,
+                forbidden_ids=options.forbidden_ids,
+            ),
         )
         limits = ops.full_like(prompts[:, 0], max_length)
         if "seed" in inputs:
@@ -271,6 +267,48 @@ def _generator_of(model: Any) -> _Generator:
     if generator is None:
         generator = _GENERATORS[model] = _Generator(model)
     return generator
+
+
+def _compiled(
+    function: Callable[[dict[str, Any]], Hypotheses], variables: list[keras.Variable], inputs: dict[str, Any]
+) -> Callable[[dict[str, Any]], Hypotheses]:
+    """Returns a function that the backend compiles when it is first called; PyTorch runs it as it is.
+
+    TensorFlow compiles it once, for batches and lengths of any size; JAX does so for each shape.
+
+    Args:
+        function: takes a dict of nests of tensors.
+        variables: what the function reads besides. Their values may change between calls.
+        inputs: NumPy arrays of the ranks and types that the function will be called with.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        def spec(array: np.ndarray) -> tf.TensorSpec:
+            # What is not the batch or a length is as it is: the width of features, or the size of a picture.
+            return tf.TensorSpec([None] * min(len(array.shape), 2) + list(array.shape[2:]), array.dtype)
+
+        return tf.function(function, input_signature=[tree.map_structure(spec, inputs)], autograph=False)
+    if backend == "jax":
+        import jax
+
+        @jax.jit
+        def with_values(values: list[Any], inputs: dict[str, Any]) -> Hypotheses:
+            # Weights are arguments: closed over, they would stay as they are now.
+            with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+                return function(inputs)
+
+        return lambda inputs: with_values([variable.value for variable in variables], inputs)
+    if backend == "torch":
+        import torch
+
+        def without_gradients(inputs: dict[str, Any]) -> Hypotheses:
+            with torch.no_grad():
+                return function(tree.map_structure(ops.convert_to_tensor, inputs))
+
+        return without_gradients
+    return function
 
 
 def _decodable(model: Any) -> Decodable[Any]:

@@ -12,7 +12,7 @@ from ..decoding.protocol import Step
 from ..layers import Decoder, Encoder, PositionalEmbedding, TiedProjection
 from ..masks import padding_mask
 from ..tensors import Dimension, Tensor
-from .incremental_decoding import DecoderNetwork, DecoderState, start_steps
+from .incremental_decoding import CacheEntries, DecoderState, decoder_step
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -176,16 +176,16 @@ class Transformer(keras.Model):
                 a loop only TensorFlow allows, with an unknown batch size.
             prefix: tokens before position 0 of the search; shorter ones begin with negative ids. The token at position
                 0 is not among them. Defaults to None: position 0 is the start of the target.
-            candidates: the tokens whose logits are computed, see `keras_transformer.decoding.candidates`. Defaults to
+            candidates: the tokens whose logits are computed, see `keras_transformer.decoding.Constraints`. Defaults to
                 None: all.
 
         Returns:
             The step function, and the state for its first call.
         """
         encoded, source_mask = self.encode(source)
-        network = DecoderNetwork(self.target_embedding, self.decoder, self.output_projection, candidates)
-        source_values = (self.decoder.project_source(encoded), source_mask)
-        return start_steps(network, source_values, ops.shape(encoded)[0], beam_size, max_length, prefix)
+        entries = CacheEntries(ops.shape(encoded)[0], beam_size, max_length, prefix)
+        step = decoder_step(self.target_embedding, self.decoder, self.output_projection, entries, candidates)
+        return step, entries.start(step, self.decoder.init_cache, (self.decoder.project_source(encoded), source_mask))
 
     def rematerialized_call(self, layer_call: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
         # The layers of its encoder and decoder are computed again one by one.

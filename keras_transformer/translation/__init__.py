@@ -3,7 +3,7 @@
 from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():
-    from .sampling import Sampling
+    from .search import Sampling
     from .translator import Translator
 
 __all__ = ["Sampling", "Translator"]

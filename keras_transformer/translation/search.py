@@ -1,27 +1,18 @@
 """Translations of tokenized sources, searched or drawn at random batch by batch, in the TensorFlow graph."""
 
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol, cast
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from ..config import DecodingConfig, TransformerConfig
-from ..decoding import (
-    Decodable,
-    Hypotheses,
-    among,
-    beam_search,
-    greedy_search,
-    places_among,
-    sample,
-    with_token_ids,
-)
+from ..decoding import Constraints, Decodable, Hypotheses, beam_search, greedy_search, sample
+from ..decoding.sampling import check_sampling
+from ..model_dir.shortlist_file import Shortlist
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer
-from .candidates import Candidates
 from .length_batches import map_in_length_batches
-from .prefixes import left_padded
-from .sampling import Sampling
 
 # Positions, including padding, of a batch; bounds memory.
 _POSITIONS_PER_BATCH = 4096
@@ -50,6 +41,87 @@ class TranslationModel(Decodable, Protocol):
     def variables(self) -> list[keras.Variable]: ...
 
 
+class Sampling(NamedTuple):
+    """How translations are drawn at random, see `keras_transformer.decoding.sample`. Tensors are inputs of a graph.
+
+    Attributes:
+        seed: int, of which 32 bits count, or int32 scalar. The same seed gives the same translations.
+        temperature: float. Below 1 for more probable tokens, above 1 for more variety. Defaults to 1.
+        top_k: int or None. How many of the most probable tokens are drawn from. Defaults to None: all.
+        top_p: float or None. The probability that the tokens that are drawn from have together. Defaults to None: 1.
+        first_row: int. The number of the first text: a text is drawn by the seed and its number, whatever is translated
+            with it. Defaults to 0.
+    """
+
+    seed: int | Tensor
+    temperature: float | Tensor = 1.0
+    top_k: int | None = None
+    top_p: float | Tensor | None = None
+    first_row: int | Tensor = 0
+
+    def check(self) -> None:
+        """Raises a ConfigError if a value breaks its rule."""
+        check_sampling(self.temperature, self.top_k, self.top_p)
+
+
+def sampling_inputs(sampling: Sampling) -> dict[str, Tensor]:
+    """Returns what a graph needs to draw, as tensors by name."""
+    inputs = {
+        "seed": tf.constant(np.array(int(cast(int, sampling.seed)) % 2**32, "uint32").astype("int32")),
+        "temperature": tf.constant(sampling.temperature, tf.float32),
+        "first_row": tf.constant(sampling.first_row, tf.int32),
+    }
+    return inputs if sampling.top_p is None else inputs | {"top_p": tf.constant(sampling.top_p, tf.float32)}
+
+
+class CandidateTable(tf.Module):
+    """A shortlist as variables, which a SavedModel stores once for all its signatures.
+
+    Args:
+        shortlist: Shortlist.
+        vocab_size: int. The number of target pieces.
+        also: ids of pieces that may be anywhere, too. Defaults to none.
+    """
+
+    def __init__(self, shortlist: Shortlist, vocab_size: int, also: range = range(0)) -> None:
+        super().__init__()
+        self.vocab_size = vocab_size
+        self.by_source = tf.Variable(shortlist.by_source, trainable=False, name="by_source")
+        self.always = tf.Variable(np.union1d(shortlist.always, [*also]).astype("int32"), trainable=False, name="always")
+
+    def read(self) -> "Candidates":
+        """Returns the values of the variables: TensorFlow does not run a loop that reads variables beside another."""
+        return Candidates(tf.identity(self.by_source), tf.identity(self.always), self.vocab_size)
+
+
+class Candidates(NamedTuple):
+    """A shortlist as tensors.
+
+    Attributes:
+        by_source: see `Shortlist`.
+        always: see `Shortlist`.
+        vocab_size: the number of target pieces.
+    """
+
+    by_source: Annotated[Tensor, "int32 (source_vocab_size, n)"]
+    always: Annotated[Tensor, "int32 (m,)"]
+    vocab_size: int
+
+    def of(
+        self,
+        source: Annotated[Tensor, "int32 (batch, source length)"],
+        prefix: Annotated[Tensor, "int32 (batch, prefix length)"] | None,
+    ) -> Annotated[Tensor, "int32 (number of candidates,)"]:
+        """Returns the pieces that the translations of a batch may have, ascending, with those of their prefixes."""
+        parts = [self.always, tf.reshape(tf.gather(self.by_source, source), [-1])]
+        if prefix is not None:
+            parts.append(tf.maximum(tf.reshape(prefix, [-1]), Tokenizer.pad_id))
+        token_ids = tf.concat(parts, 0)
+        # Faster than to sort them.
+        counts = tf.scatter_nd(token_ids[:, None], tf.ones_like(token_ids), [self.vocab_size])
+        return tf.cast(tf.where(counts > 0)[:, 0], tf.int32)
+
+
 class Request(NamedTuple):
     """What is to be translated.
 
@@ -58,7 +130,8 @@ class Request(NamedTuple):
         positions: what a text adds to a batch, see `map_in_length_batches`.
         max_lengths: the most tokens of each translation, without its prefix.
         prefix: the tokens that each translation begins with, or None.
-        placeholders: which placeholders each text has, or None.
+        placeholders: which placeholders each text has, and its translation exactly once; or None. They are the last
+            pieces of a vocabulary.
         sampling: Sampling, or None: the best translations are searched.
         candidates: Candidates, or None: translations may have all pieces.
     """
@@ -86,9 +159,9 @@ def search_tokens(
     width = tf.reduce_max(tf.concat([request.max_lengths, [1]], 0))
 
     def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-        found = _search_batch(model, decoding, request, rows, n_best)
-        padding = [[0, 0], [0, 0], [0, width - tf.shape(found.token_ids)[2]]]
-        return tf.pad(found.token_ids, padding), found.scores
+        hypotheses = _search_batch(model, decoding, request, rows, n_best)
+        padding = [[0, 0], [0, 0], [0, width - tf.shape(hypotheses.token_ids)[2]]]
+        return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
 
     num_texts = request.source.nrows(tf.int32)
     return map_in_length_batches(
@@ -107,39 +180,44 @@ def _search_batch(
 ) -> Hypotheses:
     # rows: int32 (n,)
     source, max_lengths = tf.gather(request.source, rows).to_tensor(), tf.gather(request.max_lengths, rows)
-    sampling = request.sampling
-    beam_size = 1 if sampling else decoding.beam_size
     start_id: Any = Tokenizer.start_id
     options: dict[str, Tensor] = {}
     if request.prefix is not None:
         starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
-        start_id = left_padded(tf.concat([starts, tf.gather(request.prefix, rows)], axis=1))
+        start_id = _left_padded(tf.concat([starts, tf.gather(request.prefix, rows)], axis=1))
         options["prefix"] = start_id[:, :-1]
-    candidates = None
     if request.candidates is not None:
-        prefix = None if request.prefix is None else start_id
-        options["candidates"] = candidates = request.candidates.of(source, prefix)
-    step, state = model.start_decoding(source, beam_size, **options)
-    if candidates is not None:
-        step = among(candidates, step)
-        start_id = start_id if request.prefix is None else places_among(candidates, start_id)
-    arguments: dict[str, Any] = dict(
-        max_length=tf.reduce_max(max_lengths),
-        start_id=start_id,
-        end_id=Tokenizer.end_id,
+        options["candidates"] = request.candidates.of(source, None if request.prefix is None else start_id)
+    constraints = Constraints(
         repetition_penalty=decoding.repetition_penalty,
         no_repeat_ngram_size=decoding.no_repeat_ngram_size,
         min_length=decoding.min_length,
         forbidden_ids=_FORBIDDEN_IDS[decoding.forbidden_tokens],
-        placeholders=None if request.placeholders is None else tf.gather(request.placeholders, rows),
+        exactly_once=None if request.placeholders is None else tf.gather(request.placeholders, rows),
+        candidates=options.get("candidates"),
+    )
+    arguments: dict[str, Any] = dict(
+        max_length=tf.reduce_max(max_lengths),
+        start_id=start_id,
+        end_id=Tokenizer.end_id,
+        constraints=constraints,
         drop_finished=True,
     )
+    sampling = request.sampling
+    beam_size = 1 if sampling else decoding.beam_size
+    step, state = model.start_decoding(source, beam_size, **options)
     if sampling:
-        drawn: dict[str, Any] = sampling._asdict()
-        found = sample(step, state, max_lengths, rows=rows + drawn.pop("first_row"), **drawn, **arguments)
-    elif beam_size == 1:
-        found = greedy_search(step, state, max_lengths, **arguments)
-    else:
-        arguments |= dict(beam_size=beam_size, length_penalty=decoding.length_penalty, n_best=n_best)
-        found = beam_search(step, state, max_lengths, **arguments)
-    return found if candidates is None else with_token_ids(candidates, found)
+        draw: dict[str, Any] = sampling._asdict()
+        return sample(step, state, max_lengths, rows=rows + draw.pop("first_row"), **draw, **arguments)
+    if beam_size == 1:
+        return greedy_search(step, state, max_lengths, **arguments)
+    arguments |= dict(beam_size=beam_size, length_penalty=decoding.length_penalty, n_best=n_best)
+    return beam_search(step, state, max_lengths, **arguments)
+
+
+def _left_padded(token_ids: tf.RaggedTensor) -> Annotated[tf.Tensor, "int32 (batch, length)"]:
+    """Returns rows that end together, with -1 before the shorter ones."""
+    padded = token_ids.to_tensor(-1)
+    lengths, length = tf.cast(token_ids.row_lengths(), tf.int32), tf.shape(padded)[1]
+    places = tf.range(length) - (length - lengths[:, None])
+    return tf.where(places >= 0, tf.gather(padded, tf.maximum(places, 0), batch_dims=1), -1)

@@ -18,7 +18,6 @@ from ..model_dir.shortlist_file import Shortlist, read_shortlist
 from ..models import Transformer
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
-from .candidates import CandidateTable
 from .documents import TranslatedDocument, TranslatedDocuments, search_documents
 from .forced_decoding import mean_encoding, source_attention, token_log_probs
 from .int8_matrices import int8_matrices
@@ -32,8 +31,7 @@ from .results import (
     Translation,
     Translations,
 )
-from .sampling import Sampling, sampling_inputs
-from .search import Request, TranslationModel, search_tokens
+from .search import CandidateTable, Request, Sampling, TranslationModel, sampling_inputs, search_tokens
 from .text_reader import Side, TextReader
 
 # The layer of the decoder whose attention aligns, and its head in a model that learned to align.

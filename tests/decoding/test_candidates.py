@@ -6,15 +6,14 @@ import pytest
 from keras import ops
 from searches_in_python import END, START, as_lists, assert_same_sentences, initial_state, random_tables, step
 
-from keras_transformer.decoding import among, beam_search, greedy_search, places_among, sample, with_token_ids
-from keras_transformer.decoding.top_k import top_k
+from keras_transformer.decoding import Constraints, beam_search, greedy_search, sample
+from keras_transformer.decoding.continuations import top_k
 
 VOCAB_SIZE = 61
 MAX_LENGTHS = np.array([9, 4, 0, 7], "int32")
 # Tokens that the four sequences begin with, all of them among the candidates.
 BEGINNINGS = np.array([[-1, -1, 0], [-1, 0, 5], [0, 5, 7], [-1, 0, 58]], "int32")
 CANDIDATES = np.array([0, 1, 2, 3, 5, 7, 8, 20, 21, 22, 40, 58, 60], "int32")
-LIMITS = dict(max_length=9, end_id=END)
 
 SEARCHES = {
     "beam": lambda *args, **options: beam_search(*args, beam_size=3, n_best=3, **options),
@@ -23,7 +22,7 @@ SEARCHES = {
     "top-k": lambda *args, **options: sample(*args, seed=8, top_k=5, **options),
     "top-p": lambda *args, **options: sample(*args, seed=9, top_p=0.8, **options),
 }
-RESTRICTIONS = [
+CONSTRAINTS = [
     {},
     dict(forbidden_ids=(0, 2)),
     dict(min_length=4, forbidden_ids=(2,), no_repeat_ngram_size=3, repetition_penalty=1.2),
@@ -36,23 +35,25 @@ def tables_of(candidates, seed=3):
     return tables
 
 
-def among_only(candidates):
-    """The step of the tables, which computes the logits of the candidates alone."""
+def search_both(kind, tables, candidates, constraints, start_id=START, max_lengths=MAX_LENGTHS, **options):
+    """Searches all tokens, and by a step that computes the logits of the candidates alone."""
 
-    def logits_of_candidates(token_ids, parents, position, state):
+    def candidates_step(token_ids, parents, position, state):
         logits, state = step(token_ids, parents, position, state)
         return ops.take(logits, candidates, axis=-1), state
 
-    return among(candidates, logits_of_candidates)
-
-
-def search_both(kind, tables, candidates, start_id=START, max_lengths=MAX_LENGTHS, **options):
-    beam_size = 3 if kind == "beam" else 1
-    state = initial_state(tables, beam_size)
-    start = start_id if isinstance(start_id, int) else places_among(candidates, start_id)
-    all_tokens = SEARCHES[kind](step, state, max_lengths, start_id=start_id, **LIMITS, **options)
-    found = SEARCHES[kind](among_only(candidates), state, max_lengths, start_id=start, **LIMITS, **options)
-    return all_tokens, with_token_ids(candidates, found)
+    search, state = SEARCHES[kind], initial_state(tables, 3 if kind == "beam" else 1)
+    options |= dict(max_length=9, start_id=start_id, end_id=END)
+    return (
+        search(step, state, max_lengths, **options, constraints=Constraints(**constraints)),
+        search(
+            candidates_step,
+            state,
+            max_lengths,
+            **options,
+            constraints=Constraints(**constraints, candidates=candidates),
+        ),
+    )
 
 
 def assert_same(found, expected):
@@ -60,44 +61,44 @@ def assert_same(found, expected):
         assert_same_sentences(sentences, expected_sentences)
 
 
-@pytest.mark.parametrize("options", RESTRICTIONS[::2], ids=str)
+@pytest.mark.parametrize("constraints", CONSTRAINTS[::2], ids=str)
 @pytest.mark.parametrize("kind", SEARCHES)
-def test_candidates_are_searched_as_if_the_others_could_not_be(kind, options):
-    start_id = ops.convert_to_tensor(BEGINNINGS)
-    expected, found = search_both(kind, tables_of(CANDIDATES), ops.convert_to_tensor(CANDIDATES), start_id, **options)
+def test_candidates_are_searched_as_if_the_others_could_not_be(kind, constraints):
+    start_id, candidates = map(ops.convert_to_tensor, (BEGINNINGS, CANDIDATES))
+    expected, found = search_both(kind, tables_of(CANDIDATES), candidates, constraints, start_id)
     assert_same(found, expected)
 
 
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_with_every_token_a_candidate_nothing_changes(kind):
     everything = ops.arange(VOCAB_SIZE, dtype="int32")
-    expected, found = search_both(kind, random_tables(5, 4, VOCAB_SIZE), everything)
+    expected, found = search_both(kind, random_tables(5, 4, VOCAB_SIZE), everything, {})
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ops.convert_to_numpy(one), ops.convert_to_numpy(other))
 
 
 def test_places_of_tokens():
-    candidates = ops.convert_to_tensor(np.array([0, 1, 2, 3, 9, 30], "int32"))
-    token_ids = ops.convert_to_tensor(np.array([[-1, 0, 9], [30, 3, 9]], "int32"))
-    assert ops.convert_to_numpy(places_among(candidates, token_ids)).tolist() == [[-1, 0, 4], [5, 3, 4]]
+    constraints = Constraints(candidates=ops.convert_to_tensor(np.array([0, 1, 2, 3, 9, 30], "int32")))
+    places = constraints.place_of(ops.convert_to_tensor(np.array([[-1, 0, 9], [30, 3, 9]], "int32")))
+    assert ops.convert_to_numpy(places).tolist() == [[-1, 0, 4], [5, 3, 4]]
 
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
     @pytest.mark.parametrize(
-        "options",
-        [*(pytest.param(some, marks=pytest.mark.slow) for some in RESTRICTIONS[:-1]), RESTRICTIONS[-1]],
+        "constraints",
+        [*(pytest.param(some, marks=pytest.mark.slow) for some in CONSTRAINTS[:-1]), CONSTRAINTS[-1]],
         ids=str,
     )
     @pytest.mark.parametrize("kind", SEARCHES)
-    def test_in_a_graph_the_number_of_candidates_may_be_unknown(kind, options):
+    def test_in_a_graph_the_number_of_candidates_may_be_unknown(kind, constraints):
         signature = [tf.TensorSpec((None, None, None), tf.float32), tf.TensorSpec((None,), tf.int32)]
 
         @tf.function(input_signature=[*signature, signature[1]], autograph=False)
         def graph(tables, candidates, max_lengths):
             tables = tf.ensure_shape(tables, (None, None, VOCAB_SIZE))
-            return search_both(kind, tables, candidates, max_lengths=max_lengths, drop_finished=True, **options)
+            return search_both(kind, tables, candidates, constraints, max_lengths=max_lengths, drop_finished=True)
 
         # Three candidates are fewer than a beam of 3 compares, and 17 more than a group of top-k has.
         for candidates in (

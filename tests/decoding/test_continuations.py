@@ -6,8 +6,7 @@ import pytest
 from keras import ops
 from searches_in_python import log_softmax
 
-from keras_transformer.decoding.continuations import continuations
-from keras_transformer.decoding.top_k import _group_size, top_k
+from keras_transformer.decoding.continuations import _group_size, continuations, top_k
 
 
 @pytest.mark.parametrize("vocab_size", [1, 5, 97, 400, 408, 1000])
@@ -19,7 +18,10 @@ def test_continuations_are_those_of_a_stable_sort(vocab_size, k):
     logits[logits == 0] = -np.inf
     logits[2, 1] = -np.inf
     log_probs = generator.normal(size=(5, 3)).astype("float32")
-    found, token_ids = map(ops.convert_to_numpy, continuations(*map(ops.convert_to_tensor, (log_probs, logits)), k))
+    logits_tensor = ops.convert_to_tensor(logits)
+    found, token_ids = map(
+        ops.convert_to_numpy, continuations(ops.convert_to_tensor(log_probs), logits_tensor, logits_tensor, k)
+    )
     assert found.shape == token_ids.shape == (5, 3, min(k, vocab_size))
     order = np.argsort(-logits, axis=-1, kind="stable")[..., :k]
     np.testing.assert_array_equal(token_ids, order)

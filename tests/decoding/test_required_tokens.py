@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.decoding import beam_search, greedy_search, sample
+from keras_transformer.decoding import Constraints, beam_search, greedy_search, sample
 
-# The last two are placeholders.
+# The last two may be required.
 END, START, VOCAB_SIZE = 1, 0, 6
 LOGITS = np.random.default_rng(8).normal(0, 2, (VOCAB_SIZE, VOCAB_SIZE)).astype("float32")  # [previous][next]
 REQUIRED = [[False, False], [True, False], [False, True], [True, True]]
@@ -25,7 +25,7 @@ def log_probs_after(token):
 
 
 def is_kept(tokens, required, limit):
-    """Whether a sequence has its placeholders once, the others never, and is whole or as long as it may be."""
+    """Whether a sequence has the required tokens once, the others never, and is whole or as long as it may be."""
     counts = [tokens.count(token) for token in (VOCAB_SIZE - 2, VOCAB_SIZE - 1)]
     return counts == [int(each) for each in required] and (tokens[-1] == END or len(tokens) == limit)
 
@@ -51,7 +51,7 @@ def test_a_beam_that_holds_all_finds_the_best_sequences_with_each_once(required)
     best = sorted(scores.values())[::-1][:6]
     found = beam_search(
         step, (), [limit], max_length=limit, start_id=START, end_id=END, beam_size=VOCAB_SIZE**3, length_penalty=0.0,
-        n_best=6, placeholders=np.array([required]),
+        n_best=6, constraints=Constraints(exactly_once=np.array([required])),
     )  # fmt: skip
     np.testing.assert_allclose(ops.convert_to_numpy(found.scores)[0], best, rtol=1e-4)
     found = [tuple(tokens_of(found, i)[0]) for i in range(6)]
@@ -75,7 +75,7 @@ def greedy_reference(required, limit):
 
 @pytest.mark.parametrize("limit", [2, 3, 6])
 def test_greedy_search_is_the_best_of_what_is_allowed(limit):
-    arguments = dict(max_length=6, start_id=START, end_id=END, placeholders=np.array(REQUIRED))
+    arguments = dict(max_length=6, start_id=START, end_id=END, constraints=Constraints(exactly_once=np.array(REQUIRED)))
     found = greedy_search(step, (), [limit] * 4, **arguments)
     expected = [greedy_reference(required, limit) for required in REQUIRED]
     assert tokens_of(found) == [tokens for tokens, _ in expected]
@@ -84,7 +84,8 @@ def test_greedy_search_is_the_best_of_what_is_allowed(limit):
 
 def test_what_a_sequence_starts_with_counts():
     starts = ops.convert_to_tensor([[START, VOCAB_SIZE - 1, 2], [-1, START, 2]], "int32")
-    arguments = dict(max_length=8, start_id=starts, end_id=END, placeholders=np.array([[True, True]] * 2))
+    constraints = Constraints(exactly_once=np.array([[True, True]] * 2))
+    arguments = dict(max_length=8, start_id=starts, end_id=END, constraints=constraints)
     first, second = tokens_of(greedy_search(step, (), [8, 8], **arguments))
     assert is_kept(first, [True, False], 8) and is_kept(second, [True, True], 8)
 
@@ -108,7 +109,7 @@ if keras.backend.backend() == "tensorflow":
             @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2], tf.bool)])
             def run(limits, required, search=search):
                 arguments = dict(max_length=tf.reduce_max(limits), start_id=START, end_id=END, drop_finished=True)
-                return search(step, (), limits, placeholders=required, **arguments, **rules)
+                return search(step, (), limits, constraints=Constraints(**rules, exactly_once=required), **arguments)
 
             found = run(tf.constant(limits), tf.constant(REQUIRED))
             for tokens, required, limit in zip(tokens_of(found), REQUIRED, limits):

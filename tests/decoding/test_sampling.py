@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.decoding import beam_search, greedy_search, sample
-from keras_transformer.decoding.random_numbers import threefry, uniform_numbers
-from keras_transformer.decoding.sampling import draw
+from keras_transformer.decoding import Constraints, beam_search, greedy_search, sample
+from keras_transformer.decoding.sampling import draw, threefry, uniform_numbers
 from keras_transformer.errors import ConfigError
 
 PROBABILITIES = np.array([0.3, 0.05, 0.25, 0.2, 0.12, 0.08])
@@ -42,8 +41,8 @@ def token_ids_of(found):
         ({"top_p": 1.0}, [0, 1, 2, 3, 4, 5]),
         # Of the four that are kept, of 0.87 together, the first two have 0.63, the first three 0.86.
         ({"top_k": 4, "top_p": 0.7}, [0, 2, 3]),
-        ({"forbidden_ids": [0]}, [1, 2, 3, 4, 5]),
-        ({"forbidden_ids": [0], "top_k": 2}, [2, 3]),
+        ({"constraints": Constraints(forbidden_ids=[0])}, [1, 2, 3, 4, 5]),
+        ({"constraints": Constraints(forbidden_ids=[0]), "top_k": 2}, [2, 3]),
         ({"temperature": 0.5}, [0, 1, 2, 3, 4, 5]),
     ],
 )
@@ -103,7 +102,9 @@ def test_the_score_is_the_log_probability_before_temperature_and_restrictions():
 
 
 def test_where_everything_is_forbidden_nothing_is_drawn():
-    found = sample(independent_step([0.5, 0.5]), (), [1], **ARGUMENTS, seed=1, forbidden_ids=[0, 1])
+    found = sample(
+        independent_step([0.5, 0.5]), (), [1], **ARGUMENTS, seed=1, constraints=Constraints(forbidden_ids=[0, 1])
+    )
     assert ops.convert_to_numpy(found.lengths).tolist() == [[0]]
     assert ops.convert_to_numpy(found.scores).tolist() == [[-np.inf]]
 
@@ -117,7 +118,7 @@ def constant_step(token_ids, parents, position, state):
 
 def test_a_repetition_penalty_by_hand():
     # Start 3: -1 becomes -2. Token 0 (2), then 2 / 2 = 1: token 1 (1.5), then 0.75: token 0 (1) again.
-    arguments = dict(max_length=3, end_id=(), repetition_penalty=2.0)
+    arguments = dict(max_length=3, end_id=(), constraints=Constraints(repetition_penalty=2.0))
     found = greedy_search(constant_step, (), [3], start_id=3, **arguments)
     assert token_ids_of(found).tolist() == [[0, 1, 0]]
 
@@ -136,7 +137,7 @@ def test_a_beam_keeps_each_hypothesis_own_repetitions():
     # Exhaustively over two tokens: the best is 0 1 (2 and 1.5 of the penalized logits).
     found = beam_search(
         constant_step, (), [2], max_length=2, start_id=3, end_id=(), beam_size=4, length_penalty=0.0, n_best=4,
-        repetition_penalty=2.0,
+        constraints=Constraints(repetition_penalty=2.0),
     )  # fmt: skip
 
     def log_prob(tokens):
@@ -170,9 +171,9 @@ def test_several_end_tokens_of_a_beam_search():
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"top_k": 0}, "top_k must be positive"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1"),
-        ({"repetition_penalty": -1.0}, "repetition_penalty must be positive"),
+        ({"constraints": Constraints(repetition_penalty=-1.0)}, "repetition_penalty must be positive"),
         ({"end_id": [-1]}, "end_id must be at least 0"),
-        ({"forbidden_ids": [6]}, "forbidden_ids must be from 0 to 5"),
+        ({"constraints": Constraints(forbidden_ids=[6])}, "forbidden_ids must be from 0 to 5"),
     ],
 )
 def test_arguments_that_are_refused(options, message):

@@ -10,8 +10,7 @@ from keras_transformer import build_transformer
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import DamagedFileError, InvalidFileError
 from keras_transformer.model_dir.shortlist_file import Shortlist, read_shortlist, write_shortlist
-from keras_transformer.translation import Translator
-from keras_transformer.translation.sampling import Sampling
+from keras_transformer.translation import Sampling, Translator
 
 TEXTS = [source for source, _ in sentence_pairs()][::9] + ["Anna Anna two trees, dog dog dog.", "", "🙂 xyz"]
 

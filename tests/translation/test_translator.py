@@ -15,9 +15,8 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import load_tokenizer
-from keras_transformer.translation import Translator, documents
+from keras_transformer.translation import Sampling, Translator, documents
 from keras_transformer.translation.results import Translations
-from keras_transformer.translation.sampling import Sampling
 from keras_transformer.translation.sentences import divide_long_sentences
 
 LONG = "Anna sees a tree. the dog buys two apples. " * 120

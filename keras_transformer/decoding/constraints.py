@@ -1,0 +1,252 @@
+"""The constraints of a search: which tokens a hypothesis may have next, and which become less probable."""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from keras import ops
+
+from ..config.rules import Count, Positive, check, require
+from ..gather import gather_in_rows
+from ..shapes import last_size, reshape_inferring
+from ..tensors import Dimension, Tensor
+
+MINUS_INFINITY = np.float32(-math.inf)
+
+
+class History(NamedTuple):
+    """What constraints need to know about each sequence. A field is () if no constraint needs it.
+
+    Attributes:
+        token_ids: the tokens of each hypothesis, the newest last; negative before the first.
+        exactly_once: see `Constraints`.
+    """
+
+    token_ids: Annotated[Tensor, "int32 (batch, beam_size, number of tokens)"] | tuple[()]
+    exactly_once: Annotated[Tensor, "bool (batch, n)"] | tuple[()]
+
+    def append(
+        self,
+        newest: Annotated[Tensor, "int32 (batch, beam_size)"],
+        parents: Annotated[Tensor, "int32 (batch, beam_size)"] | None = None,
+    ) -> "History":
+        """Returns the history with one more token of each hypothesis.
+
+        Args:
+            newest: the tokens.
+            parents: the hypothesis that each one continues. Defaults to None: itself.
+        """
+        if isinstance(self.token_ids, tuple):
+            return self
+        token_ids = self.token_ids if parents is None else gather_in_rows(self.token_ids, parents)
+        return self._replace(token_ids=ops.concatenate([token_ids[:, :, 1:], newest[..., None]], axis=2))
+
+
+class Constraints(NamedTuple):
+    """The constraints of a search.
+
+    The repetition penalty changes probabilities, and scores are those of the changed ones. All other constraints forbid
+    tokens and leave the probabilities of the others as they are.
+
+    Attributes:
+        repetition_penalty: above 1 to make tokens less probable that a sequence has already, those that it starts with
+            included: their logits are divided by it if they are positive, multiplied by it otherwise (Keskar et al.,
+            "CTRL", 2019, section 4.1). Defaults to 1: no penalty.
+        no_repeat_ngram_size: no sequence, with the tokens that it starts with, has the same n-gram of this size twice.
+            Defaults to 0: n-grams may be repeated.
+        min_length: the fewest tokens, including the end token: no sequence ends before, unless it reaches its maximum.
+            Defaults to 0.
+        forbidden_ids: tokens that are never chosen. Defaults to none.
+        exactly_once: which of the last n tokens of the vocabulary, or of the candidates, each sequence has exactly
+            once, counting those that it starts with. A sequence does not end before it has them, and has none of the
+            others of these n. Its maximum length must have room for them. Defaults to None: they are tokens like
+            others.
+        candidates: the tokens that may be chosen, ascending, if the step function returns the logits of these alone.
+            They begin with 0, 1, 2, ... up to the highest id among the end tokens, the forbidden tokens and a start
+            token that is an int. Defaults to None: the whole vocabulary.
+    """
+
+    repetition_penalty: float | Tensor = 1.0
+    no_repeat_ngram_size: int = 0
+    min_length: int | Tensor = 0
+    forbidden_ids: Sequence[int] = ()
+    exactly_once: Annotated[Tensor, "bool (batch, n)"] | None = None
+    candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None
+
+    def check(self) -> None:
+        """Raises a ConfigError if a value breaks its rule; the values of tensors may not be known yet."""
+        if not ops.is_tensor(self.repetition_penalty):
+            check("repetition_penalty", self.repetition_penalty, Positive)
+        check("no_repeat_ngram_size", self.no_repeat_ngram_size, Count)
+        if not ops.is_tensor(self.min_length):
+            check("min_length", self.min_length, Count)
+
+    # Among candidates a search knows a token by its place in their list. The places of equal logits are in the order
+    # of their tokens, so that the search chooses as it would among all tokens.
+
+    def place_of(self, token_ids: Annotated[Tensor, "int32 (batch, n)"]) -> Annotated[Tensor, "int32 (batch, n)"]:
+        """Returns the places of tokens that are among the candidates; negative ids stay as they are."""
+        if self.candidates is None:
+            return token_ids
+        # `ops.searchsorted` of Keras 3.15 takes only one row on TensorFlow.
+        places = ops.searchsorted(self.candidates, ops.reshape(token_ids, (-1,)))
+        return ops.where(token_ids < 0, token_ids, ops.cast(ops.reshape(places, ops.shape(token_ids)), "int32"))
+
+    def token_at(self, places: Annotated[Tensor, "int32 (...)"]) -> Annotated[Tensor, "int32 (...)"]:
+        """Returns the tokens at places of the list of candidates."""
+        return places if self.candidates is None else ops.take(self.candidates, places, axis=0)
+
+    def start_history(
+        self, start_ids: Annotated[Tensor, "int32 (batch, n)"], max_length: Dimension, beam_size: int = 1
+    ) -> History:
+        """Returns the history of hypotheses that begin with all start tokens but the last.
+
+        Args:
+            start_ids: the tokens that each sequence starts with; negative ids are none.
+            max_length: how many tokens will be appended.
+            beam_size: hypotheses per sequence. Defaults to 1.
+        """
+        if not (self._has_penalty or self.no_repeat_ngram_size or self.exactly_once is not None):
+            return History((), ())
+        batch = ops.shape(start_ids)[0]
+        # An n-gram fits in any case.
+        room = ops.full((batch, max_length + 1 + self.no_repeat_ngram_size), -1, "int32")
+        token_ids = ops.concatenate([room, start_ids[:, :-1]], axis=1)
+        return History(
+            ops.broadcast_to(token_ids[:, None], (batch, beam_size, ops.shape(token_ids)[1])),
+            () if self.exactly_once is None else ops.cast(self.exactly_once, "bool"),
+        )
+
+    def penalize(
+        self, logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"], history: History
+    ) -> Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"]:
+        """Returns the logits of the next tokens with the repetition penalty."""
+        return _penalize_repetition(logits, history.token_ids, self.repetition_penalty) if self._has_penalty else logits
+
+    def forbid(
+        self,
+        logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"],
+        history: History,
+        position: Annotated[Tensor, "int32 ()"],
+        max_lengths: Annotated[Tensor, "int32 (batch, 1)"],
+        end_ids: Sequence[int],
+    ) -> Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"]:
+        """Returns the logits of the next tokens with -inf for those that are forbidden.
+
+        Args:
+            logits: the logits. They are returned themselves if there is nothing to forbid.
+            history: the history up to the newest tokens.
+            position: the position of the newest tokens.
+            max_lengths: the most tokens of each sequence.
+            end_ids: the tokens that end a sequence.
+
+        Raises:
+            ConfigError: A forbidden id is not in the vocabulary.
+        """
+        if self.forbidden_ids:
+            vocab_size = last_size(logits)
+            if isinstance(vocab_size, int):
+                is_known = all(0 <= token_id < vocab_size for token_id in self.forbidden_ids)
+                require(is_known, "forbidden_ids", f"from 0 to {vocab_size - 1}", tuple(self.forbidden_ids))
+            logits = logits + _minus_infinity_at(self.forbidden_ids, vocab_size)
+        if end_ids and (ops.is_tensor(self.min_length) or self.min_length > 1):
+            is_too_short = position + 1 < self.min_length
+            logits = logits + ops.where(is_too_short, _minus_infinity_at(end_ids, last_size(logits)), np.float32(0))
+        if self.no_repeat_ngram_size:
+            is_repeat = _repeats_ngram(history.token_ids, self.no_repeat_ngram_size, last_size(logits))
+            logits = ops.where(is_repeat, MINUS_INFINITY, logits)
+        if self.exactly_once is not None:
+            is_wrong = _breaks_exactly_once(history, max_lengths - position, end_ids, last_size(logits))
+            logits = ops.where(is_wrong, MINUS_INFINITY, logits)
+        return logits
+
+    @property
+    def _has_penalty(self) -> bool:
+        return ops.is_tensor(self.repetition_penalty) or self.repetition_penalty != 1
+
+
+NO_CONSTRAINTS = Constraints()
+
+
+def is_any_of(token_ids: Annotated[Tensor, "int (...)"], choices: Sequence[int]) -> Annotated[Tensor, "bool (...)"]:
+    """Returns where a token is one of several."""
+    if not choices:
+        return ops.zeros_like(token_ids, "bool")
+    return functools.reduce(ops.logical_or, [ops.equal(token_ids, choice) for choice in choices])
+
+
+def _minus_infinity_at(token_ids: Sequence[int], vocab_size: Dimension) -> Annotated[Tensor, "float32 (vocab_size,)"]:
+    if isinstance(vocab_size, int):
+        return np.where(np.isin(np.arange(vocab_size), token_ids), MINUS_INFINITY, np.float32(0))
+    return ops.where(is_any_of(ops.arange(vocab_size, dtype="int32"), token_ids), MINUS_INFINITY, np.float32(0))
+
+
+def _penalize_repetition(
+    logits: Tensor,  # float32 (batch, beam_size, vocab_size)
+    seen: Tensor,  # int32 (batch, beam_size, number of tokens), negative before the first
+    penalty: float | Tensor,
+) -> Tensor:
+    vocab_size = last_size(logits)
+    # What is not there stands for the newest, which is.
+    seen = ops.where(seen < 0, seen[:, :, -1:], seen)
+    batch, beam_size, num_seen = ops.shape(seen)
+    num_rows = batch * beam_size
+    logits = ops.reshape(logits, (num_rows, vocab_size))
+    seen = ops.reshape(seen, (num_rows, num_seen))
+    seen_logits = gather_in_rows(logits, seen)
+    seen_logits = ops.where(seen_logits > 0, seen_logits / penalty, seen_logits * penalty)
+    places = ops.arange(num_rows, dtype="int32")[:, None] * vocab_size + seen
+    # A token that is there twice is written twice, with the same logit.
+    logits = ops.scatter_update(
+        ops.reshape(logits, (num_rows * vocab_size,)),
+        ops.reshape(places, (num_rows * num_seen, 1)),
+        ops.reshape(seen_logits, (num_rows * num_seen,)),
+    )
+    return reshape_inferring(logits, (batch, beam_size, vocab_size))
+
+
+def _repeats_ngram(
+    seen: Tensor,  # int32 (batch, beam_size, number of tokens), negative before the first
+    size: int,
+    vocab_size: Dimension,
+) -> Annotated[Tensor, "bool (batch, beam_size, vocab_size)"]:
+    """Returns which next tokens would end an n-gram that a hypothesis has already."""
+    batch, beam_size, num_seen = ops.shape(seen)
+    num_rows = batch * beam_size
+    seen = reshape_inferring(seen, (num_rows, num_seen))
+    # Which tokens end an n-gram whose other tokens are the newest ones.
+    last = seen[:, size - 1 :]  # (num_rows, number of n-grams)
+    is_repeat = last >= 0
+    for i in range(size - 1):
+        newest = seen[:, i + 1 - size][:, None]
+        is_repeat = is_repeat & ops.equal(seen[:, i : i + 1 - size], newest) & (newest >= 0)
+    # All others are written to a column of their own, the last.
+    places = ops.arange(num_rows, dtype="int32")[:, None] * (vocab_size + 1) + ops.where(is_repeat, last, vocab_size)
+    marks = ops.scatter_update(
+        ops.zeros((num_rows * (vocab_size + 1),), "int32"),
+        ops.reshape(places, (-1, 1)),
+        ops.ones_like(ops.reshape(places, (-1,))),
+    )
+    marks = ops.reshape(marks, (num_rows, vocab_size + 1))[:, :vocab_size]
+    return reshape_inferring(marks > 0, (batch, beam_size, vocab_size))
+
+
+def _breaks_exactly_once(
+    history: History,
+    num_left: Tensor,  # int32 (batch, 1), how many tokens there is room for
+    end_ids: Sequence[int],
+    vocab_size: Dimension,
+) -> Annotated[Tensor, "bool (batch, beam_size, vocab_size)"]:
+    """Returns which next tokens would leave out a token that is required, repeat one, or be one that is not."""
+    n = history.exactly_once.shape[1]
+    first = vocab_size - n
+    is_seen = ops.any(ops.equal(history.token_ids[..., None], first + ops.arange(n, dtype="int32")), axis=2)
+    is_missing = ops.logical_and(history.exactly_once[:, None], ops.logical_not(is_seen))  # (batch, beam_size, n)
+    num_missing = ops.sum(ops.cast(is_missing, "int32"), axis=2)
+    # There is no room for anything but what is missing.
+    is_full = (num_missing >= num_left)[..., None]
+    is_end = is_any_of(ops.arange(vocab_size, dtype="int32"), end_ids)[:first]
+    is_wrong = ops.logical_or(ops.logical_and(is_end, (num_missing > 0)[..., None]), is_full)
+    return ops.concatenate([is_wrong, ops.logical_not(is_missing)], axis=-1)

@@ -1,0 +1,128 @@
+"""What all searches have in common: their arguments, and a loop in which finished sequences cost nothing.
+
+A search keeps what it knows about the sequences that it still extends in a NamedTuple of tensors with one row per
+sequence. Two of its fields are used here: `rows`, the places of these sequences in the batch, and `found`, what
+goes into the results.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Protocol, TypeVar
+
+from keras import ops, tree
+
+from ..config.rules import require
+from ..errors import ConfigError
+from ..shapes import last_size, reshape_inferring
+from ..tensors import Dimension, Tensor
+from .constraints import Constraints
+
+
+def check_search_arguments(
+    max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
+    max_length: Dimension,
+    start_id: int | Annotated[Tensor, "int (batch, n)"],
+    end_id: int | Sequence[int],
+    constraints: Constraints,
+) -> tuple[Annotated[Tensor, "int32 (batch, 1)"], Annotated[Tensor, "int32 (batch, n)"], tuple[int, ...]]:
+    """Checks what every search is given, see `beam_search`.
+
+    Returns:
+        The maximum lengths, the start tokens as the search knows them, and the end tokens.
+
+    Raises:
+        ConfigError: An argument breaks its rule.
+    """
+    max_lengths = ops.convert_to_tensor(max_lengths, "int32")
+    if len(max_lengths.shape) != 1:
+        shape = tuple(max_lengths.shape)
+        raise ConfigError(f"max_lengths must have shape (batch,); received max_lengths of shape {shape}")
+    for name, value in (("max_length", max_length), ("start_id", start_id)):
+        require(not isinstance(value, int) or value >= 0, name, "at least 0", value)
+    if not isinstance(start_id, int) and (len(start_id.shape) != 2 or start_id.shape[1] == 0):
+        shape = tuple(start_id.shape)
+        raise ConfigError(f"start_id must be an int or of shape (batch, n), n at least 1; received shape {shape}")
+    end_ids = (end_id,) if isinstance(end_id, int) else tuple(end_id)
+    require(all(token_id >= 0 for token_id in end_ids), "end_id", "at least 0", end_id)
+    constraints.check()
+    max_lengths = ops.minimum(max_lengths, max_length)[:, None]
+    if isinstance(start_id, int):
+        return max_lengths, ops.full_like(max_lengths, start_id), end_ids
+    return max_lengths, constraints.place_of(ops.cast(start_id, "int32")), end_ids
+
+
+def float32_logits(
+    logits: Annotated[Tensor, "(n, beam_size, vocab_size)"], token_ids: Annotated[Tensor, "int32 (n, beam_size)"]
+) -> Annotated[Tensor, "float32 (n, beam_size, vocab_size)"]:
+    """Returns logits as float32, with the static sizes of the tokens that they follow."""
+    logits = ops.cast(logits, "float32")
+    if tuple(logits.shape[:2]) == tuple(token_ids.shape):
+        return logits
+    return reshape_inferring(logits, (*ops.shape(token_ids), last_size(logits)))
+
+
+class ActiveRows(Protocol):
+    """What a search knows about the sequences that it still extends."""
+
+    @property
+    def rows(self) -> Annotated[Tensor, "int32 (n,)"]: ...
+    @property
+    def found(self) -> tuple[Tensor, ...]: ...
+
+
+Active = TypeVar("Active", bound=ActiveRows)
+
+
+def extend_until_finished(
+    extend: Callable[[Tensor, Active], tuple[Active, Tensor]],
+    is_unfinished: Callable[[Active], Tensor],
+    active: Active,
+    record: Annotated[Tensor, "int32 (number of steps, batch, ...)"],
+    drop_finished: bool,
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Extends all sequences by one token per step until every one is finished.
+
+    Args:
+        extend: takes a position, int32 scalar, and the active sequences; returns the active sequences with one more
+            token, and what is written of the step, (n, ...).
+        is_unfinished: takes the active sequences, returns bool (n,).
+        active: a NamedTuple of nests of tensors (n, ...), see above.
+        record: where the steps are written.
+        drop_finished: whether the rows of finished sequences are left out, as soon as they are an eighth of all; fewer
+            would not pay. Shapes then change.
+
+    Returns:
+        The number of steps, the record of them, and what was found for all sequences.
+    """
+
+    def step(position: Tensor, record: Tensor, active: Active) -> tuple[Tensor, Tensor, Active]:
+        active, newest = extend(position, active)
+        at = ops.stack([ops.full_like(active.rows, position), active.rows], axis=-1)  # (n, 2)
+        return position + 1, ops.scatter_update(record, at, newest), active
+
+    def any_unfinished(position: Tensor, record: Tensor, active: Active) -> Tensor:
+        return ops.any(is_unfinished(active))
+
+    start = ops.zeros((), "int32")
+    if not drop_finished:
+        num_steps, record, active = ops.while_loop(any_unfinished, step, (start, record, active))
+        return num_steps, record, active.found
+
+    def steps(
+        position: Tensor, record: Tensor, active: Active, found: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor, Active, tuple[Tensor, ...]]:
+        def few_finished(position: Tensor, record: Tensor, active: Active) -> Tensor:
+            num_finished = ops.sum(ops.cast(ops.logical_not(is_unfinished(active)), "int32"))
+            return num_finished * 8 < ops.shape(active.rows)[0]
+
+        position, record, active = ops.while_loop(few_finished, step, (position, record, active))
+        at = active.rows[:, None]
+        found = tree.map_structure(lambda all, some: ops.scatter_update(all, at, some), found, active.found)
+        kept = ops.nonzero(is_unfinished(active))[0]
+        return position, record, tree.map_structure(lambda tensor: ops.take(tensor, kept, axis=0), active), found
+
+    num_steps, record, _, found = ops.while_loop(
+        lambda position, record, active, found: ops.shape(active.rows)[0] > 0,
+        steps,
+        (start, record, active, active.found),
+    )
+    return num_steps, record, found
