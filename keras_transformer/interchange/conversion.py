@@ -7,8 +7,8 @@ from typing import Annotated
 import keras
 import numpy as np
 
-from ..config.rules import require
 from ..errors import ConfigError, MissingPackageError
+from ..rules import require
 from ..tensors import Tensor
 
 

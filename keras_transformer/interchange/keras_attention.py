@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
-from ..config.rules import require
 from ..layers import MultiHeadAttention
+from ..rules import require
 from .conversion import copy_weights, require_own_class, require_settings, require_weights
 
 # Arguments that ours has by the same names.

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import keras
 
-from ..config.rules import require
 from ..errors import ConfigError
 from ..layers import DecoderLayer, EncoderLayer, PositionalEmbedding
+from ..rules import require
 from .conversion import (
     as_array,
     copy_weights,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from ..config.rules import Rule, check_attributes
+from ..rules import Rule, check_attributes
 from ..tensors import Shape, Tensor
 from .rematerialization import Layer
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from ..config.rules import Positive, check_attributes
+from ..rules import Positive, check_attributes
 from ..tensors import Shape, Tensor
 from .rematerialization import Layer
 

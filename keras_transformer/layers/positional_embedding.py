@@ -6,9 +6,9 @@ import keras
 from keras import ops
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
-from ..config.rules import Count, Rate, Size, check_attributes, require
 from ..errors import ConfigError
 from ..masks import PADDING_ID, padding_mask
+from ..rules import Count, Rate, Size, check_attributes, require
 from ..tensors import Dimension, Shape, Tensor
 from .dropout import Dropout
 from .layer_arguments import LayerArguments

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 import keras
 from keras import ops
 
-from ..config.rules import Rate, Size, check_attributes, require
 from ..errors import ConfigError
+from ..rules import Rate, Size, check_attributes, require
 from ..tensors import Dimension, Shape, Tensor
 from .dropout import Dropout
 from .layer_arguments import LayerArguments

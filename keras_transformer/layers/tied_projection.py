@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 import keras
 from keras import ops
 
-from ..config.rules import check_attributes, require
+from ..rules import check_attributes, require
 from ..shapes import reshape_inferring
 from ..tensors import Shape, Tensor
 from .layer_arguments import LayerArguments

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from keras import ops
 
-from ...config.rules import require
+from ...rules import require
 from ...tensors import Dimension, Shape, Tensor
 
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Unpack
 import keras
 from keras import ops
 
-from ...config.rules import OddSize, Rate, Size, check_attributes, require
 from ...errors import ConfigError
 from ...masks import causal_mask, combine, neighborhood_mask
+from ...rules import OddSize, Rate, Size, check_attributes, require
 from ...tensors import Shape, Tensor
 from ..layer_arguments import CommonArguments
 from .attention_axes import AttentionAxes

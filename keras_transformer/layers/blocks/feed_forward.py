@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 import keras
 from keras import ops
 
-from ...config.rules import Rate, Size, check_attributes
+from ...rules import Rate, Size, check_attributes
 from ...shapes import reshape_inferring
 from ...tensors import Shape, Tensor
 from ..children import child_initializer

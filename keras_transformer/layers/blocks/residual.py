@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import keras
 
-from ...config.rules import Positive, Rate, check_attributes
+from ...rules import Positive, Rate, check_attributes
 from ...tensors import Shape, Tensor
 from ..dropout import Dropout
 from ..normalization import Normalization, make_normalization

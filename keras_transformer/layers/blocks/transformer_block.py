@@ -5,7 +5,7 @@ from typing import Any, Literal, Unpack
 
 import keras
 
-from ...config.rules import OddSize, Positive, Rate, Size, check_attributes, require
+from ...rules import OddSize, Positive, Rate, Size, check_attributes, require
 from ..layer_arguments import Activation, LayerArguments
 from ..normalization import Normalization
 from ..rematerialization import Layer

@@ -5,7 +5,7 @@ from typing import Any, Unpack
 
 import keras
 
-from ...config.rules import OddSize, Positive, Rate, Size, check_attributes
+from ...rules import OddSize, Positive, Rate, Size, check_attributes
 from ...tensors import Shape, Tensor
 from ..children import child_initializer, child_seed
 from ..layer_arguments import Activation, LayerArguments
