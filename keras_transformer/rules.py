@@ -58,6 +58,12 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
         raise ConfigError(f"{name} must be {rule}; received {name}={shown(value)}")
 
 
+def require_divisor(name: str, value: int | None, **total: int) -> None:
+    """Raises a ConfigError unless a value is None or divides a total, such as `num_heads=8`."""
+    ((total_name, number),) = total.items()
+    require(value is None or number % value == 0, name, f"a divisor of {total_name}={number}", value)
+
+
 def shown(value: object) -> str:
     """Returns how messages show a value: on one line, and long values shortened."""
     return _SHORT.repr(value).replace("\n", " ")

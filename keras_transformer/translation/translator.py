@@ -17,6 +17,7 @@ from ..errors import ConfigError
 from ..model_dir import ModelDir
 from ..model_dir.shortlist_file import Shortlist, read_shortlist
 from ..models import Transformer
+from ..models.transformer import GUIDED_HEAD
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from .candidates import CandidateTable
@@ -37,9 +38,8 @@ from .sampling import Sampling, sampling_inputs
 from .search import Request, TranslationModel, search_tokens
 from .text_reader import Side, TextReader
 
-# The layer of the decoder whose attention aligns, and its head in a model that learned to align.
+# The layer of the decoder whose attention aligns.
 ALIGNMENT_LAYER = -1
-GUIDED_HEAD = 0
 # A nest of tensors.
 Results = TypeVar("Results")
 

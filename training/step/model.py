@@ -12,6 +12,7 @@ from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.masks import padding_mask
 from keras_transformer.metrics import MaskedAccuracy, Perplexity
 from keras_transformer.models import Transformer
+from keras_transformer.models.transformer import GUIDED_HEAD
 from keras_transformer.tensors import Tensor
 
 from .alignment_loss import alignment_loss
@@ -210,14 +211,14 @@ class TrainingModel(keras.Model):
     ) -> LossAndGradients:
         """The same for one part, whose number among those of all replicas is given."""
         passes = 2 if self.config.consistency or self.config.cutoff_consistency else 1
-        kept = self._kept_tokens(number, inputs) if self.config.cutoff_consistency else None
         if passes == 2:
             inputs = {name: tf.tile(side, (2, 1)) for name, side in inputs.items()}
         with tf.GradientTape() as tape, keras.StatelessScope(self._seeds_of_part(number)):
             if self.config.guided_alignment:
-                hidden, attention = self.transformer.hidden_states_and_alignment(inputs, True, kept)
+                hidden, _, scores = self.transformer.hidden_states(inputs, True, return_attention_scores=True)
+                attention = scores[-1][:, GUIDED_HEAD]
             else:
-                hidden = self.transformer.hidden_states(inputs, True, kept)  # (passes * rows, length, d_model)
+                hidden = self.transformer.hidden_states(inputs, True)  # (passes * rows, length, d_model)
             hidden = tf.reshape(hidden, (passes, -1, hidden.shape[-1]))
             # Padding is not projected.
             real = tf.where(tf.reshape(padding_mask(labels), (-1,)))[:, 0]
@@ -243,18 +244,6 @@ class TrainingModel(keras.Model):
             tf.zeros(variable.shape, variable.dtype) if gradient is None else tf.convert_to_tensor(gradient)
             for variable, gradient in zip(variables, tape.gradient(targets, variables), strict=True)
         ]
-
-    def _kept_tokens(self, number: Tensor, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Which tokens of a part are embedded: in the first pass all, in the second all but a share of `cutoff`."""
-        step = tf.cast(self.optimizer.iterations, tf.int64)
-        kept = {}
-        for place, name in enumerate(("source", "target")):
-            token_ids = inputs[name]
-            seed = self.config.seed + tf.cast(number, tf.int64) * _SEEDS_BETWEEN_PARTS
-            chances = tf.random.stateless_uniform(tf.shape(token_ids), tf.stack([seed, 2 * step + place]))
-            is_kept = chances >= self.config.cutoff
-            kept[name] = tf.concat([tf.ones_like(is_kept), is_kept], axis=0)
-        return kept
 
     def _seeds_of_part(self, number: Tensor) -> list[tuple[keras.Variable, Tensor]]:
         """The states that all random generators have in this step, for the part of a batch with this number."""
