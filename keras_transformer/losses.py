@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from .config.rules import Count, Rate, check_attributes, require
 from .masks import PADDING_ID, token_mask, token_weights
+from .rules import Count, Rate, check_attributes, require
 from .tensors import Tensor
 
 

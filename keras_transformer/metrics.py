@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from .config.rules import Count, check_attributes
 from .losses import token_crossentropy
 from .masks import PADDING_ID, token_mask, token_weights
+from .rules import Count, check_attributes
 from .tensors import Tensor
 
 # A probability that float32 rounds to 0 counts as its smallest number.

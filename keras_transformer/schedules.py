@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from .config.rules import Positive, Size, check_attributes
+from .rules import Positive, Size, check_attributes
 from .tensors import Dimension, Tensor
 
 

@@ -1,14 +1,16 @@
 """What all conversions need: layers that can be converted, their settings, and their weights as NumPy arrays."""
 
 import importlib
+import inspect
 import types
+from collections.abc import Collection
 from typing import Annotated
 
 import keras
 import numpy as np
 
-from ..config.rules import require
 from ..errors import ConfigError, MissingPackageError
+from ..rules import require
 from ..tensors import Tensor
 
 
@@ -37,6 +39,14 @@ def require_settings(layer: keras.layers.Layer, target: str, **expected: object)
 def require_setting(name: str, value: object, expected: object, target: str) -> None:
     """Raises a ConfigError unless the setting has the value that every layer of the target has."""
     require(value == expected, name, f"{expected!r} to become a {target}", value)
+
+
+def require_defaults(layer: keras.layers.Layer, target: str, converted: Collection[str]) -> None:
+    """Raises a ConfigError unless every optional argument of the layer that is not converted has its default value."""
+    config = layer.get_config()
+    for name, parameter in inspect.signature(type(layer)).parameters.items():
+        if name in config and name not in converted and parameter.default is not parameter.empty:
+            require_setting(name, config[name], parameter.default, target)
 
 
 def as_array(weight: Annotated[Tensor, "(...)"]) -> np.ndarray:

@@ -4,9 +4,9 @@ from typing import Any
 
 import keras
 
-from ..config.rules import require
 from ..layers import MultiHeadAttention
-from .conversion import copy_weights, require_own_class, require_settings, require_weights
+from ..rules import require
+from .conversion import copy_weights, require_defaults, require_own_class, require_settings, require_weights
 
 # Arguments that ours has by the same names.
 _SHARED = (
@@ -77,8 +77,7 @@ def to_keras(
         `keras.layers.MultiHeadAttention`.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or has a setting that Keras has not:
-            `query_key_norm` or `relative_positions`.
+        ConfigError: The layer is of another class, not built or quantized, or has a setting that Keras has not.
 
     Example:
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4)
@@ -91,7 +90,8 @@ def to_keras(
     require_weights(attention)
     is_grouped = attention.num_key_value_heads is not None
     target = "keras.layers.GroupQueryAttention" if is_grouped else "keras.layers.MultiHeadAttention"
-    require_settings(attention, target, query_key_norm=False, relative_positions=None)
+    names = ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")
+    require_defaults(attention, target, {*_SHARED, *names, "neighborhood", "flash_attention", "num_key_value_heads"})
     config = attention.get_config()
     settings = {**{name: config[name] for name in _SHARED}, "flash_attention": attention.flash_attention}
     if attention.neighborhood is not None:
@@ -111,7 +111,6 @@ def to_keras(
             }
         )
     else:
-        names = ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")
         layer = keras.layers.MultiHeadAttention.from_config({**settings, **{name: config[name] for name in names}})
     layer.build(*_build_shapes(attention))
     copy_attention(attention, layer)

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any, overload
 
 import keras
 
-from ..config.rules import require
 from ..errors import ConfigError
 from ..layers import DecoderLayer, EncoderLayer, PositionalEmbedding
+from ..rules import require
 from .conversion import (
     as_array,
     copy_weights,
     import_package,
+    require_defaults,
     require_own_class,
     require_settings,
     require_weights,
@@ -34,20 +35,8 @@ _NAMES = {
     "name": "name",
     "dtype": "dtype",
 }
-# Attributes that all KerasHub's layers are alike in.
-_FIXED = {
-    "attention_bias": True,
-    "feed_forward_bias": True,
-    "activation_dropout": 0,
-    "normalization": "layer",
-    "gated": False,
-    "neighborhood": None,
-    "num_key_value_heads": None,
-    "query_key_norm": False,
-    "relative_positions": None,
-    "kernel_regularizer": None,
-    "bias_regularizer": None,
-}
+# What is converted, checked by itself, or left behind.
+_CONVERTED = {*_NAMES, "key_dim", "value_dim", "attention_bias", "attention_dropout", "flash_attention", "seed"}
 
 
 @overload
@@ -156,7 +145,8 @@ def to_keras_hub(
         return _to_embedding(layer)
     is_encoder = type(layer) is EncoderLayer
     target = f"keras_hub.layers.{'TransformerEncoder' if is_encoder else 'TransformerDecoder'}"
-    require_settings(layer, target, **_FIXED, attention_dropout=layer.dropout)
+    require_defaults(layer, target, _CONVERTED)
+    require_settings(layer, target, attention_bias=True, attention_dropout=layer.dropout)
     attention = layer.attention
     d_model = attention.query_dense.kernel.shape[0]
     key_dim = d_model // attention.num_heads

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import keras
 
-from ..config.rules import require, shown
 from ..errors import ConfigError
 from ..layers import Decoder, DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention
-from ..layers.layer_normalization import LayerNormalization
+from ..layers.normalization import LayerNormalization
+from ..rules import require, shown
 from ..tensors import Tensor
 from .conversion import (
     as_array,
     import_package,
+    require_defaults,
     require_own_class,
     require_setting,
     require_settings,
@@ -40,28 +41,15 @@ _ACTIVATIONS = {
     "silu": "SiLU",
     "tanh": "Tanh",
 }
-# Attributes that PyTorch's layers are alike in.
-_FIXED = {
-    "normalization": "layer",
-    "gated": False,
-    "neighborhood": None,
-    "num_key_value_heads": None,
-    "query_key_norm": False,
-    "relative_positions": None,
-    "kernel_regularizer": None,
-    "bias_regularizer": None,
+# What is converted, checked by itself, or left behind.
+_CONVERTED = {
+    *("key_dim", "value_dim", "dropout", "attention_dropout", "activation_dropout", "activation", "norm_first"),
+    *("epsilon", "attention_bias", "feed_forward_bias", "kernel_initializer", "bias_initializer", "seed"),
+    *("flash_attention",),
 }
-_FIXED_IN_ATTENTION = {
-    "sliding_window": None,
-    "use_gate": False,
-    "neighborhood": None,
-    "num_key_value_heads": None,
-    "query_key_norm": False,
-    "relative_positions": None,
-    "kernel_regularizer": None,
-    "bias_regularizer": None,
-    "kernel_constraint": None,
-    "bias_constraint": None,
+_CONVERTED_OF_ATTENTION = {
+    *("value_dim", "dropout", "use_bias", "output_shape", "attention_axes", "flash_attention", "kernel_initializer"),
+    *("bias_initializer", "activity_regularizer", "seed"),
 }
 
 
@@ -346,7 +334,7 @@ def _require_norm(name: str, module: "torch.nn.Module") -> None:
 def _to_attention(attention: MultiHeadAttention) -> "torch.nn.MultiheadAttention":
     target = "torch.nn.MultiheadAttention"
     require_weights(attention)
-    require_settings(attention, target, **_FIXED_IN_ATTENTION)
+    require_defaults(attention, target, _CONVERTED_OF_ATTENTION)
     d_model, source_width, key_width = (
         dense.kernel.shape[0] for dense in (attention.query_dense, attention.value_dense, attention.key_dense)
     )
@@ -377,7 +365,7 @@ def _to_layer(
     is_decoder = isinstance(layer, DecoderLayer)
     target = f"torch.nn.{'TransformerDecoderLayer' if is_decoder else 'TransformerEncoderLayer'}"
     require_weights(layer)
-    require_settings(layer, target, **_FIXED)
+    require_defaults(layer, target, _CONVERTED)
     if layer.attention_bias:
         # PyTorch's fast path takes all biases or none.
         require_settings(layer, f"{target} with attention_bias=True", feed_forward_bias=True)

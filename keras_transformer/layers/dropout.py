@@ -5,15 +5,14 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from ..config.rules import Rule, check_attributes
+from ..rules import Rule, check_attributes
 from ..tensors import Shape, Tensor
-from .rematerialization import Layer
 
 _LEVELS = 2**16
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Dropout(Layer):
+class Dropout(keras.layers.Layer):
     """Dropout with 16 random bits per element; Keras' layer draws a random float, which takes twice the time.
 
     The rate is rounded to a multiple of 2^-16. What is kept is scaled by the rounded rate, so that the mean of the

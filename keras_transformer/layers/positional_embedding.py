@@ -6,18 +6,17 @@ import keras
 from keras import ops
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
-from ..config.rules import Count, Rate, Size, check_attributes, require
 from ..errors import ConfigError
 from ..masks import PADDING_ID, padding_mask
+from ..rules import Count, Rate, Size, annotations_of, check_attributes, require
 from ..tensors import Dimension, Shape, Tensor
+from .arguments import LayerArguments, config_of
 from .dropout import Dropout
-from .layer_arguments import LayerArguments
-from .positions import check_positions, consecutive_positions, sinusoids
-from .rematerialization import Layer
+from .positional_encoding import check_positions, consecutive_positions, sinusoids
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PositionalEmbedding(Layer):
+class PositionalEmbedding(keras.layers.Layer):
     """Token embeddings times `sqrt(d_model)`, plus positions, both in float32.
 
     Positions are the sinusoids of section 3.5, those of its authors' program, or a learned table (Table 3, row E). The
@@ -40,8 +39,6 @@ class PositionalEmbedding(Layer):
         position_ids: int, broadcasts to (batch, length). Defaults to consecutive positions from `start_index` on.
         training: bool. Whether to apply dropout.
         start_index: int or int scalar, the position of the first token; not with `position_ids`. Defaults to 0.
-        kept: bool (batch, length). Which tokens are embedded; the others have a vector of zeros, to which their
-            position is added. Defaults to all.
 
     Returns:
         (batch, length, d_model).
@@ -99,7 +96,6 @@ class PositionalEmbedding(Layer):
             position_ids: object = None,
             training: bool | None = None,
             start_index: object = 0,
-            kept: object = None,
         ) -> Any: ...
     else:
 
@@ -143,15 +139,12 @@ class PositionalEmbedding(Layer):
         position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
         training: bool | None = None,
         start_index: Dimension = 0,
-        kept: Annotated[Tensor, "bool (batch, length)"] | None = None,
     ) -> Annotated[Tensor, "(batch, length, d_model)"]:
         self._check_positions(token_ids, position_ids, start_index)
         tokens = ops.take(self.token_table, ops.cast(token_ids, "int32"), axis=0)  # (batch, length, d_model)
         embedded = ops.cast(tokens, "float32")
         if self.scale_embedding:
             embedded = embedded * self.d_model**0.5
-        if kept is not None:
-            embedded = ops.where(ops.expand_dims(kept, -1), embedded, 0.0)
         if self.positions is not None:
             if position_ids is None:
                 position_ids = consecutive_positions(ops.shape(token_ids)[1], start_index)
@@ -183,7 +176,6 @@ class PositionalEmbedding(Layer):
         position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
         training: bool | None = None,
         start_index: Dimension = 0,
-        kept: Annotated[Tensor, "bool (batch, length)"] | None = None,
     ) -> keras.KerasTensor:
         self._check_positions(token_ids, position_ids, start_index)
         return keras.KerasTensor((*token_ids.shape, self.d_model), dtype=self.compute_dtype)
@@ -192,13 +184,4 @@ class PositionalEmbedding(Layer):
         return (*input_shape, self.d_model)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "positions": self.positions,
-            "max_length": self.max_length,
-            "dropout": self.dropout,
-            "scale_embedding": self.scale_embedding,
-            "padding_id": self.padding_id,
-        }
+        return {**super().get_config(), **config_of(self, annotations_of(PositionalEmbedding.__init__))}

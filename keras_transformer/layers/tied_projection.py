@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 import keras
 from keras import ops
 
-from ..config.rules import check_attributes, require
+from ..rules import annotations_of, check_attributes, require
 from ..shapes import reshape_inferring
 from ..tensors import Shape, Tensor
-from .layer_arguments import LayerArguments
+from .arguments import LayerArguments, config_of
 from .positional_embedding import PositionalEmbedding
-from .rematerialization import Layer
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class TiedProjection(Layer):
+class TiedProjection(keras.layers.Layer):
     """Logits from hidden states by an embedding's own token table: `h Eᵀ`.
 
     Like a `keras.layers.Dense`, it has a `kernel` of shape (d_model, vocab_size), which is the embedding's, and a
@@ -48,7 +47,8 @@ class TiedProjection(Layer):
         **kwargs: Unpack[LayerArguments],
     ) -> None:
         super().__init__(**kwargs)
-        self.embedding = embedding
+        # Keras tracks it as a sublayer from `build` on: until then, a copy may be replaced by the layer of a graph.
+        object.__setattr__(self, "embedding", embedding)
         self.use_bias = use_bias
         check_attributes(self, TiedProjection)
         is_embedding = isinstance(embedding, (PositionalEmbedding, keras.layers.Embedding))
@@ -65,7 +65,7 @@ class TiedProjection(Layer):
         def __call__(
             self, inputs: Annotated[Tensor, "(..., d_model)"], **kwargs: Any
         ) -> Annotated[Tensor, "(..., vocab_size)"]:
-            if self._may_have_a_copied_embedding and keras.utils.is_keras_tensor(inputs):
+            if self._may_have_a_copied_embedding and not self.built and keras.utils.is_keras_tensor(inputs):
                 self._share_embedding_with(keras.Function(keras.utils.get_source_inputs(inputs), inputs))
             return super().__call__(inputs, **kwargs)
 
@@ -73,14 +73,10 @@ class TiedProjection(Layer):
         # `keras.models.clone_model` and `model_from_json` make each layer on its own, so that this one got a copy of
         # the embedding. The names of a graph's layers are unique; those of models inside it may occur twice.
         for layers in (graph.operations, _nested_layers(graph.operations)):
-            found = {id(layer): layer for layer in layers if self._is_the_original(layer)}
-            if len(found) == 1:
-                (original,) = found.values()
-                # Keras has no public way to take back a sublayer: both would stay sublayers.
-                self._tracker.replace_tracked_value("layers", self.embedding, original)
-                self.embedding = original
+            originals = {id(layer): layer for layer in layers if self._is_the_original(layer)}
+            if len(originals) == 1:
+                object.__setattr__(self, "embedding", *originals.values())
                 break
-        self._may_have_a_copied_embedding = False
 
     def _is_the_original(self, layer: keras.Operation) -> bool:
         return type(layer) is type(self.embedding) and layer.name == self.embedding.name
@@ -88,6 +84,7 @@ class TiedProjection(Layer):
     def build(self, input_shape: Shape) -> None:
         if not self.embedding.built:
             raise ValueError("embedding must be built before the projection is called")
+        self.embedding = self.embedding
         if self.use_bias:
             self.bias = self.add_weight(shape=(self._vocab_size,), initializer="zeros", name="bias")
 
@@ -132,11 +129,7 @@ class TiedProjection(Layer):
         return (*input_shape[:-1], self._vocab_size)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
-            "use_bias": self.use_bias,
-        }
+        return {**super().get_config(), **config_of(self, annotations_of(TiedProjection.__init__))}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TiedProjection":

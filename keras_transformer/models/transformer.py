@@ -1,7 +1,7 @@
 """The Transformer as a functional Keras model, applied to whole sequences or one step at a time."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import keras
@@ -9,10 +9,13 @@ from keras import ops
 
 from ..config import TransformerConfig
 from ..decoding.protocol import Step
-from ..layers import Decoder, Encoder, PositionalEmbedding, TiedProjection
+from ..layers import BlockOptions, Decoder, Encoder, PositionalEmbedding, TiedProjection
 from ..masks import padding_mask
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState, decoder_step
+
+# The head of the decoder's last layer whose attention to the source guided alignment trains.
+GUIDED_HEAD = 0
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -78,7 +81,7 @@ class Transformer(keras.Model):
 
     def _find_layers(self) -> None:
         """Sets the attributes from the graph."""
-        self.config = next(one.config for one in self.operations if isinstance(one, _Float32Logits))
+        self.config = next(operation.config for operation in self.operations if isinstance(operation, _Float32Logits))
         source_name, target_name = _embedding_names(self.config)
         self.source_embedding = self.get_layer(source_name)
         self.target_embedding = self.get_layer(target_name)
@@ -93,18 +96,15 @@ class Transformer(keras.Model):
             )
 
     def hidden_states(
-        self,
-        inputs: Mapping[str, Tensor],
-        training: bool | None = None,
-        kept: Mapping[str, Tensor] | None = None,
-    ) -> Annotated[Tensor, "(batch, target length, d_model)"]:
-        """Returns what the output projection is applied to.
+        self, inputs: Mapping[str, Tensor], training: bool | None = None, return_attention_scores: bool = False
+    ) -> Any:
+        """Returns what the output projection is applied to, (batch, target length, d_model).
 
         Args:
             inputs: as in a call.
             training: as in a call.
-            kept: bool (batch, length) for "source" and for "target". Which tokens are embedded; the others have a
-                vector of zeros. Defaults to all.
+            return_attention_scores: bool. Whether to return the weights of the decoder's attention too, as `Decoder`
+                does. Defaults to False.
         """
         return _hidden_states(
             self.source_embedding,
@@ -114,36 +114,8 @@ class Transformer(keras.Model):
             inputs["source"],
             inputs["target"],
             training,
-            kept,
+            return_attention_scores,
         )
-
-    def hidden_states_and_alignment(
-        self,
-        inputs: Mapping[str, Tensor],
-        training: bool | None = None,
-        kept: Mapping[str, Tensor] | None = None,
-    ) -> tuple[
-        Annotated[Tensor, "(batch, target length, d_model)"], Annotated[Tensor, "(batch, target length, source length)"]
-    ]:
-        """Returns `hidden_states`, and what the first head of the decoder's last layer attends to in the source.
-
-        Args:
-            inputs: as in a call.
-            training: as in a call.
-            kept: as for `hidden_states`.
-        """
-        hidden, _, source_scores = _hidden_states(
-            self.source_embedding,
-            self.target_embedding,
-            self.encoder,
-            self.decoder,
-            inputs["source"],
-            inputs["target"],
-            training,
-            kept,
-            return_attention_scores=True,
-        )
-        return hidden, source_scores[-1][:, 0]
 
     def encode(
         self, source: Annotated[Tensor, "int (batch, source length)"]
@@ -186,10 +158,6 @@ class Transformer(keras.Model):
         entries = CacheEntries(ops.shape(encoded)[0], beam_size, max_length, prefix)
         step = decoder_step(self.target_embedding, self.decoder, self.output_projection, entries, candidates)
         return step, entries.start(step, self.decoder.init_cache, (self.decoder.project_source(encoded), source_mask))
-
-    def rematerialized_call(self, layer_call: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
-        # The layers of its encoder and decoder are computed again one by one.
-        return layer_call
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -234,26 +202,9 @@ def build_transformer(config: TransformerConfig, dtype: keras.DTypePolicy | str 
 
 
 def _layer_arguments(config: TransformerConfig) -> dict[str, Any]:
-    return dict(
-        num_heads=config.num_heads,
-        d_ff=config.d_ff,
-        key_dim=config.key_dim,
-        value_dim=config.value_dim,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        activation_dropout=config.activation_dropout,
-        activation=config.activation,
-        norm_first=config.norm_first,
-        neighborhood=config.neighborhood,
-        epsilon=config.epsilon,
-        attention_bias=config.attention_bias,
-        feed_forward_bias=config.feed_forward_bias,
-        normalization=config.normalization,
-        gated=config.gated,
-        num_key_value_heads=config.num_key_value_heads,
-        query_key_norm=config.query_key_norm,
-        relative_positions=config.relative_positions,
-    )
+    """Returns the arguments of layers that have a field, or a property, of the same name."""
+    names = ("num_heads", "d_ff", *BlockOptions.__annotations__)
+    return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
 
 def _embedding_names(config: TransformerConfig) -> tuple[str, str]:
@@ -297,15 +248,13 @@ def _hidden_states(
     source: Tensor,  # (batch, source length)
     target: Tensor,  # (batch, target length)
     training: bool | None = None,
-    kept: Mapping[str, Tensor] | None = None,
     return_attention_scores: bool = False,
 ) -> Any:
-    kept = kept or {}
     source_mask, target_mask = padding_mask(source), padding_mask(target)
-    embedded_source = source_embedding(source, training=training, kept=kept.get("source"))
+    embedded_source = source_embedding(source, training=training)
     encoded = encoder(embedded_source, mask=source_mask, training=training)
     return decoder(
-        target_embedding(target, training=training, kept=kept.get("target")),
+        target_embedding(target, training=training),
         encoded,  # (batch, source length, d_model)
         target_mask=target_mask,
         source_mask=source_mask,

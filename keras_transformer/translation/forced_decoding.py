@@ -130,8 +130,8 @@ def attention_to_source(
         Row `t` of a head is what token `t` is predicted from.
     """
     for layer in model.decoder.layers:
-        yield layer.source_attention_scores(hidden, encoded, source_mask=source_mask)
-        hidden = layer(hidden, encoded, source_mask=source_mask)
+        hidden, _, scores = layer(hidden, encoded, source_mask=source_mask, return_attention_scores=True)
+        yield scores
 
 
 def _shifted(labels: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from ..errors import ConfigError
 from ..model_dir import ModelDir
 from ..model_dir.shortlist_file import Shortlist, read_shortlist
 from ..models import Transformer
+from ..models.transformer import GUIDED_HEAD
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from .documents import TranslatedDocument, TranslatedDocuments, search_documents
@@ -34,9 +35,8 @@ from .results import (
 from .search import CandidateTable, Request, Sampling, TranslationModel, sampling_inputs, search_tokens
 from .text_reader import Side, TextReader
 
-# The layer of the decoder whose attention aligns, and its head in a model that learned to align.
+# The layer of the decoder whose attention aligns.
 ALIGNMENT_LAYER = -1
-GUIDED_HEAD = 0
 # A nest of tensors.
 Results = TypeVar("Results")
 

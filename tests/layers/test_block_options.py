@@ -7,8 +7,8 @@ import pytest
 from keras import ops
 
 from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
-from keras_transformer.layers.blocks.residual import Residual
-from keras_transformer.layers.children import child_initializer, child_seed
+from keras_transformer.layers.arguments import child_initializer, child_seed
+from keras_transformer.layers.blocks import Residual
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 4, 6
 SIZES = dict(num_heads=4, d_ff=9, key_dim=4, value_dim=5)

@@ -7,8 +7,8 @@ import pytest
 from keras import ops
 
 from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
-from keras_transformer.layers.attention.key_value_cache import FixedCache, GrowingCache
-from keras_transformer.layers.blocks.residual import Residual
+from keras_transformer.layers.blocks import Residual
+from keras_transformer.layers.cache import FixedCache, GrowingCache
 from keras_transformer.masks import causal_mask, implicit_mask
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 4, 6

@@ -5,6 +5,7 @@ import inspect
 import json
 import math
 import re
+import types
 import typing
 
 import keras
@@ -13,7 +14,8 @@ import pytest
 
 import keras_transformer
 from keras_transformer import MaskedLabelSmoothedCrossentropy, PositionalEmbedding
-from keras_transformer.layers.children import child_seed
+from keras_transformer.layers import BlockOptions
+from keras_transformer.layers.arguments import child_seed
 
 D_MODEL = 8
 TOKEN_IDS = np.array([[3, 1, 4, 0, 0], [5, 2, 6, 0, 0], [7, 8, 5, 3, 1], [2, 6, 4, 8, 7]])
@@ -45,6 +47,10 @@ SIZES = dict(
     relative_positions="alibi",
     flash_attention=False,
 )
+STACK = {
+    **dict(num_layers=1, num_heads=SIZES["num_heads"], d_ff=SIZES["d_ff"], remat=True),
+    **{name: value for name, value in SIZES.items() if name not in ("num_heads", "d_ff")},
+}
 LAYERS = {
     "MultiHeadAttention": (
         dict(
@@ -104,9 +110,10 @@ LAYERS = {
     ),
     "EncoderLayer": (SIZES, 1),
     "DecoderLayer": (SIZES, 2),
-    "Encoder": ({"num_layers": 1, **SIZES}, 1),
-    "Decoder": ({"num_layers": 1, **SIZES}, 2),
+    "Encoder": (STACK, 1),
+    "Decoder": (STACK, 2),
 }
+BLOCKS = ("EncoderLayer", "DecoderLayer", "Encoder", "Decoder")
 # Losses, metrics and schedules: a value other than the default for every argument.
 OTHERS = {
     "MaskedLabelSmoothedCrossentropy": dict(
@@ -127,7 +134,7 @@ TYPES = {
     **dict.fromkeys(["key_dim", "value_dim", "neighborhood", "max_length", "padding_id"], int),
     **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout", "epsilon"], float),
     **dict.fromkeys(["seed", "num_key_value_heads", "sliding_window"], int),
-    **dict.fromkeys(["use_bias", "norm_first", "attention_bias", "scale_embedding"], bool),
+    **dict.fromkeys(["use_bias", "norm_first", "attention_bias", "scale_embedding", "remat"], bool),
     **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "flash_attention", "use_gate"], bool),
 }
 NOT_SIZES = [(0, "positive"), (-1, "positive"), ("8", "of type int"), (2.0, "of type int"), (True, "of type int")]
@@ -163,7 +170,7 @@ BROKEN = {
     "use_bias": NOT_BOOL,
     "norm_first": NOT_BOOL,
     "attention_bias": NOT_BOOL,
-    **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "use_gate"], NOT_BOOL),
+    **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "use_gate", "remat"], NOT_BOOL),
     "sliding_window": NOT_SIZES,
     "output_shape": [(value, "a positive int, a tuple of them, or None") for value in (0, -1, 8.0, "8", (2, 0), ())],
     "attention_axes": [(value, "an int, a tuple of ints, or None") for value in (1.0, "1", (1, "2"), ())],
@@ -216,13 +223,22 @@ def constructor_arguments(cls):
     """The parameters as `help` shows them, without those of every Keras layer or loss."""
     parameters = inspect.signature(cls).parameters
     own = {argument: parameter for argument, parameter in parameters.items() if argument != "kwargs"}
-    assert {parameter.kind for parameter in own.values()} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    assert {p.kind for p in own.values()} <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
     return own
 
 
+def by_place_and_by_name(cls, arguments):
+    """The arguments as a call gives them: by place as far as the signature lets it, the others by name."""
+    parameters = constructor_arguments(cls)
+    by_place = [name for name, p in parameters.items() if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert list(parameters)[: len(by_place)] == by_place
+    return [arguments[name] for name in by_place], {n: value for n, value in arguments.items() if n not in by_place}
+
+
 def plain_types(cls):
-    """The types of the constructor's arguments, without their rules."""
-    return typing.get_type_hints(cls.__init__)
+    """The types of the constructor's arguments as the signature shows them, without their rules."""
+    annotations = {name: p.annotation for name, p in inspect.signature(cls).parameters.items()}
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=annotations))
 
 
 every_layer = pytest.mark.parametrize("name", LAYERS)
@@ -263,7 +279,8 @@ def test_arguments_are_attributes_and_config_keys(name):
 def test_arguments_may_be_given_by_place_by_name_and_in_a_configuration(name):
     arguments = arguments_of(name)
     by_name = class_of(name)(**arguments, name="layer")
-    by_place = class_of(name)(*arguments.values(), name="layer")
+    values, others = by_place_and_by_name(class_of(name), arguments)
+    by_place = class_of(name)(*values, **others, name="layer")
     config = by_name.get_config()
     assert by_place.get_config() == config
     assert class_of(name).from_config(config).get_config() == config
@@ -276,9 +293,10 @@ def test_arguments_may_be_given_by_place_by_name_and_in_a_configuration(name):
 @every_layer
 def test_the_signature_shows_types_and_the_defaults_that_apply(name):
     parameters, types = constructor_arguments(class_of(name)), plain_types(class_of(name))
-    assert list(types) == [*parameters, "kwargs", "return"]
+    assert list(types) == [*parameters, "kwargs"]
     # Keras reads them by `getfullargspec`, which does not look behind decorators.
-    assert inspect.getfullargspec(class_of(name).__init__).args == ["self", *parameters]
+    specification = inspect.getfullargspec(class_of(name).__init__)
+    assert [*specification.args, *specification.kwonlyargs] == ["self", *parameters]
     required = {argument: arguments_of(name)[argument] for argument, p in parameters.items() if p.default is p.empty}
     layer = class_of(name)(**required)
     for argument, parameter in parameters.items():
@@ -294,21 +312,29 @@ def test_the_signature_shows_types_and_the_defaults_that_apply(name):
 
 @pytest.mark.parametrize(("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")])
 def test_a_stack_has_the_arguments_of_its_layers_after_the_number_of_layers(stack, layer):
-    (first, num_layers), *others = constructor_arguments(class_of(stack)).items()
-    assert (first, num_layers.default) == ("num_layers", inspect.Parameter.empty)
-    assert dict(others) == constructor_arguments(class_of(layer))
-    assert [argument for argument, _ in others] == [*SIZES]
+    parameters = constructor_arguments(class_of(stack))
+    assert next(iter(parameters)) == "num_layers"
+    assert parameters.pop("num_layers").default is inspect.Parameter.empty
+    assert parameters.pop("remat").default is False
+    assert parameters == constructor_arguments(class_of(layer))
+    assert [*parameters] == [*SIZES]
+
+
+@pytest.mark.parametrize("name", ["Encoder", "Decoder", "EncoderLayer", "DecoderLayer"])
+def test_an_option_that_does_not_exist_is_refused_by_the_class_that_was_called(name):
+    with pytest.raises(ValueError, match=f"passed to {name}: .*dropuot"):
+        class_of(name)(**{**arguments_of(name), "dropuot": 0.1})
 
 
 @pytest.mark.parametrize(("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")])
 def test_a_stack_gives_its_arguments_to_every_layer(stack, layer):
     made = class_of(stack)(3, **SIZES, dtype="mixed_bfloat16")
     made.build((None, None, D_MODEL))
-    assert [type(one) for one in made.layers] == [class_of(layer)] * 3
-    for number, one in enumerate(made.layers):
+    assert [type(part) for part in made.layers] == [class_of(layer)] * 3
+    for number, part in enumerate(made.layers):
         expected = class_of(layer)(**SIZES, dtype="mixed_bfloat16", name=f"layer_{number}")
         # Each layer has a seed of its own.
-        assert one.get_config() == {**expected.get_config(), "seed": child_seed(7, f"layer_{number}")}
+        assert part.get_config() == {**expected.get_config(), "seed": child_seed(7, f"layer_{number}")}
 
 
 def entries(docstring, section):
@@ -320,6 +346,8 @@ def entries(docstring, section):
     for line in lines:
         if match := re.match(r"    (\w+): (.*)", line):
             name, texts[match[1]] = match[1], match[2]
+        elif line.startswith("    **"):
+            break
         else:
             texts[name] += " " + line.strip()
     return texts
@@ -329,6 +357,9 @@ def entries(docstring, section):
 def test_the_docstring_describes_every_argument_and_its_default(name):
     cls = class_of(name)
     texts, parameters = entries(cls.__doc__, "Args"), constructor_arguments(cls)
+    if name in BLOCKS:
+        # Those of all blocks are described once.
+        texts |= entries(BlockOptions.__doc__, "Args")
     assert list(texts) == list(parameters)
     for argument, parameter in parameters.items():
         default = re.search(r"Defaults to (\S+)", texts[argument])
@@ -380,7 +411,8 @@ def test_a_value_that_breaks_its_rule_is_refused_in_one_line(name, argument, val
     layer_class = class_of(name)
     arguments = {**arguments_of(name), argument: value}
     message = f"{argument} must be {rule}; received {argument}={value!r}"
-    for make_layer in (lambda: layer_class(**arguments), lambda: layer_class(*arguments.values())):
+    values, others = by_place_and_by_name(layer_class, arguments)
+    for make_layer in (lambda: layer_class(**arguments), lambda: layer_class(*values, **others)):
         with pytest.raises(ValueError) as error:
             make_layer()
         assert str(error.value) == message

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import MultiHeadAttention
-from keras_transformer.layers.attention.key_value_cache import FixedCache, GrowingCache, KeyValues, empty_cache
+from keras_transformer.layers.cache import FixedCache, GrowingCache, KeyValues, empty_cache
 from keras_transformer.masks import implicit_mask
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 7, 6

@@ -9,8 +9,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import MultiHeadAttention
-from keras_transformer.layers.attention.relative_bias import alibi_slopes, t5_buckets
-from keras_transformer.layers.rotary import rotate
+from keras_transformer.layers.relative_positions import alibi_slopes, rotate, t5_buckets
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 7, 6
 TOLERANCE = 1e-5

@@ -12,6 +12,7 @@ from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.masks import padding_mask
 from keras_transformer.metrics import MaskedAccuracy, Perplexity
 from keras_transformer.models import Transformer, build_transformer
+from keras_transformer.models.transformer import GUIDED_HEAD
 from keras_transformer.tensors import Tensor
 
 from .crossentropy import alignment_loss, projected_crossentropy
@@ -184,7 +185,8 @@ class TrainingModel(keras.Model):
         loss_scale = None if self.loss_scale is None else self.loss_scale.value
         with tf.GradientTape() as tape, keras.StatelessScope(self._seeds_of_part(number)):
             if self.config.guided_alignment:
-                hidden, attention = self.transformer.hidden_states_and_alignment(inputs, True)
+                hidden, _, scores = self.transformer.hidden_states(inputs, True, return_attention_scores=True)
+                attention = scores[-1][:, GUIDED_HEAD]
             else:
                 hidden = self.transformer.hidden_states(inputs, True)  # (passes * rows, length, d_model)
             hidden = tf.reshape(hidden, (passes, -1, hidden.shape[-1]))

@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple
 
 from keras import ops
 
-from ...tensors import Dimension, Tensor
+from ..tensors import Dimension, Tensor
 
 
 class KeyValues(NamedTuple):

@@ -8,9 +8,8 @@ from typing import Annotated, NamedTuple
 
 from keras import ops
 
-from ...masks import neighborhood_mask
-from ...tensors import Dimension, Tensor
-from .key_value_cache import KeyValues
+from ..masks import neighborhood_mask
+from ..tensors import Dimension, Tensor
 
 
 class Blocks(NamedTuple):
@@ -31,7 +30,8 @@ class Blocks(NamedTuple):
 
 def divide(
     queries: Annotated[Tensor, "(batch, target length, any width)"],
-    key_values: KeyValues,
+    keys: Annotated[Tensor, "(batch, source length, any width)"],
+    values: Annotated[Tensor, "(batch, source length, any width)"],
     mask: Annotated[Tensor, "bool (batch, source length)"] | None,
     neighborhood: int,
     use_causal_mask: bool,
@@ -41,13 +41,14 @@ def divide(
 
     Args:
         queries: rows, not split into heads.
-        key_values: rows too: (batch, source length, any width).
+        keys: rows too.
+        values: rows too.
         mask: True = attend. None: attend to everything.
         neighborhood: int. r, the number of positions that one position may attend to.
         use_causal_mask: bool. Whether it leaves out later positions.
         is_self_attention: bool. Whether both lengths are known to be equal.
     """
-    source_length = None if is_self_attention else ops.shape(key_values.keys)[1]
+    source_length = None if is_self_attention else ops.shape(keys)[1]
     num_blocks, block_length = block_sizes(ops.shape(queries)[1], neighborhood, source_length)
     after = 0 if use_causal_mask else 1
 
@@ -60,15 +61,15 @@ def divide(
     window_length = (2 + after) * block_length
     # What lies beyond the ends is masked. Not with `swapaxes`: tf2onnx joins it with the reshaping before it, wrongly.
     mask_shape = (ops.shape(queries)[0] * num_blocks, 1, window_length)
-    exists = ops.ones(ops.shape(key_values.keys)[:2], dtype="bool")
+    exists = ops.ones(ops.shape(keys)[:2], dtype="bool")
     mask = exists if mask is None else ops.logical_and(exists, ops.cast(mask, "bool"))
     mask = ops.reshape(windows(ops.expand_dims(mask, -1)), mask_shape)
     positions, key_positions = ops.arange(block_length), ops.arange(window_length) - block_length
     near = neighborhood_mask(positions, key_positions, neighborhood, use_causal_mask)
     return Blocks(
         blocks_with_neighbors(queries, num_blocks, block_length),
-        windows(key_values.keys),
-        windows(key_values.values),
+        windows(keys),
+        windows(values),
         ops.logical_and(mask, near),
         positions,
         key_positions,

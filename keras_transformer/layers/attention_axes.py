@@ -7,8 +7,8 @@ from typing import Annotated
 
 from keras import ops
 
-from ...config.rules import require
-from ...tensors import Dimension, Shape, Tensor
+from ..rules import require
+from ..tensors import Dimension, Shape, Tensor
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,15 +1,42 @@
-"""What is added to the scores of attention for the distance between two positions: ALiBi's bias and T5's."""
+"""Relative positions of attention: rotated queries and keys, and what ALiBi and T5 add to the scores."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import keras
 import numpy as np
 from keras import ops
 
-from ...tensors import Shape, Tensor
-from ..rematerialization import Layer
+from ..tensors import Shape, Tensor
 
+RelativePositions = Literal["rotary", "alibi", "t5"]
+_ROTARY_BASE = 10000.0
 _NUM_BUCKETS, _MAX_DISTANCE = 32, 128
+
+
+def rotate(
+    features: Annotated[Tensor, "(batch, ..., length, width)"],
+    position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
+) -> Annotated[Tensor, "(batch, ..., length, width)"]:
+    """Rotates feature i and feature i + width / 2 of each position by the angle position / 10000^(2i / width).
+
+    The product of two vectors that are rotated so depends on the difference of their positions alone.
+
+    Args:
+        features: of even width.
+        position_ids: Defaults to None: 0, 1, 2, ...
+    """
+    half = features.shape[-1] // 2
+    dtype = keras.backend.result_type(features.dtype, "float32")
+    positions = ops.arange(ops.shape(features)[-2]) if position_ids is None else position_ids
+    frequencies = np.asarray(_ROTARY_BASE ** (-np.arange(half) / half), dtype)
+    angles = ops.multiply(ops.expand_dims(ops.cast(positions, dtype), -1), frequencies)
+    if len(angles.shape) == 3 and len(features.shape) > 3:
+        # One position for all that lies between batch and length, such as heads.
+        angles = ops.expand_dims(angles, tuple(range(1, len(features.shape) - 2)))
+    cosines, sines = ops.cos(angles), ops.sin(angles)
+    first, second = (ops.cast(part, dtype) for part in (features[..., :half], features[..., half:]))
+    rotated = ops.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+    return ops.cast(rotated, features.dtype)
 
 
 def alibi_bias(
@@ -43,7 +70,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class T5RelativeBias(Layer):
+class T5RelativeBias(keras.layers.Layer):
     """A learned bias for each head and each bucket of distances (Raffel et al. 2020).
 
     Short distances have a bucket each; longer ones, up to 128, share buckets that widen with the logarithm. If
@@ -106,5 +133,5 @@ def _take_bucket(distances: Tensor, num_buckets: int) -> Tensor:
 
 def _relative_positions(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     # (..., target length, source length): positive where the key comes later.
-    query_positions, key_positions = (ops.cast(one, "int32") for one in (query_positions, key_positions))
+    query_positions, key_positions = (ops.cast(positions, "int32") for positions in (query_positions, key_positions))
     return ops.expand_dims(key_positions, -2) - ops.expand_dims(query_positions, -1)

@@ -1,0 +1,71 @@
+"""The arguments of layers: types, how a configuration shows them, and what children get of initializers and seeds."""
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, TypedDict, TypeVar
+
+import keras
+
+Initializer = TypeVar("Initializer", bound=keras.initializers.Initializer | Callable[..., object])
+
+# To a type checker Keras' own activations return anything, and None.
+Activation = str | Callable[..., Any]
+
+
+_SERIALIZED = (
+    keras.constraints.Constraint,
+    keras.initializers.Initializer,
+    keras.layers.Layer,
+    keras.regularizers.Regularizer,
+)
+
+
+class CommonArguments(TypedDict, total=False):
+    """What the constructor of each layer takes besides its own arguments."""
+
+    name: str | None
+    dtype: str | keras.DTypePolicy | None
+    trainable: bool
+    autocast: bool
+
+
+class LayerArguments(CommonArguments, total=False):
+    """The same for layers that do not describe `activity_regularizer` themselves."""
+
+    activity_regularizer: str | keras.regularizers.Regularizer | None
+
+
+def config_of(layer: keras.layers.Layer, names: Iterable[str]) -> dict[str, Any]:
+    """Returns the attributes with these names, or with an underscore before the name, as `get_config` shows them."""
+    return {name: _serialized(vars(layer).get(f"_{name}", getattr(layer, name, None))) for name in names}
+
+
+def _serialized(value: Any) -> Any:
+    if isinstance(value, _SERIALIZED):
+        return keras.saving.serialize_keras_object(value)
+    return keras.activations.serialize(value) if callable(value) else value
+
+
+def child_seed(seed: int | None, name: str) -> int | None:
+    """Returns a seed for a child that its siblings do not have: the same in every process, or None without a seed.
+
+    Args:
+        seed: the layer's own.
+        name: the child's.
+    """
+    return None if seed is None else random.Random(f"{seed} {name}").getrandbits(31)
+
+
+def child_initializer(initializer: Initializer, name: str) -> Initializer:
+    """Returns an initializer for a child: an instance that is shared, or has the same seed, draws the same numbers.
+
+    Args:
+        initializer: the layer's own.
+        name: the child's.
+    """
+    if not isinstance(initializer, keras.initializers.Initializer):
+        return initializer
+    config = initializer.get_config()
+    if isinstance(config.get("seed"), int):
+        config["seed"] = child_seed(config["seed"], name)
+    return type(initializer).from_config(config)

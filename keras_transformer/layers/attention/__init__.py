@@ -1,1 +1,0 @@
-"""Multi-head attention and its parts, one subject to a file."""

@@ -1,1 +1,0 @@
-"""Encoder and decoder, their layers and sublayers, one subject to a file."""

@@ -1,0 +1,158 @@
+"""Rules for hyperparameters: written as type annotations, checked wherever the hyperparameter is used.
+
+A configuration field and a layer's constructor argument that are annotated alike obey the same rule and report a
+violation in the same words: "NAME must be RULE; received NAME=VALUE".
+"""
+
+import dataclasses
+import functools
+import inspect
+import numbers
+import reprlib
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from .errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What a value must be.
+
+    Args:
+        text: str. Completes the sentence "NAME must be ...".
+        holds: Callable. Whether a value of the right type obeys the rule.
+        schema: dict. What a JSON schema can say of the rule. Defaults to nothing.
+    """
+
+    text: str
+    # `help` shows rules in signatures.
+    holds: Callable[[Any], bool] = dataclasses.field(repr=False)
+    schema: Mapping[str, object] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+
+Size = Annotated[int, Rule("positive", lambda value: value > 0, {"minimum": 1})]
+EvenSize = Annotated[
+    int, Rule("positive and even", lambda value: value > 0 and value % 2 == 0, {"minimum": 2, "multipleOf": 2})
+]
+OddSize = Annotated[
+    int,
+    Rule("positive and odd", lambda value: value > 0 and value % 2 == 1, {"minimum": 1, "not": {"multipleOf": 2}}),
+]
+Count = Annotated[int, Rule("at least 0", lambda value: value >= 0, {"minimum": 0})]
+Rate = Annotated[
+    float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1, {"minimum": 0, "exclusiveMaximum": 1})
+]
+# An integer beyond the largest float is not finite either.
+Positive = Annotated[
+    float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max, {"exclusiveMinimum": 0})
+]
+
+
+def require(condition: bool, name: str, rule: str, value: object) -> None:
+    """Raises a ConfigError with name, rule and value unless the condition holds."""
+    if not condition:
+        raise ConfigError(f"{name} must be {rule}; received {name}={shown(value)}")
+
+
+def require_divisor(name: str, value: int | None, **total: int) -> None:
+    """Raises a ConfigError unless a value is None or divides a total, such as `num_heads=8`."""
+    ((total_name, number),) = total.items()
+    require(value is None or number % value == 0, name, f"a divisor of {total_name}={number}", value)
+
+
+def shown(value: object) -> str:
+    """Returns how messages show a value: on one line, and long values shortened."""
+    return _SHORT.repr(value).replace("\n", " ")
+
+
+class _Short(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to print more than 4,300 digits.
+        return super().repr_int(x, level) if x.bit_length() < 4000 else "a number of more than 1,000 digits"
+
+
+_SHORT = _Short()
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
+
+
+def check(name: str, value: object, annotation: object) -> None:
+    """Checks a value against an annotation.
+
+    Args:
+        name: str. The name of the value in the error message.
+        value: object. The value.
+        annotation: a type of this module, `int`, `float`, `bool`, `str` or a `Literal`, or the union of one of them
+            and `None`. Other annotations are not checked.
+
+    Raises:
+        ConfigError: The value is not of the type, or breaks the rule.
+    """
+    options = options_of(annotation)
+    if value is None and types.NoneType in options:
+        return
+    (expected,) = [option for option in options if option is not types.NoneType] or [object]
+    if typing.get_origin(expected) is Literal:
+        choices = typing.get_args(expected)
+        require(value in choices, name, f"one of {', '.join(choices)}", value)
+        return
+    rules: tuple[Rule, ...] = ()
+    if typing.get_origin(expected) is Annotated:
+        expected, *metadata = typing.get_args(expected)
+        rules = tuple(item for item in metadata if isinstance(item, Rule))
+    if expected in _IS_TYPE:
+        or_null = " or null" if types.NoneType in options else ""
+        require(_IS_TYPE[expected](value), name, f"of type {expected.__name__}{or_null}", value)
+    for rule in rules:
+        require(rule.holds(value), name, rule.text, value)
+
+
+# NumPy's numbers pass too; a bool is not a number here.
+_IS_TYPE: dict[Any, Callable[[object], bool]] = {
+    int: lambda value: isinstance(value, numbers.Integral) and not isinstance(value, bool),
+    float: lambda value: isinstance(value, numbers.Real) and not isinstance(value, bool),
+    bool: lambda value: isinstance(value, bool),
+    str: lambda value: isinstance(value, str),
+}
+
+
+def options_of(annotation: object) -> tuple[Any, ...]:
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return (annotation,)
+    options = typing.get_args(annotation)
+    # No rule describes a choice of several types other than None.
+    return options if sum(option is not types.NoneType for option in options) == 1 else (object,)
+
+
+def check_attributes(instance: object, cls: type) -> None:
+    """Checks the attributes of an object that are arguments of a class's constructor, against their annotations there.
+
+    Constructors call it once they have assigned their arguments:
+
+        class Layer(keras.layers.Layer):
+            def __init__(self, units: Size, **kwargs: Any) -> None:
+                super().__init__(**kwargs)
+                self.units = units
+                check_attributes(self, Layer)
+
+    Args:
+        instance: object. Every argument of the constructor that has an annotation is an attribute of it.
+        cls: the class of that constructor. The instance may be of a subclass, whose own arguments are not checked.
+
+    Raises:
+        ConfigError: An attribute breaks its rule.
+    """
+    for name, annotation in annotations_of(vars(cls)["__init__"]).items():
+        # With an underscore where Keras uses the name itself.
+        check(name, getattr(instance, name if hasattr(instance, name) else f"_{name}"), annotation)
+
+
+@functools.cache
+def annotations_of(function: Callable[..., object]) -> dict[str, object]:
+    """The annotations of a function's parameters, without that of further keyword arguments: they belong to others."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: hints[p.name] for p in parameters if p.name in hints and p.kind is not p.VAR_KEYWORD}
