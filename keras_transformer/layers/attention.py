@@ -171,7 +171,7 @@ class MultiHeadAttention(keras.layers.Layer):
         check_attributes(self, MultiHeadAttention)
         self._check_combinations()
         # Both names of restricted attention, as one.
-        self._neighborhood = neighborhood if sliding_window is None else 2 * sliding_window - 1
+        self._neighborhood: Any = neighborhood if sliding_window is None else 2 * sliding_window - 1
         self._value_dim = value_dim or key_dim
         self._num_key_value_heads = num_key_value_heads or num_heads
         self.supports_masking = True
