@@ -4,10 +4,8 @@ from typing import Annotated
 
 import tensorflow as tf
 
+from keras_transformer.losses import SMALLEST_PROBABILITY
 from keras_transformer.tensors import Tensor
-
-# Attention that float32 rounds to 0 counts as its smallest number.
-_SMALLEST = 1.2e-38
 
 
 def alignment_loss(
@@ -25,5 +23,5 @@ def alignment_loss(
         1.3862943649291992
     """
     weights = tf.gather(tf.cast(attention, tf.float32), tf.maximum(links - 1, 0), batch_dims=2)
-    losses = -tf.math.log(tf.maximum(weights, _SMALLEST))
+    losses = -tf.math.log(tf.maximum(weights, SMALLEST_PROBABILITY))
     return tf.reduce_sum(tf.where(links > 0, losses, 0.0))

@@ -5,12 +5,11 @@ from typing import Annotated
 
 import tensorflow as tf
 
+from keras_transformer.losses import SMALLEST_PROBABILITY
 from keras_transformer.tensors import Tensor
 
 # Logits computed at a time: few enough to stay in a processor's cache, enough for fast products.
 _LOGITS = 2**21
-# A probability that float32 rounds to 0 counts as its smallest number; the gradient is exact anyway.
-_SMALLEST = 1.2e-38
 
 
 def projected_crossentropy(
@@ -161,7 +160,7 @@ def _chunk_loss(
     places = tf.stack([tf.range(tf.size(labels)), labels], axis=-1)  # (chunk, 2)
     probabilities = [tf.nn.softmax(each) for each in logits]
     label_probabilities = [tf.gather_nd(each, places) for each in probabilities]
-    loss = -tf.reduce_sum(tf.math.log(tf.maximum(label_probabilities, _SMALLEST))) / passes
+    loss = -tf.reduce_sum(tf.math.log(tf.maximum(label_probabilities, SMALLEST_PROBABILITY))) / passes
     if label_smoothing:
         loss += label_smoothing / passes * tf.reduce_sum([tf.gather_nd(each, places) for each in logits])
     gradients = probabilities
