@@ -12,7 +12,7 @@ from ..rules import OddSize, Positive, Rate, Size, annotations_of, check, check_
 from ..shapes import reshape_inferring
 from ..tensors import Dimension, Shape, Tensor
 from .arguments import Activation, LayerArguments, child_initializer, child_seed, config_of
-from .attention import MultiHeadAttention
+from .attention import MultiHeadAttention, spec_with_scores
 from .cache import Cache, KeyValues
 from .dropout import Dropout
 from .normalization import Normalization, make_normalization
@@ -158,16 +158,6 @@ _OF_KERAS: dict[str, Callable[[Any], Any]] = {
 def options_of(layer: keras.layers.Layer) -> dict[str, Any]:
     """Returns the options of a layer, with `num_heads` and `d_ff`, as Keras' objects."""
     return {name: getattr(layer, name) for name in _TYPES}
-
-
-def spec_with_scores(
-    layer: keras.layers.Layer, *args: Any, return_attention_scores: bool = False, **kwargs: Any
-) -> keras.KerasTensor | tuple[Any, ...]:
-    """The method `compute_output_spec` of layers that may return attention scores too."""
-    if return_attention_scores:
-        # The shape of the output says nothing about the scores; running the call does.
-        return keras.Operation.compute_output_spec(layer, *args, return_attention_scores=True, **kwargs)
-    return keras.layers.Layer.compute_output_spec(layer, *args, **kwargs)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

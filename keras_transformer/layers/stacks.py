@@ -10,6 +10,7 @@ from ..masks import implicit_mask
 from ..rules import Size, check_attributes
 from ..tensors import Dimension, Shape, Tensor
 from .arguments import child_initializer, child_seed, config_of
+from .attention import spec_with_scores
 from .blocks import (
     BlockOptions,
     DecoderLayer,
@@ -18,7 +19,6 @@ from .blocks import (
     others,
     set_options,
     show_options,
-    spec_with_scores,
     take_scores,
 )
 from .cache import Cache, KeyValues
