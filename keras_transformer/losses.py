@@ -6,9 +6,60 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from .masks import PADDING_ID, token_mask, token_weights
+from .masks import PADDING_ID, implicit_mask
 from .rules import Count, Rate, check_attributes, require
 from .tensors import Tensor
+
+# What float32 rounds to 0 counts as its smallest number.
+SMALLEST_PROBABILITY = 1.2e-38
+
+
+def label_mask(
+    labels: Annotated[Tensor, "int (...)"], padding_id: int | None = PADDING_ID, ignore_class: int | None = None
+) -> Annotated[Tensor, "bool (...)"]:
+    """Returns True where a label counts: it is not padding, not to be ignored, and not negative, such as -100.
+
+    Args:
+        labels: token ids.
+        padding_id: the id of padding. None means that no label is padding. Defaults to 0.
+        ignore_class: another id that does not count. Defaults to None.
+    """
+    # One comparison where it says both.
+    mask = ops.greater(labels, 0) if padding_id == 0 else ops.greater_equal(labels, 0)
+    for token_id in (padding_id, ignore_class):
+        if token_id is not None and token_id > 0:
+            mask = ops.logical_and(mask, ops.not_equal(labels, token_id))
+    if ignore_class == 0 and padding_id != 0:
+        mask = ops.logical_and(mask, ops.not_equal(labels, 0))
+    return mask
+
+
+def token_mask(
+    labels: Annotated[Tensor, "int (...)"],
+    logits: Annotated[Tensor, "(..., vocab_size)"],
+    padding_id: int | None = PADDING_ID,
+    ignore_class: int | None = None,
+) -> Annotated[Tensor, "bool (...)"]:
+    """Returns True where a token counts in losses and metrics.
+
+    Args:
+        labels: token ids.
+        logits: Their Keras mask counts only if no label says what is padding.
+        padding_id: the id of padding. None means that no label is padding. Defaults to 0.
+        ignore_class: another id that does not count. Defaults to None.
+    """
+    mask = label_mask(labels, padding_id, ignore_class)
+    model_mask = implicit_mask(logits) if padding_id is None else None
+    return mask if model_mask is None else ops.logical_and(mask, ops.cast(model_mask, "bool"))
+
+
+def token_weights(
+    sample_weight: Annotated[Tensor, "(batch,), (batch, 1) or (...)"], values: Annotated[Tensor, "float32 (...)"]
+) -> Annotated[Tensor, "float32, broadcasts to (...)"]:
+    """Returns the weights of samples or of tokens so that they multiply a value for each token."""
+    sample_weight = ops.cast(sample_weight, "float32")
+    num_axes = len(values.shape) - len(sample_weight.shape)
+    return ops.expand_dims(sample_weight, [-1 - axis for axis in range(num_axes)]) if num_axes > 0 else sample_weight
 
 
 def token_crossentropy(

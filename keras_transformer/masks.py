@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from keras import ops
-from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
+from keras.src.backend.common.masking import get_keras_mask
 
 from .tensors import Dimension, Tensor
 
@@ -24,54 +24,6 @@ def padding_mask(
     return ops.not_equal(token_ids, padding_id)
 
 
-def label_mask(
-    labels: Annotated[Tensor, "int (...)"], padding_id: int | None = PADDING_ID, ignore_class: int | None = None
-) -> Annotated[Tensor, "bool (...)"]:
-    """Returns True where a label counts: it is not padding, not to be ignored, and not negative, such as -100.
-
-    Args:
-        labels: token ids.
-        padding_id: the id of padding. None means that no label is padding. Defaults to 0.
-        ignore_class: another id that does not count. Defaults to None.
-    """
-    # One comparison where it says both.
-    mask = ops.greater(labels, 0) if padding_id == 0 else ops.greater_equal(labels, 0)
-    for token_id in (padding_id, ignore_class):
-        if token_id is not None and token_id > 0:
-            mask = ops.logical_and(mask, ops.not_equal(labels, token_id))
-    if ignore_class == 0 and padding_id != 0:
-        mask = ops.logical_and(mask, ops.not_equal(labels, 0))
-    return mask
-
-
-def token_mask(
-    labels: Annotated[Tensor, "int (...)"],
-    logits: Annotated[Tensor, "(..., vocab_size)"],
-    padding_id: int | None = PADDING_ID,
-    ignore_class: int | None = None,
-) -> Annotated[Tensor, "bool (...)"]:
-    """Returns True where a token counts in losses and metrics.
-
-    Args:
-        labels: token ids.
-        logits: Their Keras mask counts only if no label says what is padding.
-        padding_id: the id of padding. None means that no label is padding. Defaults to 0.
-        ignore_class: another id that does not count. Defaults to None.
-    """
-    mask = label_mask(labels, padding_id, ignore_class)
-    model_mask = implicit_mask(logits) if padding_id is None else None
-    return mask if model_mask is None else ops.logical_and(mask, ops.cast(model_mask, "bool"))
-
-
-def token_weights(
-    sample_weight: Annotated[Tensor, "(batch,), (batch, 1) or (...)"], values: Annotated[Tensor, "float32 (...)"]
-) -> Annotated[Tensor, "float32, broadcasts to (...)"]:
-    """Returns the weights of samples or of tokens so that they multiply a value for each token."""
-    sample_weight = ops.cast(sample_weight, "float32")
-    num_axes = len(values.shape) - len(sample_weight.shape)
-    return ops.expand_dims(sample_weight, [-1 - axis for axis in range(num_axes)]) if num_axes > 0 else sample_weight
-
-
 def implicit_mask(tensor: Tensor) -> Tensor | None:
     """Returns the mask that Keras attached to a tensor, or None.
 
@@ -80,11 +32,6 @@ def implicit_mask(tensor: Tensor) -> Tensor | None:
     # Keras has no public function for it; a layer of ours must find it by itself wherever it has several inputs. It is
     # no attribute of JAX's tensors.
     return get_keras_mask(tensor)
-
-
-def attach_mask(tensor: Tensor, mask: Annotated[Tensor, "bool (batch, length)"]) -> None:
-    """Makes a mask the one that Keras passes on with a tensor."""
-    set_keras_mask(tensor, mask)
 
 
 def causal_mask(

@@ -5,13 +5,10 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from .losses import token_crossentropy
-from .masks import PADDING_ID, token_mask, token_weights
+from .losses import SMALLEST_PROBABILITY, token_crossentropy, token_mask, token_weights
+from .masks import PADDING_ID
 from .rules import Count, check_attributes
 from .tensors import Tensor
-
-# A probability that float32 rounds to 0 counts as its smallest number.
-_SMALLEST = 1.2e-38
 
 
 class _TokenMean(keras.metrics.Mean):
@@ -144,7 +141,7 @@ class Perplexity(_TokenMean):
         if self.from_logits:
             return token_crossentropy(labels, predictions)
         probabilities = ops.cast(ops.take_along_axis(predictions, labels[..., None], axis=-1)[..., 0], "float32")
-        return -ops.log(ops.maximum(probabilities, _SMALLEST))
+        return -ops.log(ops.maximum(probabilities, SMALLEST_PROBABILITY))
 
     def result(self) -> Annotated[Tensor, "float32 ()"]:
         return ops.exp(super().result())

@@ -4,6 +4,7 @@ Heads stand before positions: queries are (batch, num_heads, target length, key_
 and values than of queries: then the queries of several heads attend to the same keys.
 """
 
+import inspect
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
@@ -26,6 +27,14 @@ from .relative_positions import RelativePositions, T5RelativeBias, alibi_bias, r
 _MASKED = -1e9
 # A bias that leaves nothing of a weight, and is finite in float16.
 _MASKED_IN_FLOAT16 = -6e4
+
+
+def spec_with_scores(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> keras.KerasTensor | tuple[Any, ...]:
+    """The method `compute_output_spec` of layers that return attention scores too if they are asked to."""
+    if inspect.signature(layer.call).bind(*args, **kwargs).arguments.get("return_attention_scores"):
+        # The shape of the output says nothing about the scores; running the call does.
+        return keras.Operation.compute_output_spec(layer, *args, **kwargs)
+    return keras.layers.Layer.compute_output_spec(layer, *args, **kwargs)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -170,8 +179,6 @@ class MultiHeadAttention(keras.layers.Layer):
         self.relative_positions = relative_positions
         check_attributes(self, MultiHeadAttention)
         self._check_combinations()
-        # Both names of restricted attention, as one.
-        self._neighborhood = neighborhood if sliding_window is None else 2 * sliding_window - 1
         self._value_dim = value_dim or key_dim
         self._num_key_value_heads = num_key_value_heads or num_heads
         self.supports_masking = True
@@ -302,8 +309,11 @@ class MultiHeadAttention(keras.layers.Layer):
         training: bool | None,
         use_causal_mask: bool,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        if self._neighborhood is not None and mask is None and not return_attention_scores:
-            heads = self._attend_to_neighborhood(query, value, key, source_mask, training, use_causal_mask)
+        neighborhood = self._neighborhood
+        if neighborhood is not None and mask is None and not return_attention_scores:
+            heads = self._attend_to_neighborhood(
+                query, value, key, source_mask, neighborhood, training, use_causal_mask
+            )
             return self._outputs(query, heads)
         queries, keys, values = self._project_all(query, value, key)
         bias = self._bias(queries, keys, use_causal_mask)
@@ -311,12 +321,12 @@ class MultiHeadAttention(keras.layers.Layer):
         mask = combine(mask, None if source_mask is None else ops.expand_dims(source_mask, (1, 2)))
         fused = not return_attention_scores and self._is_fused(queries, keys, values, training)
         # A mask that the fused operation knows by itself.
-        is_causal = fused and use_causal_mask and mask is None and bias is None and self._neighborhood is None
+        is_causal = fused and use_causal_mask and mask is None and bias is None and neighborhood is None
         is_causal = is_causal and (value is query or query.shape[1] == value.shape[1] is not None)
         if not is_causal:
             mask = combine(mask, self._mask_of_positions(query, value, use_causal_mask))
         if fused:
-            heads = fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
+            heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
             return self._outputs(query, _swap_heads(heads))
         weights = self._weights(queries, keys, mask, bias)
         heads = _product_of_heads(self.attention_dropout(weights, training=training), values)
@@ -329,6 +339,7 @@ class MultiHeadAttention(keras.layers.Layer):
         value: Tensor,
         key: Tensor | None,
         source_mask: Tensor | None,
+        neighborhood: int,
         training: bool | None,
         use_causal_mask: bool,
     ) -> Tensor:
@@ -339,7 +350,7 @@ class MultiHeadAttention(keras.layers.Layer):
             _project_rows(value if key is None else key, self.key_dense),
             _project_rows(value, self.value_dense),
             source_mask,
-            self._neighborhood,
+            neighborhood,
             use_causal_mask,
             is_self_attention=value is query,
         )
@@ -462,13 +473,18 @@ class MultiHeadAttention(keras.layers.Layer):
         return _is_fused_attention_faster(queries, keys, values) if flash_attention is None else flash_attention
 
     @property
+    def _neighborhood(self) -> int | None:
+        """The width of restricted attention, by whichever name it was given."""
+        return self.neighborhood if self.sliding_window is None else 2 * self.sliding_window - 1
+
+    @property
     def _flash_attention(self) -> bool | None:
         if self.flash_attention is not None:
             return self.flash_attention
         return keras.config.is_flash_attention_enabled()
 
     def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        return ops.cast(attention_weights(queries, keys, mask, bias), self.compute_dtype)
+        return ops.cast(_attention_weights(queries, keys, mask, bias), self.compute_dtype)
 
     def _outputs(
         self,
@@ -492,26 +508,7 @@ class MultiHeadAttention(keras.layers.Layer):
         _check_shapes(query_shape, value_shape, key_shape or value_shape)
         return (*query_shape[:-1], *self._output_dims(query_shape))
 
-    def compute_output_spec(
-        self,
-        query: Annotated[Tensor, "(batch, target length, d_model)"],
-        value: Annotated[Tensor, "(batch, source length, any width)"],
-        key: Annotated[Tensor, "(batch, source length, any width)"] | None = None,
-        query_mask: Annotated[Tensor, "bool (batch, target length)"] | None = None,
-        value_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
-        key_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
-        attention_mask: Annotated[Tensor, "bool (..., target length, source length)"] | None = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
-        use_causal_mask: bool = False,
-    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        shape = self.compute_output_shape(query.shape, value.shape, None if key is None else key.shape)
-        outputs = keras.KerasTensor(shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        axes = AttentionAxes.of(self.attention_axes, len(query.shape))
-        scores_shape = axes.scores_shape(query.shape, value.shape, self.num_heads)
-        return outputs, keras.KerasTensor(scores_shape, dtype=self.compute_dtype)
+    compute_output_spec = spec_with_scores
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **config_of(self, annotations_of(MultiHeadAttention.__init__))}
@@ -537,7 +534,7 @@ def _check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> N
         )
 
 
-def attention_weights(
+def _attention_weights(
     queries: Annotated[Tensor, "(batch, num_heads, target length, key_dim)"],
     keys: Annotated[Tensor, "(batch, num_key_value_heads, source length, key_dim)"],
     mask: Annotated[Tensor, "bool, broadcasts to (batch, num_heads, target length, source length)"] | None = None,
@@ -545,14 +542,7 @@ def attention_weights(
 ) -> Annotated[Tensor, "float32 (batch, num_heads, target length, source length)"]:
     """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias)`, equation 1, in float32 or better.
 
-    Args:
-        queries: Q.
-        keys: K.
-        mask: True = attend. Defaults to None: attend to everything.
-        bias: what is added to the scores. Defaults to None.
-
-    Returns:
-        The weights. A row whose mask is all False is all zeros.
+    A row whose mask is all False is all zeros.
     """
     queries = ops.multiply(queries, queries.shape[-1] ** -0.5)
     scores = _product_of_heads(queries, ops.transpose(keys, (0, 1, 3, 2)))  # (batch, num_heads, target, source)
@@ -593,7 +583,7 @@ def _is_fused_attention_faster(queries: Tensor, keys: Tensor, values: Tensor) ->
     return False
 
 
-def fused_attention(
+def _fused_attention(
     queries: Annotated[Tensor, "(batch, num_heads, target length, key_dim)"],
     keys: Annotated[Tensor, "(batch, num_key_value_heads, source length, key_dim)"],
     values: Annotated[Tensor, "(batch, num_key_value_heads, source length, value_dim)"],
@@ -604,19 +594,8 @@ def fused_attention(
 ) -> Annotated[Tensor, "(batch, num_heads, target length, value_dim)"]:
     """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias) V` in one operation of the backend, which keeps no weights.
 
-    Args:
-        queries: Q.
-        keys: K.
-        values: V.
-        mask: True = attend. Defaults to None: attend to everything.
-        bias: what is added to the scores. Defaults to None.
-        is_causal: bool. Whether positions attend only to themselves and earlier ones; without mask and bias. Defaults
-            to False.
-        flash_attention: bool or None. Whether it must be flash attention; None: wherever the backend can.
-            Defaults to None.
-
-    Returns:
-        The heads' outputs. A row whose mask is all False is all zeros.
+    A row whose mask is all False is all zeros. `is_causal` needs neither mask nor bias. `flash_attention` must be flash
+    attention, or with None wherever the backend can.
     """
     any_attended = None
     if mask is not None:

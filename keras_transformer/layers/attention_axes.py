@@ -1,14 +1,13 @@
-"""Attention along some of the axes of inputs of any rank, told as attention along one."""
+"""Attention along some of the axes of inputs of any rank: these are folded into one axis before, and unfolded after."""
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Annotated
 
 from keras import ops
 
 from ..rules import require
-from ..tensors import Dimension, Shape, Tensor
+from ..tensors import Dimension, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +79,10 @@ class AttentionAxes:
         shape: list[Dimension] = []
         folded: list[Dimension] = []
         for group in whole:
-            own = sizes[len(shape) : len(shape) + len(group)]
+            sizes_of_mask = sizes[len(shape) : len(shape) + len(group)]
             # What is the same everywhere stays one.
-            group = own if all(isinstance(size, int) and size == 1 for size in own) else group
+            if all(isinstance(size, int) and size == 1 for size in sizes_of_mask):
+                group = sizes_of_mask
             shape += group
             folded.append(math.prod(group))
         return ops.reshape(ops.broadcast_to(mask, shape), folded)
@@ -94,8 +94,8 @@ class AttentionAxes:
         sizes, last = ops.shape(query), ops.shape(outputs)[2:]
         order = (0, *self.free, *self.attended)
         outputs = ops.reshape(outputs, (*(sizes[axis] for axis in order), *last))
-        own = range(len(order), len(order) + len(last))
-        return ops.transpose(outputs, (*(order.index(axis) for axis in range(len(order))), *own))
+        others = range(len(order), len(order) + len(last))
+        return ops.transpose(outputs, (*(order.index(axis) for axis in range(len(order))), *others))
 
     def unfold_scores(
         self,
@@ -104,10 +104,7 @@ class AttentionAxes:
         value: Tensor,
     ) -> Annotated[Tensor, "(batch, free ..., num_heads, target ..., source ...)"]:
         """Gives scores the axes that query and value had before they were folded."""
-        return ops.reshape(scores, self.scores_shape(ops.shape(query), ops.shape(value), scores.shape[1]))
-
-    def scores_shape(self, query_shape: Sequence, value_shape: Sequence, num_heads: int) -> Shape:
-        """Returns the shape of the scores of inputs of the shapes given."""
+        query_shape, value_shape = ops.shape(query), ops.shape(value)
         free = (query_shape[axis] for axis in self.free)
         target, source = ([shape[axis] for axis in self.attended] for shape in (query_shape, value_shape))
-        return (query_shape[0], *free, num_heads, *target, *source)
+        return ops.reshape(scores, (query_shape[0], *free, scores.shape[1], *target, *source))

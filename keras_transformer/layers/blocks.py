@@ -12,13 +12,13 @@ from ..rules import OddSize, Positive, Rate, Size, annotations_of, check, check_
 from ..shapes import reshape_inferring
 from ..tensors import Dimension, Shape, Tensor
 from .arguments import Activation, LayerArguments, child_initializer, child_seed, config_of
-from .attention import MultiHeadAttention
+from .attention import MultiHeadAttention, spec_with_scores
 from .cache import Cache, KeyValues
 from .dropout import Dropout
 from .normalization import Normalization, make_normalization
 from .relative_positions import RelativePositions
 
-LayerClass = TypeVar("LayerClass", bound=type)
+L = TypeVar("L", bound=keras.layers.Layer)
 
 
 class BlockOptions(LayerArguments, total=False):
@@ -114,16 +114,17 @@ _HINTS = get_type_hints(BlockOptions, include_extras=True)
 _TYPES = {"num_heads": Size, "d_ff": Size, **{name: _HINTS[name] for name in DEFAULTS}}
 
 
-def show_options(layer_class: LayerClass) -> LayerClass:
+def show_options(layer_class: type[L]) -> type[L]:
     """Class decorator: makes `help` and `inspect.signature` show each of the options, with its type and its default."""
-    signature = inspect.signature(layer_class.__init__)
+    constructor: Any = layer_class.__init__
+    signature = inspect.signature(constructor)
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     for name, default in DEFAULTS.items():
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_TYPES[name])
         )
     kwargs = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD, annotation=Unpack[LayerArguments])
-    layer_class.__init__.__signature__ = signature.replace(parameters=[*parameters, kwargs])
+    constructor.__signature__ = signature.replace(parameters=[*parameters, kwargs])
     return layer_class
 
 
@@ -157,16 +158,6 @@ _OF_KERAS: dict[str, Callable[[Any], Any]] = {
 def options_of(layer: keras.layers.Layer) -> dict[str, Any]:
     """Returns the options of a layer, with `num_heads` and `d_ff`, as Keras' objects."""
     return {name: getattr(layer, name) for name in _TYPES}
-
-
-def spec_with_scores(
-    layer: keras.layers.Layer, *args: Any, return_attention_scores: bool = False, **kwargs: Any
-) -> keras.KerasTensor | tuple[Any, ...]:
-    """The method `compute_output_spec` of layers that may return attention scores too."""
-    if return_attention_scores:
-        # The shape of the output says nothing about the scores; running the call does.
-        return keras.Operation.compute_output_spec(layer, *args, return_attention_scores=True, **kwargs)
-    return keras.layers.Layer.compute_output_spec(layer, *args, **kwargs)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -551,7 +542,7 @@ class DecoderLayer(keras.layers.Layer):
             )
         target_mask = implicit_mask(target) if target_mask is None else target_mask
         scores: list[Tensor] = []
-        options = {"return_attention_scores": return_attention_scores, "training": training}
+        options: dict[str, Any] = {"return_attention_scores": return_attention_scores, "training": training}
 
         def attend(hidden: Tensor) -> Tensor:
             outputs = self.attention(

@@ -71,16 +71,7 @@ def empty_cache(
     max_length: Dimension | None = None,
     dtype: str = "float32",
 ) -> Cache:
-    """Makes an empty cache.
-
-    Args:
-        batch_size: int or int scalar.
-        num_heads: int.
-        key_dim: int.
-        value_dim: int.
-        max_length: int or int scalar, the number of entries of a `FixedCache`. Defaults to None: a `GrowingCache`.
-        dtype: str. Defaults to "float32".
-    """
+    """Makes an empty cache: a `FixedCache` of `max_length` entries, or a `GrowingCache` if that is None."""
     # Zero, but unknown wherever the batch size is, so that a loop may change it.
     length = 0 * batch_size if max_length is None else max_length
     cache_type = GrowingCache if max_length is None else FixedCache

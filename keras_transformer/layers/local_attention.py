@@ -49,14 +49,14 @@ def divide(
         is_self_attention: bool. Whether both lengths are known to be equal.
     """
     source_length = None if is_self_attention else ops.shape(keys)[1]
-    num_blocks, block_length = block_sizes(ops.shape(queries)[1], neighborhood, source_length)
+    num_blocks, block_length = _block_sizes(ops.shape(queries)[1], neighborhood, source_length)
     after = 0 if use_causal_mask else 1
 
     def windows(sequence: Tensor) -> Tensor:  # (batch, length, width) -> (batch * blocks, window length, width)
         if not is_self_attention:
             # No neighborhood reaches what follows the last window.
             sequence = sequence[:, : (num_blocks + after) * block_length]
-        return blocks_with_neighbors(sequence, num_blocks, block_length, before=1, after=after)
+        return _blocks_with_neighbors(sequence, num_blocks, block_length, before=1, after=after)
 
     window_length = (2 + after) * block_length
     # What lies beyond the ends is masked. Not with `swapaxes`: tf2onnx joins it with the reshaping before it, wrongly.
@@ -67,7 +67,7 @@ def divide(
     positions, key_positions = ops.arange(block_length), ops.arange(window_length) - block_length
     near = neighborhood_mask(positions, key_positions, neighborhood, use_causal_mask)
     return Blocks(
-        blocks_with_neighbors(queries, num_blocks, block_length),
+        _blocks_with_neighbors(queries, num_blocks, block_length),
         windows(keys),
         windows(values),
         ops.logical_and(mask, near),
@@ -79,16 +79,10 @@ def divide(
     )
 
 
-def block_sizes(
+def _block_sizes(
     length: Dimension, neighborhood: int, source_length: Dimension | None = None
 ) -> tuple[Dimension, Dimension]:
-    """Returns into how many blocks a sequence is divided, and their length; a short sequence is one block.
-
-    Args:
-        length: int, or int scalar if the shape is dynamic.
-        neighborhood: int. r, the number of positions that one position may attend to.
-        source_length: int or int scalar. The length of what is attended to. Defaults to `length`.
-    """
+    """Returns into how many blocks a sequence is divided, and their length; a short sequence is one block."""
     longest = max(neighborhood // 2, 1)
     source_length = length if source_length is None else source_length
     if isinstance(length, int) and isinstance(source_length, int):
@@ -100,7 +94,7 @@ def block_sizes(
     return -(-length // block_length), block_length
 
 
-def blocks_with_neighbors(
+def _blocks_with_neighbors(
     sequence: Annotated[Tensor, "(batch, length, width)"],
     num_blocks: Dimension,
     block_length: Dimension,

@@ -10,6 +10,7 @@ from ..masks import implicit_mask
 from ..rules import Size, check_attributes
 from ..tensors import Dimension, Shape, Tensor
 from .arguments import child_initializer, child_seed, config_of
+from .attention import spec_with_scores
 from .blocks import (
     BlockOptions,
     DecoderLayer,
@@ -18,7 +19,6 @@ from .blocks import (
     others,
     set_options,
     show_options,
-    spec_with_scores,
     take_scores,
 )
 from .cache import Cache, KeyValues
@@ -187,8 +187,9 @@ class Decoder(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor | list[Tensor], ...]:
         target_mask = implicit_mask(target) if target_mask is None else target_mask
-        source_mask = implicit_mask(source) if source_mask is None else source_mask
-        tensors: list[Tensor] = [] if source is None else [source]
+        tensors = [] if source is None else [source]
+        if source is not None and source_mask is None:
+            source_mask = implicit_mask(source)
         scores: list[Tensor] = []
         for layer in self.layers:
             target = _call(
@@ -293,7 +294,7 @@ def _normalize(stack: Encoder | Decoder, hidden: Tensor) -> Tensor:
 
 
 def _call(
-    layer: EncoderLayer | DecoderLayer, tensors: list[Tensor], remat: bool, scores: list[Tensor], **arguments: Any
+    layer: keras.layers.Layer, tensors: list[Tensor], remat: bool, scores: list[Tensor], **arguments: Any
 ) -> Tensor:
     """Calls a layer; the attention scores that it returns are appended to a list."""
     if remat and arguments["training"]:
@@ -303,7 +304,7 @@ def _call(
     return take_scores(outputs, scores) if arguments["return_attention_scores"] else outputs
 
 
-def _call_with_remat(layer: EncoderLayer | DecoderLayer, tensors: list[Tensor], arguments: dict[str, Any]) -> Any:
+def _call_with_remat(layer: keras.layers.Layer, tensors: list[Tensor], arguments: dict[str, Any]) -> Any:
     """Calls a layer so that its gradient computes it again.
 
     Whatever has a gradient is passed to `keras.remat`, since TensorFlow finds no other gradients. Dropout draws the

@@ -40,6 +40,8 @@ class TiedProjection(keras.layers.Layer):
         (1, 4, 8000)
     """
 
+    embedding: PositionalEmbedding | keras.layers.Embedding
+
     def __init__(
         self,
         embedding: PositionalEmbedding | keras.layers.Embedding,
@@ -80,6 +82,9 @@ class TiedProjection(keras.layers.Layer):
 
     def _is_the_original(self, layer: keras.Operation) -> bool:
         return type(layer) is type(self.embedding) and layer.name == self.embedding.name
+
+    def get_build_config(self) -> None:
+        """Returns nothing: the first call builds a copy, when it knows the embedding of its graph."""
 
     def build(self, input_shape: Shape) -> None:
         if not self.embedding.built:

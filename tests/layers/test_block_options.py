@@ -289,16 +289,22 @@ def test_scores_are_those_of_numpy(options):
     masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK)
     outputs, scores, source_scores = layer(TARGET_ROWS, SOURCE_ROWS, **masks, return_attention_scores=True)
     np.testing.assert_allclose(numpy(layer(TARGET_ROWS, SOURCE_ROWS, **masks)), numpy(outputs), **AS_WITH_SCORES)
-    hidden = TARGET_ROWS.astype("float64")
+    expected = []
+
+    def attend(hidden):
+        hidden, weights = reference.multi_head_attention(
+            layer.attention, hidden, hidden, mask=TARGET_MASK[:, None, :], causal=True
+        )
+        expected.append(weights)
+        return hidden
+
+    hidden = reference.residual(layer.attention_residual, TARGET_ROWS.astype("float64"), attend)
+    assert_close(scores, expected[0])
     if layer.norm_first:
-        hidden = reference.normalization(layer.attention_residual.norm, hidden)
-    _, expected = reference.multi_head_attention(
-        layer.attention, hidden, hidden, mask=TARGET_MASK[:, None, :], causal=True
-    )
-    assert_close(scores, expected)
-    np.testing.assert_allclose(
-        numpy(source_scores), numpy(layer.source_attention_scores(TARGET_ROWS, SOURCE_ROWS, **masks)), **AS_WITH_SCORES
-    )
+        hidden = reference.normalization(layer.source_attention_residual.norm, hidden)
+    mask = SOURCE_MASK[:, None, :]
+    _, expected_scores = reference.multi_head_attention(layer.source_attention, hidden, SOURCE_ROWS, mask=mask)
+    assert_close(source_scores, expected_scores)
 
 
 def test_stacks_return_the_scores_of_each_layer():

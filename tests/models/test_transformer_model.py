@@ -169,7 +169,7 @@ def test_the_configuration_reaches_encoder_and_decoder():
     model = model_of(**others, positions="alibi")
     expected = {name: SIZES[name] for name in ("num_layers", "num_heads", "d_ff", "key_dim", "value_dim")} | others
     of_keras = {"kernel_initializer", "bias_initializer", "kernel_regularizer", "bias_regularizer"}
-    others_of_layers = {"name", "trainable", "dtype", "seed", "flash_attention", *of_keras}
+    others_of_layers = {"name", "trainable", "dtype", "seed", "flash_attention", "remat", *of_keras}
     for stack in (model.encoder, model.decoder):
         config = stack.get_config()
         assert config.pop("relative_positions") == "alibi"

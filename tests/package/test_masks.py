@@ -3,16 +3,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.masks import (
-    causal_mask,
-    combine,
-    implicit_mask,
-    label_mask,
-    neighborhood_mask,
-    padding_mask,
-    token_mask,
-    token_weights,
-)
+from keras_transformer.losses import label_mask, token_mask, token_weights
+from keras_transformer.masks import causal_mask, combine, implicit_mask, neighborhood_mask, padding_mask
 
 
 def test_padding_is_token_id_0():

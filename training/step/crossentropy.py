@@ -3,15 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
-import numpy as np
 import tensorflow as tf
 
+from keras_transformer.losses import SMALLEST_PROBABILITY
 from keras_transformer.tensors import Tensor
 
 # Logits computed at a time: few enough to stay in a processor's cache, enough for fast products.
 _LOGITS = 2**21
-# A probability that float32 rounds to 0 counts as this number; the gradient from logits is exact anyway.
-_SMALLEST = np.finfo("float32").tiny
 
 
 def projected_crossentropy(
@@ -77,7 +75,7 @@ def alignment_loss(
         1.3862943649291992
     """
     weights = tf.gather(tf.cast(attention, tf.float32), tf.maximum(links - 1, 0), batch_dims=2)
-    losses = -tf.math.log(tf.maximum(weights, _SMALLEST))
+    losses = -tf.math.log(tf.maximum(weights, SMALLEST_PROBABILITY))
     return tf.reduce_sum(tf.where(links > 0, losses, 0.0))
 
 
@@ -151,7 +149,7 @@ def _chunk_loss(
     places = tf.stack([tf.range(tf.size(labels)), labels], axis=-1)  # (chunk, 2)
     probabilities = [tf.nn.softmax(logits_of_pass) for logits_of_pass in logits]
     label_probabilities = [tf.gather_nd(probabilities_of_pass, places) for probabilities_of_pass in probabilities]
-    loss = -tf.reduce_sum(tf.math.log(tf.maximum(label_probabilities, _SMALLEST))) / passes
+    loss = -tf.reduce_sum(tf.math.log(tf.maximum(label_probabilities, SMALLEST_PROBABILITY))) / passes
     if label_smoothing:
         label_logits = [tf.gather_nd(logits_of_pass, places) for logits_of_pass in logits]
         loss += label_smoothing / passes * tf.reduce_sum(label_logits)
