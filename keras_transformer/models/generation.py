@@ -41,13 +41,10 @@ class _Options(NamedTuple):
 
     max_new_tokens: int
     stop_ids: tuple[int, ...]
-    forbidden_ids: tuple[int, ...]
     beam_size: int
     length_penalty: float
-    no_repeat_ngram_size: int
-    min_new_tokens: int
     top_k: int | None
-    inputs: frozenset[str]  # those that are given
+    constraints: Constraints  # without the repetition penalty, which is an input
 
 
 def generate(
@@ -131,11 +128,13 @@ def generate(
     check("beam_size", beam_size, Size)
     check("length_penalty", float(length_penalty), NonNegative)
     check("min_new_tokens", min_new_tokens, Count)
-    Constraints(repetition_penalty, no_repeat_ngram_size).check()
+    forbidden_ids = tuple(forbidden_ids) if padding_id is None else (padding_id, *forbidden_ids)
+    constraints = Constraints(repetition_penalty, no_repeat_ngram_size, min_new_tokens, forbidden_ids)
+    constraints.check()
     check_sampling(1.0 if temperature is None else temperature, top_k, top_p)
     if is_sampled:
         require(beam_size == 1, "beam_size", "1 with temperature, top_k or top_p", beam_size)
-        drawn = ops.convert_to_numpy(keras.random.randint((), 0, 2**31 - 1)) if seed is None else seed
+        seed = int(ops.convert_to_numpy(keras.random.randint((), 0, 2**31 - 1))) if seed is None else int(seed)
     else:
         require(seed is None, "seed", "None without temperature, top_k or top_p", seed)
 
@@ -145,27 +144,24 @@ def generate(
         inputs["source"] = _source_arrays(source, padding_id)
     if repetition_penalty != 1:
         inputs["repetition_penalty"] = np.float32(repetition_penalty)
-    if is_sampled:
+    if seed is not None:
         inputs["temperature"] = np.float32(1 if temperature is None else temperature)
-        inputs["seed"] = np.array(int(drawn) % 2**32, "uint32").astype("int32")
+        inputs["seed"] = np.array(seed % 2**32, "uint32").astype("int32")
         if top_p is not None:
             inputs["top_p"] = np.float32(top_p)
-    forbidden_ids = tuple(forbidden_ids) if padding_id is None else (padding_id, *forbidden_ids)
     options = _Options(
         max_new_tokens,
         stop_ids,
-        forbidden_ids,
         beam_size,
         float(length_penalty),
-        no_repeat_ngram_size,
-        min_new_tokens,
         top_k,
-        frozenset(inputs),
+        constraints._replace(repetition_penalty=1.0),
     )
-    found = Hypotheses(*map(ops.convert_to_numpy, _generator_of(model)(options, inputs)))
-    lengths = found.lengths[:, 0]
+    hypotheses = Hypotheses(*map(ops.convert_to_numpy, _generator_of(model)(options, inputs)))
+    lengths = hypotheses.lengths[:, 0]
     is_token = np.arange(max_new_tokens) < lengths[:, None]
-    return Generated(np.where(is_token, found.token_ids[:, 0], padding_id or 0), lengths, found.scores[:, 0])
+    token_ids = np.where(is_token, hypotheses.token_ids[:, 0], padding_id or 0)
+    return Generated(token_ids, lengths, hypotheses.scores[:, 0])
 
 
 def start_decoding(
@@ -223,7 +219,7 @@ class _Generator:
             )
         # Quantization and LoRA give a model other variables.
         variables = list(getattr(self._find_model(), "variables", []))
-        shapes = tree.map_structure(lambda one: (len(one.shape), str(one.dtype)), inputs)
+        shapes = tree.map_structure(lambda array: (len(array.shape), str(array.dtype)), inputs)
         key = (options, tuple(map(id, variables)), str(shapes))
         if keras.backend.backend() == "jax":
             inputs = _in_bucket(inputs)
@@ -237,25 +233,18 @@ class _Generator:
         step, state = self._find_decodable().start_decoding(
             inputs.get("source"), options.beam_size, max_length, prompts[:, :-1]
         )
-        arguments: dict[str, Any] = dict(
-            max_length=max_length,
-            start_id=prompts,
-            end_id=options.stop_ids,
-            constraints=Constraints(
-                repetition_penalty=inputs.get("repetition_penalty", 1.0),
-                no_repeat_ngram_size=options.no_repeat_ngram_size,
-                min_length=options.min_new_tokens,
-                forbidden_ids=options.forbidden_ids,
-            ),
-        )
-        limits = ops.full_like(prompts[:, 0], max_length)
+        max_lengths = ops.full_like(prompts[:, 0], max_length)
+        arguments: dict[str, Any] = dict(max_length=max_length, start_id=prompts, end_id=options.stop_ids)
+        penalty = inputs.get("repetition_penalty", 1.0)
+        arguments["constraints"] = options.constraints._replace(repetition_penalty=penalty)
         if "seed" in inputs:
-            drawn = dict(temperature=inputs["temperature"], top_k=options.top_k, top_p=inputs.get("top_p"))
-            return sample(step, state, limits, **arguments, **drawn, seed=inputs["seed"])
+            arguments |= dict(seed=inputs["seed"], temperature=inputs["temperature"])
+            arguments |= dict(top_k=options.top_k, top_p=inputs.get("top_p"))
+            return sample(step, state, max_lengths, **arguments)
         if options.beam_size == 1:
-            return greedy_search(step, state, limits, **arguments)
+            return greedy_search(step, state, max_lengths, **arguments)
         arguments |= dict(beam_size=options.beam_size, length_penalty=options.length_penalty)
-        return beam_search(step, state, limits, **arguments)
+        return beam_search(step, state, max_lengths, **arguments)
 
 
 # A model's weights may change between two calls; its graph cannot.
@@ -362,7 +351,7 @@ def _rows(name: str, lists: Any) -> list[np.ndarray]:
 
 def _source_arrays(source: Any, padding_id: int | None) -> Any:
     if isinstance(source, dict):
-        return {name: _source_arrays(one, padding_id) for name, one in source.items()}
+        return {name: _source_arrays(value, padding_id) for name, value in source.items()}
     if hasattr(source, "shape"):
         return ops.convert_to_numpy(source)
     rows = _rows("source", source)
