@@ -27,7 +27,7 @@ from ..batches.vocabulary import learn_tokenizers
 from ..step.model import Batch
 from ..text.corpus import SentencePairs
 from ..text.fingerprint import Fingerprint
-from .workers import Workers
+from .devices import Workers
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from keras_transformer.model_dir.checksums import checksum_path
 from keras_transformer.model_dir.files import locked, remove_leftovers, temporary_beside
 from keras_transformer.tokenizers import TokenizerPair
 
-from .workers import Workers
+from .devices import Workers
 
 _log = logging.getLogger(__name__)
 

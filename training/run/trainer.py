@@ -25,13 +25,13 @@ from ..text.corpus import SentencePairs
 from ..text.fingerprint import require_same_text
 from .checkpoints import average_checkpoints
 from .data import augmentation_of, prepare_data, tokenizers_of
+from .devices import Workers
 from .directory import directory_for_token_ids, directory_in_use, require_resumable, write_description
 from .interruption import Interruption
 from .loop import TrainingRun, run_loop
 from .report import ProgressReport, restore_log
 from .state import restore_training_state
 from .validation import greedy_translation, measure_bleu
-from .workers import Workers
 
 _log = logging.getLogger(__name__)
 
