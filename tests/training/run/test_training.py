@@ -19,7 +19,7 @@ from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe, recipe_names
 from keras_transformer.training.run import data, trainer
 from keras_transformer.training.run.checkpoints import average_checkpoints
-from keras_transformer.training.run.data import tokenizers_of
+from keras_transformer.training.run.data import TrainingText
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.step import model as step_model
@@ -421,10 +421,10 @@ def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
                 self.contents.append(content)
             return content if self.is_chief else self.contents.pop(0)
 
-    config = two_vocabularies.read_config()
+    text = TrainingText(two_vocabularies.read_config(), pairs(0, 360), pairs(360, 400))
     chief = Workers()
-    sent = tokenizers_of(config, None, two_vocabularies, None, chief, None)
-    received = tokenizers_of(config, None, None, None, Workers(chief.contents), tmp_path)
+    sent = text.tokenizers(two_vocabularies, None, chief, None)
+    received = text.tokenizers(None, None, Workers(chief.contents), tmp_path)
     assert [each.file_content for each in received] == [each.file_content for each in sent]
 
 
