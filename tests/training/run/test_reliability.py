@@ -425,14 +425,23 @@ def test_a_run_that_was_killed_between_two_states_resumes(unfinished, undisturbe
     assert_as_if_undisturbed(unfinished, undisturbed)
 
 
-def test_a_damaged_state_without_one_before_is_named(unfinished):
-    flip(unfinished.training_state_path)
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04", b"not an archive"])
+def test_a_damaged_state_without_one_before_is_named(unfinished, content):
+    path = unfinished.training_state_path
+    if content is None:
+        flip(path)
+        message = r"training_state.npz: the file is damaged, its SHA-256 .*training_state.npz"
+    else:
+        # Copied by hand, without a checksum.
+        path.write_bytes(content)
+        path.with_name("training_state.npz.sha256").unlink()
+        message = "training_state.npz: the training state is damaged"
     unfinished.previous_state_path.unlink()
     before = contents(unfinished.path)
-    with pytest.raises(
-        DamagedFileError, match=r"training_state.npz: the file is damaged, its SHA-256 .*training_state.npz"
-    ):
-        train_here(unfinished.path)
+    for use in (lambda: train_here(unfinished.path), lambda: average_checkpoints(unfinished, best=1)):
+        with pytest.raises(DamagedFileError, match=message) as error:
+            use()
+        assert "\n" not in str(error.value) and "pickle" not in str(error.value)
     assert contents(unfinished.path) == before
 
 
