@@ -1,5 +1,6 @@
 """What the text becomes for training: tokenizers, token ids, and batches of them."""
 
+import functools
 import logging
 import pathlib
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ from ..batches.vocabulary import learn_tokenizers
 from ..step.model import Batch
 from ..text.corpus import SentencePairs
 from ..text.fingerprint import Fingerprint
-from .workers import Workers
+from .devices import Workers
 
 _log = logging.getLogger(__name__)
 
@@ -85,67 +86,93 @@ class TrainingData(NamedTuple):
         return Batches(train, valid, self.valid.num_steps)
 
 
-def augmentation_of(config: Config) -> Augmentation | None:
-    """The other shapes in which the model sees the training text, or None."""
-    if not config.data.augment:
-        return None
-    return Augmentation(config.data.augment, config.training.seed, SpanFinder(config.decoding.keep or ()))
+class TrainingText:
+    """The texts of a run, and what they become: tokenizers, and the plans of batches of token ids.
 
+    Args:
+        config: how the texts are prepared.
+        train_pairs: pairs to train on.
+        valid_pairs: pairs to validate on.
+    """
 
-def tokenizers_of(
-    config: Config,
-    train_pairs: SentencePairs,
-    model_dir: ModelDir,
-    init_from: ModelDir | None,
-    workers: Workers,
-    directory: pathlib.Path,
-) -> TokenizerPair:
-    """Loads the tokenizers of an earlier run, or learns them; the other workers get those of the chief."""
-    if not workers.is_chief:
-        for name in tokenizer_filenames(config.tokenizer):
-            path, content = directory / name, workers.from_chief(b"")
-            with naming_errors(path):
-                path.write_bytes(content)
-        return load_tokenizers(directory, config.tokenizer)
-    if model_dir.is_trained():
-        tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
-    elif init_from is not None:
-        tokenizers = load_tokenizers(init_from.path, config.tokenizer)
-    else:
-        tokenizers = learn_tokenizers(train_pairs, config.tokenizer, config.data.terms > 0)
-    for tokenizer in tokenizers.files().values():
-        workers.from_chief(tokenizer.file_content)
-    return tokenizers
+    def __init__(self, config: Config, train_pairs: SentencePairs, valid_pairs: SentencePairs) -> None:
+        self.config = config
+        self.train_pairs = train_pairs
+        self.valid_pairs = valid_pairs
 
+    @functools.cached_property
+    def augmentation(self) -> Augmentation | None:
+        """The other shapes in which the model sees the training text, or None."""
+        data = self.config.data
+        if not data.augment:
+            return None
+        return Augmentation(data.augment, self.config.training.seed, SpanFinder(self.config.decoding.keep or ()))
 
-def prepare_data(
-    config: Config,
-    train_pairs: SentencePairs,
-    valid_pairs: SentencePairs,
-    tokenizers: TokenizerPair,
-    augmentation: Augmentation | None,
-    num_parts: int,
-    directory: pathlib.Path,
-) -> TrainingData:
-    """Tokenizes the texts, of which the training text is in a file of the directory, and plans their batches."""
-    training, max_length = config.training, config.model.max_length
-    samplers = _samplers(training, tokenizers) if training.subword_dropout else tokenizers
-    is_drawn_anew = training.subword_dropout or augmentation or config.data.terms
-    times = training.subword_samples if is_drawn_anew else 1
-    spans = span_finder(config.decoding, tokenizers)
-    terms = _term_annotation(config, train_pairs, tokenizers) if config.data.terms else None
-    train_ids = encode(train_pairs, samplers, max_length, directory / "train", times, spans, augmentation, terms)
-    if training.guided_alignment:
-        train_ids = align_encoded(train_ids)
-    valid_ids = encode(valid_pairs, tokenizers, max_length, directory / "valid", spans=spans)
-    _report_pairs("training text", train_ids, tokenizers)
-    _report_pairs("validation text", valid_ids, tokenizers)
-    sizes = dict(
-        tokens_per_batch=training.tokens_per_batch,
-        num_buckets=training.num_buckets,
-        num_parts=num_parts,
-    )
-    return TrainingData(plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
+    @functools.cached_property
+    def seen_pairs(self) -> SentencePairs:
+        """The training text in the shapes in which the model sees it."""
+        return self.augmentation.text(self.train_pairs) if self.augmentation else self.train_pairs
+
+    def tokenizers(
+        self, model_dir: ModelDir, init_from: ModelDir | None, workers: Workers, directory: pathlib.Path
+    ) -> TokenizerPair:
+        """Loads the tokenizers of an earlier run, or learns them; the other workers get those of the chief.
+
+        Args:
+            model_dir: of the run.
+            init_from: whose tokenizers a new run has, if any.
+            workers: all take part.
+            directory: where the other workers keep what they get.
+        """
+        config = self.config.tokenizer
+        if not workers.is_chief:
+            for name in tokenizer_filenames(config):
+                path, content = directory / name, workers.from_chief(b"")
+                with naming_errors(path):
+                    path.write_bytes(content)
+            return load_tokenizers(directory, config)
+        if model_dir.is_trained():
+            tokenizers = load_tokenizers(model_dir.path, config)
+        elif init_from is not None:
+            tokenizers = load_tokenizers(init_from.path, config)
+        else:
+            tokenizers = learn_tokenizers(self.seen_pairs, config, self.config.data.terms > 0)
+        for tokenizer in tokenizers.files().values():
+            workers.from_chief(tokenizer.file_content)
+        return tokenizers
+
+    def plan(self, tokenizers: TokenizerPair, num_parts: int, directory: pathlib.Path) -> TrainingData:
+        """Tokenizes the texts into files of the directory, and plans batches that divide into so many parts."""
+        training, max_length = self.config.training, self.config.model.max_length
+        samplers = _samplers(training, tokenizers) if training.subword_dropout else tokenizers
+        terms = self._term_annotation(tokenizers) if self.config.data.terms else None
+        is_drawn_anew = training.subword_dropout or self.augmentation or terms
+        times = training.subword_samples if is_drawn_anew else 1
+        spans = span_finder(self.config.decoding, tokenizers)
+        train_ids = encode(
+            self.train_pairs, samplers, max_length, directory / "train", times, spans, self.augmentation, terms
+        )
+        if training.guided_alignment:
+            train_ids = align_encoded(train_ids)
+        valid_ids = encode(self.valid_pairs, tokenizers, max_length, directory / "valid", spans=spans)
+        _report_pairs("training text", train_ids, tokenizers)
+        _report_pairs("validation text", valid_ids, tokenizers)
+        train, valid = (
+            plan_batches(
+                ids,
+                tokens_per_batch=training.tokens_per_batch,
+                num_buckets=training.num_buckets,
+                num_parts=num_parts,
+            )
+            for ids in (train_ids, valid_ids)
+        )
+        return TrainingData(train, valid)
+
+    def _term_annotation(self, tokenizers: TokenizerPair) -> TermAnnotation:
+        share = self.config.data.terms
+        has_pieces = len(tokenizers.source.term_ids) > 0
+        require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", share)
+        return TermAnnotation(learn_lexicon(self.train_pairs), share, self.config.training.seed)
 
 
 def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[SubwordDropout, SubwordDropout]:
@@ -155,12 +182,6 @@ def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[Subw
         for tokenizer in tokenizers.files().values()
     ]
     return samplers[0], samplers[-1]
-
-
-def _term_annotation(config: Config, pairs: SentencePairs, tokenizers: TokenizerPair) -> TermAnnotation:
-    has_pieces = len(tokenizers.source.term_ids) > 0
-    require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", config.data.terms)
-    return TermAnnotation(learn_lexicon(pairs), config.data.terms, config.training.seed)
 
 
 def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:

@@ -1,10 +1,13 @@
-"""The devices to train on."""
+"""The devices to train on, and the processes that have them: one, or one on each machine of a cluster."""
 
+import contextlib
 import json
 import logging
 import os
 import re
+from collections.abc import Iterator
 
+import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config.rules import require, shown
@@ -19,6 +22,15 @@ TOKENS_PER_PART = 1000
 # A host's name or IPv4 address, or an IPv6 address in brackets, and a port.
 _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([1-9][0-9]{0,4})", re.ASCII)
 _MAX_PORT = 2**16 - 1
+# Numbers that are summed at a time; bounds memory.
+_NUMBERS_PER_SUM = 2**22
+# What a computation of all workers ends with if one of them has ended or does not answer.
+_ERRORS_OF_LOST_WORKERS = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
 
 
 def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
@@ -27,8 +39,8 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     If `TF_CONFIG`, or else Slurm, says that this process is one of several workers, it waits until all are there.
 
     Args:
-        devices: int or None. How many devices of this machine; a CPU is divided into as many logical devices.
-            Defaults to None: all GPUs, or one CPU.
+        devices: how many devices of this machine; a CPU is divided into as many logical devices. Defaults to None: all
+            GPUs, or one CPU.
 
     Returns:
         A `MultiWorkerMirroredStrategy` if there are several workers, a `MirroredStrategy` for several devices; for
@@ -54,6 +66,104 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
     return tf.distribute.MirroredStrategy([f"{'GPU' if gpus else 'CPU'}:{i}" for i in range(devices)])
+
+
+class Workers:
+    """The processes that train one model, each with its own replicas.
+
+    The first is the chief. It alone reads and writes the model directory; the others get what they need of it over
+    the network, so that the directory need not be shared. All processes call the same methods in the same order.
+
+    Args:
+        strategy: from `make_strategy`.
+
+    Attributes:
+        number: how many processes there are.
+        is_chief: whether this process is the chief.
+        name: what messages call this process.
+        replicas: the numbers of this process' replicas among all replicas.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._addresses, self._index = ["localhost"], 0
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            self._addresses = strategy.cluster_resolver.cluster_spec().job_tasks("worker")
+            self._index = strategy.cluster_resolver.task_id
+        self.number = len(self._addresses)
+        self.is_chief = self._index == 0
+        self.name = self._name(self._index)
+        replicas_here = strategy.num_replicas_in_sync // self.number
+        self.replicas = range(self._index * replicas_here, (self._index + 1) * replicas_here)
+        first_replica = self.replicas.start
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+        def sum_of_all(numbers: tf.Tensor) -> tf.Tensor:
+            def of_replica() -> tf.Tensor:
+                replica = tf.distribute.get_replica_context()
+                is_first = replica.replica_id_in_sync_group == first_replica
+                numbers_of_process = tf.where(is_first, numbers, tf.zeros_like(numbers))
+                return replica.all_reduce(tf.distribute.ReduceOp.SUM, numbers_of_process)
+
+            return strategy.experimental_local_results(strategy.run(of_replica))[0]
+
+        self._sum_of_all = sum_of_all
+
+    def from_chief(self, content: bytes) -> bytes:
+        """Returns the content that the chief gives; what the others give does not matter."""
+        if self.number == 1:
+            return content
+        if not self.is_chief:
+            content = b""
+        # Two bytes are a number that float32 holds exactly, and every network can add up.
+        size = sum(
+            int(digits) << 16 * i for i, digits in enumerate(self._sum(np.array([len(content)], "<u8").view("<u2")))
+        )
+        pieces = []
+        for begin in range(0, size, 2 * _NUMBERS_PER_SUM):
+            end = min(begin + 2 * _NUMBERS_PER_SUM, size)
+            piece = content[begin:end].ljust(2 * -(-(end - begin) // 2), b"\0")
+            pieces.append(self._sum(np.frombuffer(piece, "<u2")).astype("<u2").tobytes())
+        return b"".join(pieces)[:size]
+
+    def any(self, condition: bool) -> bool:
+        """Returns whether a condition holds in any process. It waits for all of them."""
+        return condition if self.number == 1 else bool(self._sum(np.array([condition]))[0])
+
+    def require_same(self, what: str, content: str) -> None:
+        """Checks that this process was given the content that the chief was given; messages call it `what`.
+
+        Raises:
+            ConfigError: They differ.
+        """
+        if self.from_chief(content.encode()) != content.encode():
+            raise ConfigError(f"{self.name}: {what} must be the same as those of {self._name(0)}")
+
+    @contextlib.contextmanager
+    def naming_the_lost(self) -> Iterator[None]:
+        """Turns the error that all processes get when one is lost into a clear one.
+
+        Raises:
+            WorkerError: It names the process that has ended or does not answer, if that is known.
+        """
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if self.number == 1 or not isinstance(error, _ERRORS_OF_LOST_WORKERS):
+                raise
+            # Only the message says which one.
+            tasks = {int(task) for task in re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))}
+            lost = " or ".join(self._name(task) for task in sorted(tasks - {self._index})) or "another worker"
+            raise WorkerError(
+                f"{lost} ended or does not answer. Start the same command on all workers again: training resumes from "
+                "the last saved state"
+            ) from None
+
+    def _name(self, index: int) -> str:
+        return f"{'the chief' if index == 0 else f'worker {index}'} ({self._addresses[index]})"
+
+    def _sum(self, numbers: np.ndarray) -> np.ndarray:
+        """Adds up the numbers of all processes."""
+        return self._sum_of_all(numbers.astype("float32")).numpy()
 
 
 def _connect(workers: list[str], index: int, num_gpus: int) -> tf.distribute.Strategy:
@@ -109,8 +219,8 @@ def _addresses(job: object) -> list[str]:
     if not isinstance(job, list):
         raise TypeError
     for address in job:
-        found = _ADDRESS.fullmatch(address)
-        if not found or int(found[1]) > _MAX_PORT:
+        match = _ADDRESS.fullmatch(address)
+        if not match or int(match[1]) > _MAX_PORT:
             raise ValueError
     return job
 

@@ -13,7 +13,7 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import checksum_path, locked, remove_leftovers, temporary_beside
 from keras_transformer.tokenizers import TokenizerPair
 
-from .workers import Workers
+from .devices import Workers
 
 _log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ class Interruption:
     process at once.
 
     Attributes:
-        signal: signal.Signals or None. The signal that was received.
-        is_awaited: bool. Whether the training looks at `signal` after each step. Otherwise the signal interrupts it.
-        saved_step: int. The last step that was saved.
-        is_of_another_worker: bool. Whether the training is interrupted because another worker received a signal.
+        signal: the signal that was received, or None.
+        is_awaited: whether the training looks at `signal` after each step. Otherwise the signal interrupts it.
+        saved_step: the last step that was saved.
+        is_of_another_worker: whether the training is interrupted because another worker received a signal.
     """
 
     def __init__(self) -> None:
@@ -35,15 +35,17 @@ class Interruption:
     def __enter__(self) -> Self:
         # One that is ignored stays so: a shell starts a command in the background like this.
         self._handlers: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {
-            each: signal.signal(each, self._receive) for each in _SIGNALS if signal.getsignal(each) != signal.SIG_IGN
+            number: signal.signal(number, self._receive)
+            for number in _SIGNALS
+            if signal.getsignal(number) != signal.SIG_IGN
         }
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for each, handler in self._handlers.items():
-            signal.signal(each, handler)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
         if isinstance(error, KeyboardInterrupt) and (self.signal is not None or self.is_of_another_worker):
             when = "before its first step"
             if self.saved_step:
@@ -54,8 +56,9 @@ class Interruption:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
-        for each in self._handlers:
-            signal.signal(each, signal.SIG_DFL)
+        # A second signal ends the process.
+        for handled in self._handlers:
+            signal.signal(handled, signal.SIG_DFL)
         if not self.is_awaited:
             raise KeyboardInterrupt
 
@@ -66,12 +69,12 @@ def ended_by_signals() -> Iterator[None]:
 
     SIGTERM too, unless the block handles it itself, as TensorFlow does while it connects workers.
     """
-    handlers = {each: signal.getsignal(each) for each in _SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
-        for each, handler in handlers.items():
+        for number, handler in handlers.items():
             if handler != signal.SIG_IGN:
-                signal.signal(each, signal.SIG_DFL)
+                signal.signal(number, signal.SIG_DFL)
         yield
     finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

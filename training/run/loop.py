@@ -15,11 +15,11 @@ from keras_transformer.model_dir import ModelDir
 from ..step.model import Batch, TrainingModel
 from .checkpoints import delete_outdated, forget_outdated, save_checkpoint, score_of
 from .data import Batches
+from .devices import Workers
 from .interruption import Interruption
 from .report import ProgressReport, write_log
 from .state import Row, RunState, save_training_state, values_of
 from .validation import Sample, TranslatedText
-from .workers import Workers
 
 _log = logging.getLogger(__name__)
 

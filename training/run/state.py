@@ -22,7 +22,7 @@ from keras_transformer.model_dir.files import (
 
 from ..step.model import TrainingModel
 from ..text.fingerprint import Fingerprint
-from .workers import Workers
+from .devices import Workers
 
 _log = logging.getLogger(__name__)
 # A row of the log: the numbers of a validation by their names.

@@ -23,14 +23,14 @@ from ..step.model import TrainingModel, build_training_model
 from ..text.corpus import SentencePairs
 from ..text.fingerprint import require_same_text
 from .checkpoints import average_checkpoints
-from .data import augmentation_of, prepare_data, tokenizers_of
+from .data import TrainingText
+from .devices import Workers
 from .directory import directory_for_token_ids, directory_in_use, require_resumable, write_description
 from .interruption import Interruption
 from .loop import TrainingRun, run_loop
 from .report import ProgressReport, restore_log
 from .state import restore_training_state
 from .validation import greedy_translation, measure_bleu
-from .workers import Workers
 
 _log = logging.getLogger(__name__)
 
@@ -118,15 +118,13 @@ def train(
         _require_memory(config)
         config = _with_precision(config, model_dir, num_parts, workers)
         training = config.training
-        augmentation = augmentation_of(config)
-        # In the shapes in which the model sees it.
-        seen_pairs = augmentation.text(train_pairs) if augmentation else train_pairs
+        text = TrainingText(config, train_pairs, valid_pairs)
         with directory_for_token_ids(model_dir) as directory:
-            tokenizers = tokenizers_of(config, seen_pairs, model_dir, init_from, workers, directory)
+            tokenizers = text.tokenizers(model_dir, init_from, workers, directory)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             # Before the whole text is tokenized: a model that does not fit into memory is noticed early.
             model = build_training_model(config.model, training, strategy, parts_per_device)
-            data = prepare_data(config, train_pairs, valid_pairs, tokenizers, augmentation, num_parts, directory)
+            data = text.plan(tokenizers, num_parts, directory)
             with strategy.scope():
                 state = restore_training_state(model_dir, model, workers, init_from)
             if not allow_changed_text:
@@ -156,7 +154,7 @@ def train(
         if workers.is_chief:
             _average(training, model_dir)
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
-                build_shortlist(model_dir, seen_pairs, tokenizers, config.model.max_length)
+                build_shortlist(model_dir, text.seen_pairs, tokenizers, config.model.max_length)
 
 
 def _require_memory(config: Config) -> None:

@@ -4,11 +4,11 @@ import json
 import re
 
 import pytest
-from keras_transformer.training.curves import plot_training, training_figure, training_page
+from keras_transformer.training.curves import training_figure, training_page
 
 from keras_transformer.commands.main import main
 from keras_transformer.config import Config, TransformerConfig
-from keras_transformer.errors import ConfigError, InvalidFileError
+from keras_transformer.errors import InvalidFileError
 from keras_transformer.model_dir import ModelDir
 
 LOG = """epoch,learning_rate,loss,step,val_accuracy,val_bleu,val_loss,val_perplexity
@@ -85,15 +85,6 @@ def test_the_command_writes_a_picture(name, start, tmp_path, capsys):
     main(["plot-training", str(first), str(second), "--output", str(tmp_path / name)])
     assert (tmp_path / name).read_bytes().startswith(start)
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_directory_without_a_log_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="absent: not a model directory"):
-        training_figure([tmp_path / "absent"])
-    with pytest.raises(ConfigError, match=r"a: no training log \(it has no log.csv\)"):
-        training_figure([run_dir(tmp_path / "a", None)])
-    with pytest.raises(ConfigError, match="output must be a file ending in .png, .svg, .pdf or .html; received"):
-        plot_training([run_dir(tmp_path / "b", LOG)], tmp_path / "a.gif")
 
 
 @pytest.mark.parametrize(

@@ -111,18 +111,6 @@ def test_a_recipe_that_contradicts_the_model_is_named(trained):
 
 
 @pytest.mark.slow
-def test_a_tuning_that_was_stopped_goes_on_from_its_own_weights(trained, stopped, tmp_path, monkeypatch):
-    runs = []
-    monkeypatch.setattr(trainer, "run_loop", lambda run, *arguments: runs.append(run))
-    fine_tune(trained, shutil.copytree(stopped.path, tmp_path / "resumed"))
-    assert runs[0].state.step == 3
-    model = load_model(stopped)
-    model.load_weights(stopped.checkpoint_path(3))
-    for array, expected in zip(runs[0].model.transformer.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(array, expected)
-
-
-@pytest.mark.slow
 def test_a_tuning_that_was_stopped_goes_on(trained, tuned, stopped, tmp_path):
     resumed = fine_tune(trained, shutil.copytree(stopped.path, tmp_path / "resumed"))
     for array, expected in zip(load_model(resumed).get_weights(), load_model(tuned).get_weights(), strict=True):

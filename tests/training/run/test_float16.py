@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.recipe import load_recipe
+from keras_transformer.training.run.devices import Workers
 from keras_transformer.training.run.state import RunState, restore_training_state, save_training_state, values_of
-from keras_transformer.training.run.workers import Workers
 from keras_transformer.training.step import loss_scale as module
 from keras_transformer.training.step import model as training_model
 from keras_transformer.training.step.crossentropy import projected_crossentropy

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 from keras_transformer.export.publishing import publish
 from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run import loop, trainer
+from keras_transformer.training.run import loop
 from keras_transformer.training.run.checkpoints import average_checkpoints
-from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.data import TrainingText
+from keras_transformer.training.run.devices import Workers, make_strategy
 from keras_transformer.training.run.interruption import Interruption
 from keras_transformer.training.run.report import ProgressReport
 from keras_transformer.training.run.state import read_progress, restore_training_state
 from keras_transformer.training.run.trainer import train
-from keras_transformer.training.run.workers import Workers
 from keras_transformer.training.step import model as step_model
 from keras_transformer.training.step.model import build_training_model
 from keras_transformer.training.text.corpus import read_text
@@ -342,7 +342,7 @@ def test_a_signal_stops_after_a_step_that_is_saved(
 
 
 def test_a_signal_before_the_first_step_leaves_no_folder(default_signals, tmp_path, monkeypatch, capsys):
-    interrupt(monkeypatch, trainer, "prepare_data", 1, signal.SIGTERM)
+    interrupt(monkeypatch, TrainingText, "plan", 1, signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped, Interruption() as interruption:
         train_here(tmp_path / "model", interruption=interruption)
     assert stopped.value.code == 143
@@ -432,14 +432,23 @@ def test_a_run_that_was_killed_between_two_states_resumes(unfinished, undisturbe
     assert_as_if_undisturbed(unfinished, undisturbed)
 
 
-def test_a_damaged_state_without_one_before_is_named(unfinished):
-    flip(unfinished.training_state_path)
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04", b"not an archive"])
+def test_a_damaged_state_without_one_before_is_named(unfinished, content):
+    path = unfinished.training_state_path
+    if content is None:
+        flip(path)
+        message = r"training_state.npz: the file is damaged, its SHA-256 .*training_state.npz"
+    else:
+        # Copied by hand, without a checksum.
+        path.write_bytes(content)
+        path.with_name("training_state.npz.sha256").unlink()
+        message = "training_state.npz: the training state is damaged"
     unfinished.previous_state_path.unlink()
     before = contents(unfinished.path)
-    with pytest.raises(
-        DamagedFileError, match=r"training_state.npz: the file is damaged, its SHA-256 .*training_state.npz"
-    ):
-        train_here(unfinished.path)
+    for use in (lambda: train_here(unfinished.path), lambda: average_checkpoints(unfinished, best=1)):
+        with pytest.raises(DamagedFileError, match=message) as error:
+            use()
+        assert "\n" not in str(error.value) and "pickle" not in str(error.value)
     assert contents(unfinished.path) == before
 
 

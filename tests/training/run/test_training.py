@@ -19,7 +19,7 @@ from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe, recipe_names
 from keras_transformer.training.run import data, trainer
 from keras_transformer.training.run.checkpoints import average_checkpoints
-from keras_transformer.training.run.data import tokenizers_of
+from keras_transformer.training.run.data import TrainingText
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.step import model as step_model
@@ -29,7 +29,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 
 from examples.corpus import generate
 from keras_transformer import Translator
-from keras_transformer.errors import ConfigError, DamagedFileError
+from keras_transformer.errors import ConfigError
 from keras_transformer.losses import token_crossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.runtime.device import divide_cores
@@ -421,10 +421,10 @@ def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
                 self.contents.append(content)
             return content if self.is_chief else self.contents.pop(0)
 
-    config = two_vocabularies.read_config()
+    text = TrainingText(two_vocabularies.read_config(), pairs(0, 360), pairs(360, 400))
     chief = Workers()
-    sent = tokenizers_of(config, None, two_vocabularies, None, chief, None)
-    received = tokenizers_of(config, None, None, None, Workers(chief.contents), tmp_path)
+    sent = text.tokenizers(two_vocabularies, None, chief, None)
+    received = text.tokenizers(None, None, Workers(chief.contents), tmp_path)
     assert [each.file_content for each in received] == [each.file_content for each in sent]
 
 
@@ -575,23 +575,6 @@ def test_the_best_checkpoints_are_known_without_the_log(trained, tmp_path):
     copy.log_path.unlink()
     (best,) = average_checkpoints(copy, best=1)
     assert best == copy.checkpoint_path(min((6, 8, 10), key=scores.get))
-
-
-def test_a_damaged_training_state_is_named(trained, tmp_path):
-    whole = trained.training_state_path.read_bytes()
-    for name, content in (("empty", b""), ("half", whole[: len(whole) // 2]), ("text", b"not an archive")):
-        broken = ModelDir(shutil.copytree(trained.path, tmp_path / name))
-        broken.training_state_path.write_bytes(content)
-        broken.previous_state_path.unlink()
-        # A file without a checksum is read, and found to be damaged.
-        broken.training_state_path.with_name("training_state.npz.sha256").unlink()
-        for use in (
-            lambda: train_here(broken.path, "training.steps=12"),
-            lambda: average_checkpoints(broken, best=1),
-        ):
-            with pytest.raises(DamagedFileError, match="training_state.npz: the training state is damaged") as error:
-                use()
-            assert "\n" not in str(error.value) and "pickle" not in str(error.value)
 
 
 def test_evaluate_gives_sacrebleu_scores_with_signatures():
