@@ -12,7 +12,6 @@ from ctranslate2.specs import LayerSpec, common_spec
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import ConfigError
 from keras_transformer.layers import PositionalEmbedding
 from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
@@ -20,7 +19,7 @@ from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 from keras_transformer.translation import Translator
 from keras_transformer.translation.candidates import Candidates
 
-from .publishing import PROBES, publish, require_supported, verify_scores
+from .publishing import PROBES, publish, require_supported, transformer_of, verify_scores
 
 _ACTIVATIONS = {
     "relu": specs.Activation.RELU,
@@ -55,9 +54,7 @@ def export_ctranslate2(
         ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
         VerificationError: CTranslate2 gives other log probabilities than the translator.
     """
-    model = translator.model
-    if not isinstance(model, Transformer):
-        raise ConfigError(f"translator.model must be a Transformer; received a {type(model).__name__}")
+    model = transformer_of(translator)
     spec = _model_spec(model, translator.tokenizers)
 
     def write(directory: pathlib.Path) -> None:

@@ -14,7 +14,6 @@ from safetensors.numpy import save
 from keras_transformer import __version__
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.config.rules import require
-from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import temporary_beside
 from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
@@ -27,7 +26,7 @@ from keras_transformer.translation import Translator
 
 from .hugging_face_tokenizers import HuggingFaceTokenizers, convert_tokenizers, to_json
 from .model_card import Facts
-from .publishing import PROBES, publish, require_supported, verify_scores
+from .publishing import PROBES, publish, require_supported, transformer_of, verify_scores
 
 _log = logging.getLogger(__name__)
 
@@ -57,9 +56,7 @@ def export_hugging_face(
         ConfigError: Hugging Face has no such model, or the version exists or is not positive.
         VerificationError: The model that was written gives other log probabilities than the translator.
     """
-    model = translator.model
-    if not isinstance(model, Transformer):
-        raise ConfigError(f"translator.model must be a Transformer; received a {type(model).__name__}")
+    model = transformer_of(translator)
     model_type = _model_type(model.config)
     tokenizers = convert_tokenizers(translator.tokenizers, model.config.max_length)
     _warn_of_search(translator)

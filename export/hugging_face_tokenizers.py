@@ -97,7 +97,7 @@ def _tokenizer_config(name: str, max_length: int) -> dict[str, Any]:
 def _marian_tokenizers(
     source: PretrainedSentencePieceTokenizer, target: PretrainedSentencePieceTokenizer, max_length: int
 ) -> HuggingFaceTokenizers:
-    is_one = source.vocabulary == target.vocabulary
+    is_shared = source.vocabulary == target.vocabulary
     # One id of the padding serves both.
     require(
         source.vocab_size == target.vocab_size,
@@ -109,9 +109,9 @@ def _marian_tokenizers(
         "source.spm": source.original_model(),
         "target.spm": target.original_model(),
         "vocab.json": _vocabulary(source),
-        **({} if is_one else {"target_vocab.json": _vocabulary(target)}),
+        **({} if is_shared else {"target_vocab.json": _vocabulary(target)}),
         "tokenizer_config.json": to_json(
-            _tokenizer_config("MarianTokenizer", max_length) | {"separate_vocabs": not is_one}
+            _tokenizer_config("MarianTokenizer", max_length) | {"separate_vocabs": not is_shared}
         ),
     }
     special_ids = {"pad": target.vocab_size - 2, "unk": 1, "start": target.vocab_size - 2, "end": 0}
@@ -132,8 +132,8 @@ def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
     """A pipeline of the package `tokenizers` that gives the ids, and the texts, of a SentencePieceTokenizer."""
     special = [proto.pieces[token_id].piece for token_id in range(4)]
     # Tags and placeholders.
-    own = [each.piece for each in proto.pieces[4:] if each.type == SentencePiece.CONTROL]
-    divided = "|".join([_DIVIDED, *(f"{re.escape(piece[0])}(?={re.escape(piece[1:])})" for piece in own)])
+    controls = [entry.piece for entry in proto.pieces[4:] if entry.type == SentencePiece.CONTROL]
+    divided = "|".join([_DIVIDED, *(f"{re.escape(piece[0])}(?={re.escape(piece[1:])})" for piece in controls)])
     is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
     end = proto.pieces[Tokenizer.end_id].piece
     text, appended = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": end, "type_id": 0}}
@@ -184,9 +184,9 @@ def _split(pattern: str) -> dict[str, Any]:
 
 
 def _bpe(proto: ModelProto) -> dict[str, Any]:
-    """SentencePiece joins any two pieces that make a third, the most frequent first: so do these merges."""
-    ids = {each.piece: token_id for token_id, each in enumerate(proto.pieces)}
-    scores = {each.piece: each.score for each in proto.pieces if each.type == SentencePiece.NORMAL}
+    """The merges join any two pieces that make a third, the most frequent first, as SentencePiece does."""
+    ids = {entry.piece: token_id for token_id, entry in enumerate(proto.pieces)}
+    scores = {entry.piece: entry.score for entry in proto.pieces if entry.type == SentencePiece.NORMAL}
     merges = [
         (-score, ids[piece[:end]], [piece[:end], piece[end:]])
         for piece, score in scores.items()
@@ -204,10 +204,11 @@ def _bpe(proto: ModelProto) -> dict[str, Any]:
 
 
 def _unigram(proto: ModelProto) -> dict[str, Any]:
-    lowest = min(each.score for each in proto.pieces)
+    lowest = min(entry.score for entry in proto.pieces)
+    scores = [entry.score if entry.type == SentencePiece.NORMAL else lowest for entry in proto.pieces]
     return {
         "type": "Unigram",
         "unk_id": Tokenizer.unk_id,
         "byte_fallback": True,
-        "vocab": [[each.piece, each.score if each.type == SentencePiece.NORMAL else lowest] for each in proto.pieces],
+        "vocab": [[entry.piece, score] for entry, score in zip(proto.pieces, scores, strict=True)],
     }

@@ -15,6 +15,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError, VerificationError
 from keras_transformer.model_dir.files import remove_leftovers, rename, replacing, temporary_beside
+from keras_transformer.models import Transformer
 from keras_transformer.translation import Translator
 
 # Texts that an exported model must treat as the translator does before its version appears.
@@ -25,6 +26,17 @@ _FREE = {
     *("d_ff", "num_heads", "key_dim", "value_dim", "dropout", "attention_dropout", "activation_dropout", "norm_first"),
     *("tie_embeddings", "epsilon", "attention_bias", "logits_bias", "feed_forward_bias", "max_length"),
 }
+
+
+def transformer_of(translator: Translator) -> Transformer:
+    """Returns the model of a translator, which may be of any class, if it is a Transformer.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not isinstance(translator.model, Transformer):
+        raise ConfigError(f"translator.model must be a Transformer; received a {type(translator.model).__name__}")
+    return translator.model
 
 
 def require_supported(config: TransformerConfig, format: str, **supported: Collection[object]) -> None:
@@ -43,7 +55,7 @@ def require_supported(config: TransformerConfig, format: str, **supported: Colle
         if field.name in supported or field.name not in _FREE:
             value, values = getattr(config, field.name), supported.get(field.name, (field.default,))
             # As in a recipe: null and false, and text without quotes.
-            texts = [json.dumps(each).strip('"') for each in values]
+            texts = [json.dumps(known).strip('"') for known in values]
             rule = " or ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
             require(value in values, f"model.{field.name}", f"{rule} for {format}", value)
 

@@ -142,10 +142,7 @@ def verify(
 def _run_session(
     path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, tf.Tensor]]], python: str
 ) -> list[dict[str, np.ndarray]]:
-    encoded = [
-        (name, {key: base64.b64encode(tf.make_tensor_proto(value).SerializeToString()).decode() for key, value in each})
-        for name, each in ((name, inputs.items()) for name, inputs in requests)
-    ]
+    encoded = [(name, {key: _encoded(tensor) for key, tensor in inputs.items()}) for name, inputs in requests]
     finished = subprocess.run(
         # -P: not to find the modules beside the program in the place of others.
         [python, "-P", str(_PROGRAM), str(path.resolve())],
@@ -159,9 +156,14 @@ def _run_session(
         lines = finished.stderr.strip().splitlines() or [f"exit code {finished.returncode}"]
         raise VerificationError(f"the SavedModel does not run in a session: {lines[-1]}")
     return [
-        {key: tf.make_ndarray(TensorProto.FromString(base64.b64decode(each))) for key, each in row.items()}
-        for row in json.loads(finished.stdout)
+        {key: tf.make_ndarray(TensorProto.FromString(base64.b64decode(tensor))) for key, tensor in answer.items()}
+        for answer in json.loads(finished.stdout)
     ]
+
+
+def _encoded(tensor: tf.Tensor) -> str:
+    """As session_mode.py reads it."""
+    return base64.b64encode(tf.make_tensor_proto(tensor).SerializeToString()).decode()
 
 
 def _compare(name: str, served: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
