@@ -43,9 +43,9 @@ def export_ctranslate2(
     translator's shortlist is, as a "vocabulary map", which `translate_batch` uses with `use_vmap=True`.
 
     Args:
-        translator: Translator.
-        output: str or path of the directory of the model's versions.
-        version: int or None. Defaults to one more than the highest version.
+        translator: what is exported.
+        output: the directory of the model's versions.
+        version: defaults to one more than the highest version.
 
     Returns:
         The path of the version's directory.

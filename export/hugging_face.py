@@ -44,10 +44,10 @@ def export_hugging_face(
     `import_model` has read from it a model that scores some texts as the translator does.
 
     Args:
-        translator: Translator.
-        output: str or path of the directory of the model's versions.
-        version: int or None. Defaults to one more than the highest version.
-        facts: Facts or None. For the model card. Defaults to None: nothing is known.
+        translator: what is exported.
+        output: the directory of the model's versions.
+        version: defaults to one more than the highest version.
+        facts: for the model card. Defaults to None: nothing is known.
 
     Returns:
         The path of the version's directory.

@@ -48,8 +48,7 @@ def convert_tokenizers(tokenizers: TokenizerPair, max_length: int) -> HuggingFac
     imported model become the files that they were imported from.
 
     Args:
-        tokenizers: TokenizerPair.
-        max_length: int. The most tokens of a text, with its end token.
+        max_length: the most tokens of a text, with its end token.
 
     Raises:
         ConfigError: Hugging Face has no such tokenizers.

@@ -23,10 +23,10 @@ class Facts:
     """What a translator does not know of itself.
 
     Args:
-        languages: str or None. Such as "en-de". Defaults to None: unknown.
-        license: str or None. The license of the weights. Defaults to None: unknown.
-        scores: list of str. Scores with their signatures, and the text that they were measured on. Defaults to none.
-        training: str or None. The text that it was trained on, and how long. Defaults to None: unknown.
+        languages: such as "en-de". Defaults to None: unknown.
+        license: the license of the weights. Defaults to None: unknown.
+        scores: scores with their signatures, and the text that they were measured on. Defaults to none.
+        training: the text that it was trained on, and how long. Defaults to None: unknown.
     """
 
     languages: str | None = None
@@ -38,14 +38,7 @@ class Facts:
 def model_card(
     translator: Translator, saved_model: pathlib.Path, signatures: Sequence[SignatureName], facts: Facts
 ) -> str:
-    """Returns the model card of a SavedModel.
-
-    Args:
-        translator: Translator.
-        saved_model: path of its SavedModel.
-        signatures: names of the SavedModel's signatures.
-        facts: Facts.
-    """
+    """Returns the model card of a translator's SavedModel, which answers these signatures."""
     model, decoding, tokenizers = translator.model.config, translator.decoding, translator.tokenizers
     weights = saved_model / "variables" / "variables.data-00000-of-00001"
     with open(weights, "rb") as file:

@@ -43,8 +43,7 @@ def require_supported(config: TransformerConfig, format: str, **supported: Colle
     """Checks that a format holds what a model computes.
 
     Args:
-        config: TransformerConfig.
-        format: str. The format's name, for messages.
+        format: the format's name, for messages.
         **supported: the values that options may have. Options that are not given must have their defaults, but for
             those of which every format holds any value.
 
@@ -65,8 +64,7 @@ def verify_scores(received: Sequence[float] | np.ndarray, translator: Translator
 
     Args:
         received: those that an exported model gives.
-        translator: Translator.
-        program: str. Who computed them, for messages.
+        program: who computed them, for messages.
 
     Raises:
         VerificationError: They are not those of the translator.
@@ -76,16 +74,8 @@ def verify_scores(received: Sequence[float] | np.ndarray, translator: Translator
         raise VerificationError(f"{program} gives the log probabilities {received}, the translator {expected}")
 
 
-def version_path(output: str | os.PathLike[str], version: int | None = None) -> pathlib.Path:
-    """Returns the path of a version: `output/<version>`.
-
-    Args:
-        output: str or path of the directory of the model's versions, which need not exist.
-        version: int or None. Defaults to one more than the highest version.
-
-    Raises:
-        ConfigError: The version exists or is not positive.
-    """
+def _version_path(output: str | os.PathLike[str], version: int | None) -> pathlib.Path:
+    """The path of a version, which does not exist yet: of the next one, if none is given."""
     output = pathlib.Path(output)
     if version is None:
         versions = (int(path.name) for path in output.glob("*") if re.fullmatch(r"[0-9]+", path.name))
@@ -109,10 +99,10 @@ def publish(
     gets the next one.
 
     Args:
-        output: str or path of the directory of the model's versions, which need not exist.
-        version: int or None. Defaults to one more than the highest version.
-        write: Callable. Writes the files into the empty directory that it is given.
-        card: path of a Markdown file among them, of which a copy becomes `output/README.md` just before the version
+        output: the directory of the model's versions, which need not exist.
+        version: defaults to one more than the highest version.
+        write: writes the files into the empty directory that it is given.
+        card: a Markdown file among them, of which a copy becomes `output/README.md` just before the version
             appears; it says which version it is of. Defaults to None: there is none.
 
     Returns:
@@ -122,12 +112,12 @@ def publish(
         ConfigError: The version exists or is not positive.
         OSError: A file cannot be written.
     """
-    path = version_path(output, version)
+    path = _version_path(output, version)
     with temporary_beside(path, is_directory=True) as temporary:
         remove_leftovers(path.parent)
         write(temporary)
         while True:
-            path = version_path(output, version)
+            path = _version_path(output, version)
             try:
                 with contextlib.nullcontext() if card is None else _card_beside(path, temporary, card):
                     rename(temporary, path)

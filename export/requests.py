@@ -85,7 +85,7 @@ def write_warmup_requests(
     """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them.
 
     Args:
-        saved_model: str or path of a SavedModel.
+        saved_model: a SavedModel.
         signatures: names of `SIGNATURES` that it has. Defaults to `serving_default`.
     """
     path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
@@ -115,7 +115,7 @@ def verify(
     """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
 
     Args:
-        path: path of the SavedModel.
+        path: the SavedModel.
         functions: by the names of signatures, the concrete functions that were saved, which compute with the
             translator.
         precision: `Translator.precision`. Defaults to "float32".

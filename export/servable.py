@@ -30,7 +30,6 @@ class Servable(tf.Module):
     the variables of a tracked Keras model are not found.
 
     Args:
-        translator: Translator.
         signatures: names of `SIGNATURES`.
 
     Attributes:
@@ -73,11 +72,11 @@ def export_servable(
     does. In `assets.extra` it also holds the requests by which TensorFlow Serving warms up, and its model card.
 
     Args:
-        translator: Translator.
-        output: str or path of the directory of the model's versions.
-        version: int or None. Defaults to one more than the highest version.
+        translator: what is exported.
+        output: the directory of the model's versions.
+        version: defaults to one more than the highest version.
         signatures: names of `export.signatures.SIGNATURES`. Defaults to all.
-        verified: bool. Whether to check what was written before it appears. Defaults to True.
+        verified: whether to check what was written before it appears. Defaults to True.
         facts: Facts for the model card. Defaults to None: nothing is known.
 
     Returns:

@@ -102,8 +102,8 @@ def option(options: Mapping[str, object], name: str, kind: type[Value], default:
 
     Args:
         options: what `read_json` or `read_yaml` returned.
-        name: str. The option's name.
-        kind: bool, int, float or str. An int passes for a float.
+        name: the option's name.
+        kind: an int passes for a float.
         default: the value of an option that is missing. Defaults to None: it must be there.
 
     Raises:

@@ -62,9 +62,9 @@ class MarianFiles(NamedTuple):
     """What a folder of a Marian model holds.
 
     Attributes:
-        model: path of the model.
+        model: the model.
         vocabularies: paths of the vocabularies of source and target, which may be the same.
-        settings_path: path of the decoder.yml, or None.
+        settings_path: the decoder.yml, or None.
         settings: content of the decoder.yml, {} if there is none.
     """
 
