@@ -27,7 +27,7 @@ _ACTIVATIONS = {
     "silu": specs.Activation.SWISH,
     "swish": specs.Activation.SWISH,
 }
-# The longest source that CTranslate2 takes unless it is told otherwise.
+# The longest source that CTranslate2 reads by default.
 _POSITIONS = 1024
 # The file in which CTranslate2 looks for a shortlist.
 _VOCABULARY_MAP = "vmap.txt"
@@ -84,7 +84,7 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         _set_dense(layer.attention.linear[1], weights, f"{attention}/key", f"{attention}/value")
         _set_dense(layer.attention.linear[2], weights, f"{attention}/output")
         _set_norm(layer.attention.layer_norm, weights, f"{attention}/norm")
-    # Tied logits have no kernel of their own.
+    # Tied logits use the embedding as their kernel.
     weights.setdefault("logits/kernel", weights["target_embedding"].T)
     _set_dense(spec.decoder.projection, weights, "logits")
 
@@ -128,7 +128,7 @@ def _set_embedding(
     stack: LayerSpec, spec: common_spec.EmbeddingsSpec, embedding: PositionalEmbedding, config: TransformerConfig
 ) -> None:
     spec.weight = ops.convert_to_numpy(embedding.token_table)
-    # CTranslate2's own sinusoids are laid out differently.
+    # CTranslate2 would compute sinusoids in another order.
     num_positions = embedding.max_length or max(config.max_length, _POSITIONS)
     stack.position_encodings.encodings = ops.convert_to_numpy(embedding.encode_positions(ops.arange(num_positions)))
 

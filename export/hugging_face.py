@@ -66,7 +66,7 @@ def export_hugging_face(
             "config.json": to_json(_config(model.config, model_type, tokenizers)),
             "generation_config.json": to_json(_generation(translator.decoding, model.config, tokenizers)),
             **tokenizers.files,
-            # With this, `transformers` knows that matrices are those of PyTorch.
+            # `transformers` refuses a file that does not name its format.
             "model.safetensors": save(_weights(model, tokenizers), metadata={"format": "pt"}),
             "README.md": _card(translator, _ARCHITECTURES[model_type], facts or Facts()).encode(),
         }
@@ -137,7 +137,7 @@ def _config(config: TransformerConfig, model_type: str, tokenizers: HuggingFaceT
         "encoder_attention_heads": config.num_heads,
         "encoder_ffn_dim": config.d_ff,
         "encoder_layers": encoder_layers,
-        # Of a dialog, nothing is to be repeated.
+        # By default, Blenderbot repeats no three tokens of its source.
         **({"encoder_no_repeat_ngram_size": 0} if model_type == "blenderbot" else {}),
         "eos_token_id": special["end"],
         "forced_eos_token_id": None,
@@ -171,7 +171,7 @@ def _generation(
         "pad_token_id": special["pad"],
     }
     if decoding.beam_size > 1:
-        # A search ends when nothing better can come.
+        # With "never", a search ends when no hypothesis can become better than the best.
         settings |= {"early_stopping": "never", "length_penalty": decoding.length_penalty}
     if forbidden:
         settings["bad_words_ids"] = [[token_id] for token_id in sorted(forbidden)]
@@ -180,7 +180,7 @@ def _generation(
     if decoding.repetition_penalty != 1:
         settings["repetition_penalty"] = decoding.repetition_penalty
     if decoding.min_length > 1:
-        # Without the end token.
+        # Hugging Face does not count the end token.
         settings["min_new_tokens"] = decoding.min_length - 1
     return dict(sorted(settings.items()))
 
@@ -200,14 +200,14 @@ def _weights(model: Transformer, tokenizers: HuggingFaceTokenizers) -> dict[str,
     if config.tie_embeddings == "none":
         arrays["lm_head.weight"] = weights.pop("logits/kernel").T[target_ids]
     if not (config.positions == "sinusoidal" and not config.norm_first):
-        # Blenderbot's class learns positions; Marian's computes sinusoids, unless it is given others.
+        # Blenderbot's class has a table of positions; Marian's computes sinusoids if the file has no table.
         for side, embedding in (("encoder", model.source_embedding), ("decoder", model.target_embedding)):
             weights.pop("source_positions" if side == "encoder" else "target_positions", None)
             positions = embedding.encode_positions(ops.arange(config.max_length))
             arrays[f"model.{side}.embed_positions.weight"] = _in_their_order(f"{side}_positions", positions)
     for name, array in weights.items():
         arrays[their_name(name)] = array.T
-        # Their projections all have biases; norms have no kernel.
+        # In their classes, every projection has a bias.
         if name.endswith("/kernel") and (bias := name.removesuffix("kernel") + "bias") not in weights:
             arrays[their_name(bias)] = np.zeros(array.shape[1], "float32")
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -226,7 +226,7 @@ def _logits_bias(bias: np.ndarray | None, tokenizers: HuggingFaceTokenizers) -> 
     if bias is None:
         return np.zeros(len(ids), "float32")
     if tokenizers.pads_with_start:
-        # The bias of our start token only says that it is none of theirs.
+        # Their padding is not our start token, whose bias only excludes it.
         ids[tokenizers.special_ids["pad"]] = Tokenizer.pad_id
     return bias[ids]
 

@@ -16,7 +16,7 @@ from keras_transformer.tokenizers import (
 from keras_transformer.tokenizers.sentencepiece import ESCAPES, SPACE
 from keras_transformer.tokenizers.sentencepiece_model import ModelProto, SentencePiece, parse_model
 
-# Unigram of `tokenizers` finds special pieces and bytes in texts too, unless the texts are divided in them.
+# Splits texts within what looks like a special piece or a byte, which Unigram of `tokenizers` would find there.
 _DIVIDED = "<(?=/s>|s>|pad>|unk>|0x[0-9A-F]{2}>)"
 
 
@@ -88,7 +88,7 @@ def _tokenizer_config(name: str, max_length: int) -> dict[str, Any]:
         "unk_token": "<unk>",
         "eos_token": "</s>",
         "clean_up_tokenization_spaces": False,
-        # A "</s>" in a text is text.
+        # Read "</s>" in a text as text.
         "split_special_tokens": True,
     }
 
@@ -97,7 +97,7 @@ def _marian_tokenizers(
     source: PretrainedSentencePieceTokenizer, target: PretrainedSentencePieceTokenizer, max_length: int
 ) -> HuggingFaceTokenizers:
     is_shared = source.vocabulary == target.vocabulary
-    # One id of the padding serves both.
+    # Padding has the same id on both sides.
     require(
         source.vocab_size == target.vocab_size,
         "model.target_vocab_size",

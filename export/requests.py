@@ -70,10 +70,10 @@ _PredictionLog = message_factory.GetMessageClass(
 
 # What placeholders stand for, in a model that has them.
 _SPANS = [b"<b>{name}</b>, see https://a.org/b or %s"]
-# Texts that nobody means well with.
+# Texts as an attacker may send them.
 _HOSTILE = [b"\xff\xc3 \0 a", "</s> <pad> <0x0A> ▁␛ >>de<<".encode(), ("a" + "\u0301" * 2000).encode()]
 TEXTS = [*(text.encode() for text in PROBES), *_SPANS, *_HOSTILE]
-# Of floats that were added up in another order. A bfloat16 has 8 bits: scores of random bytes differ by up to 0.7%.
+# Floats are added up in another order. A bfloat16 has 8 bits: scores of random bytes differ by up to 0.7%.
 _TOLERANCE = {"float32": 1e-4, "int8": 1e-4, "bfloat16": 2**-6}
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
@@ -90,7 +90,7 @@ def write_warmup_requests(
     """
     path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
     path.parent.mkdir(exist_ok=True)
-    # Of signatures that are one, the first.
+    # Signatures with the same function are one graph, which is warmed up once.
     chosen: dict[object, SignatureName] = {}
     for name in signatures:
         chosen.setdefault(SIGNATURES[name].function, name)
@@ -144,7 +144,7 @@ def _run_session(
 ) -> list[dict[str, np.ndarray]]:
     encoded = [(name, {key: _encoded(tensor) for key, tensor in inputs.items()}) for name, inputs in requests]
     finished = subprocess.run(
-        # -P: not to find the modules beside the program in the place of others.
+        # -P: modules beside the program must not hide others of the same name.
         [python, "-P", str(_PROGRAM), str(path.resolve())],
         input=json.dumps(encoded),
         capture_output=True,

@@ -41,7 +41,7 @@ class Servable(tf.Module):
         self.weights = translator.weights
         self.tokenizers = list(translator.tokenizers)
         self.candidates = translator.candidates
-        # `serving_default` and `translate` are one.
+        # `serving_default` and `translate` share one graph.
         chosen = {SIGNATURES[name].function: SIGNATURES[name] for name in signatures}
         traced = {
             function: graph_of(signature, translator).get_concrete_function() for function, signature in chosen.items()

@@ -1,6 +1,7 @@
 """What commands have in common that write pairs which a model makes."""
 
 import dataclasses
+import hashlib
 import os
 import typing
 from typing import TYPE_CHECKING, Annotated
@@ -43,9 +44,11 @@ def add_precision(parser: Parser) -> None:
 
 def settings_of(trained: Trained, translator: "Translator", **others: object) -> dict[str, object]:
     """Returns what decides about the pairs, except for their text."""
+    with open(trained.model_dir.weights_path(), "rb") as file:
+        weights = hashlib.file_digest(file, "sha256").hexdigest()
     return {
         "model_dir": str(trained.model_dir.path),
-        "weights": trained.model_dir.weights_sha256(),
+        "weights": weights,
         "precision": translator.precision,
         **dataclasses.asdict(trained.decoding),
         "shortlist": translator.candidates is not None,

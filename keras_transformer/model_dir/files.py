@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _TEMPORARY = ".writing-"
-# What NumPy, zipfile and json raise for bytes that are not theirs.
+# What NumPy, zipfile and json raise for damaged files.
 _UNREADABLE = (
     *(OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError),
     *(MemoryError, RecursionError, NotImplementedError, zipfile.BadZipFile, zlib.error),
@@ -142,7 +142,7 @@ def require_undamaged(path: pathlib.Path) -> None:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
             if not checksum_path(path).is_file() or checksum in _read_checksums(path):
                 return
-            # Unless a training run has just replaced it.
+            # A training run may have just replaced the file: then look again.
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 raise DamagedFileError(
                     f"{path}: the file is damaged, its SHA-256 checksum is not the one in {checksum_path(path).name}"

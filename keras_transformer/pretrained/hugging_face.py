@@ -38,7 +38,7 @@ _SUPPORTED: dict[str, tuple[object, ...]] = {
     "scale_embedding": (True,),
     "tie_word_embeddings": (True, False),
 }
-# In a layer, our name of what has weights, and theirs.
+# The parts of a layer that have weights: our names, and theirs.
 _PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _THEIRS = {
     **{f"attention/{ours}": f"self_attn.{theirs}" for ours, theirs in _PARTS.items()},
@@ -56,7 +56,7 @@ _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _ATTENTION_BIAS = re.compile(r".*attention/\w+/bias")
 _FEED_FORWARD_BIAS = re.compile(r".*feed_forward/\w+/bias")
 _LOGITS_BIAS = re.compile("logits/bias")
-# Both classes have this one; Marian's is 1e-6.
+# Both classes normalize with this epsilon; Marian itself with 1e-6.
 EPSILON = 1e-5
 # Between sinusoids of float32 and of float64 at position 1000, and far less than learned positions differ from them.
 _POSITIONS_TOLERANCE = 1e-3
@@ -111,7 +111,7 @@ def read(folder: pathlib.Path) -> PretrainedModel:
             tie_embeddings=tie_embeddings(weights),
             attention_bias=_keep_biases(weights, _ATTENTION_BIAS),
             feed_forward_bias=_keep_biases(weights, _FEED_FORWARD_BIAS),
-            # With other tokenizers, the bias excludes the start token, which is none of theirs.
+            # With other tokenizers, the bias excludes our start token, which they do not have.
             logits_bias=_keep_biases(weights, _LOGITS_BIAS) if tokenizers.are_own else "logits/bias" in weights,
         )
     config = Config(model, tokenizers.config, _decoding(folder / "generation_config.json", tokenizers))

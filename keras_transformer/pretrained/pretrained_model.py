@@ -25,7 +25,7 @@ TieEmbeddings = Literal["none", "target", "all"]
 # The bias of tokens that the other program does not have: their probability is 0 in float32, yet the loss stays finite.
 _NEVER_CHOSEN_LOGIT = -100.0
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
-# Only this package's tokenizers have it.
+# A special piece of this package's tokenizers only.
 _START = "<start>"
 
 
