@@ -620,7 +620,7 @@ def test_a_damaged_training_state_is_named(trained, tmp_path):
         broken = ModelDir(shutil.copytree(trained.path, tmp_path / name))
         broken.training_state_path.write_bytes(content)
         broken.previous_state_path.unlink()
-        # A file without a checksum is read, and found to be damaged.
+        # As version 0.1 wrote it, without a checksum.
         broken.training_state_path.with_name("training_state.npz.sha256").unlink()
         for use in (
             lambda: train_here(broken.path, "training.steps=12"),
