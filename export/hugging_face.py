@@ -25,8 +25,7 @@ from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.translation import Translator
 
 from .hugging_face_tokenizers import HuggingFaceTokenizers, convert_tokenizers, to_json
-from .model_card import Facts
-from .publishing import PROBES, publish, require_supported, transformer_of, verify_scores
+from .publishing import PROBES, Facts, publish, require_supported, transformer_of, verify_scores
 
 _log = logging.getLogger(__name__)
 

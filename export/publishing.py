@@ -1,4 +1,4 @@
-"""What all formats share: which models they can hold, how these are checked, and versions that appear whole."""
+"""What all formats share: which models they hold, how these are checked and described, and versions that appear whole."""
 
 import contextlib
 import dataclasses
@@ -26,6 +26,23 @@ _FREE = {
     *("d_ff", "num_heads", "key_dim", "value_dim", "dropout", "attention_dropout", "activation_dropout", "norm_first"),
     *("tie_embeddings", "epsilon", "attention_bias", "logits_bias", "feed_forward_bias", "max_length"),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What a translator does not know of itself.
+
+    Args:
+        languages: such as "en-de". Defaults to None: unknown.
+        license: the license of the weights. Defaults to None: unknown.
+        scores: scores with their signatures, and the text that they were measured on. Defaults to none.
+        training: the text that it was trained on, and how long. Defaults to None: unknown.
+    """
+
+    languages: str | None = None
+    license: str | None = None
+    scores: Sequence[str] = ()
+    training: str | None = None
 
 
 def transformer_of(translator: Translator) -> Transformer:

@@ -14,9 +14,8 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export import servable as exporter
-from keras_transformer.export.model_card import TRIED
 from keras_transformer.export.requests import REQUESTS
-from keras_transformer.export.servable import export_servable
+from keras_transformer.export.servable import TRIED, export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.training.run.state import RunState, save_training_state
 from session_mode import SavedModelSession, answers_of, run_session
