@@ -1,4 +1,4 @@
-"""What all formats share: which models they hold, how these are checked and described, and versions that appear whole."""
+"""What all formats share: which models they hold, how these are checked, and versions that appear whole."""
 
 import contextlib
 import dataclasses
