@@ -12,7 +12,6 @@ from ctranslate2.specs import LayerSpec, common_spec
 from keras import ops
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import ConfigError
 from keras_transformer.layers import PositionalEmbedding
 from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
@@ -20,7 +19,7 @@ from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 from keras_transformer.translation import Translator
 from keras_transformer.translation.search import Candidates
 
-from .publishing import PROBES, publish, require_supported, verify_scores
+from .publishing import PROBES, publish, require_supported, transformer_of, verify_scores
 
 _ACTIVATIONS = {
     "relu": specs.Activation.RELU,
@@ -28,7 +27,7 @@ _ACTIVATIONS = {
     "silu": specs.Activation.SWISH,
     "swish": specs.Activation.SWISH,
 }
-# The longest source that CTranslate2 takes unless it is told otherwise.
+# The longest source that CTranslate2 reads by default.
 _POSITIONS = 1024
 # The file in which CTranslate2 looks for a shortlist.
 _VOCABULARY_MAP = "vmap.txt"
@@ -44,9 +43,9 @@ def export_ctranslate2(
     translator's shortlist is, as a "vocabulary map", which `translate_batch` uses with `use_vmap=True`.
 
     Args:
-        translator: Translator.
-        output: str or path of the directory of the model's versions.
-        version: int or None. Defaults to one more than the highest version.
+        translator: what is exported.
+        output: the directory of the model's versions.
+        version: defaults to one more than the highest version.
 
     Returns:
         The path of the version's directory.
@@ -55,9 +54,7 @@ def export_ctranslate2(
         ConfigError: CTranslate2 has no such model, or the version exists or is not positive.
         VerificationError: CTranslate2 gives other log probabilities than the translator.
     """
-    model = translator.model
-    if not isinstance(model, Transformer):
-        raise ConfigError(f"translator.model must be a Transformer; received a {type(model).__name__}")
+    model = transformer_of(translator)
     spec = _model_spec(model, translator.tokenizers)
 
     def write(directory: pathlib.Path) -> None:
@@ -87,7 +84,7 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         _set_dense(layer.attention.linear[1], weights, f"{attention}/key", f"{attention}/value")
         _set_dense(layer.attention.linear[2], weights, f"{attention}/output")
         _set_norm(layer.attention.layer_norm, weights, f"{attention}/norm")
-    # Tied logits have no kernel of their own.
+    # Tied logits use the embedding as their kernel.
     weights.setdefault("logits/kernel", weights["target_embedding"].T)
     _set_dense(spec.decoder.projection, weights, "logits")
 
@@ -131,7 +128,7 @@ def _set_embedding(
     stack: LayerSpec, spec: common_spec.EmbeddingsSpec, embedding: PositionalEmbedding, config: TransformerConfig
 ) -> None:
     spec.weight = ops.convert_to_numpy(embedding.token_table)
-    # CTranslate2's own sinusoids are laid out differently.
+    # CTranslate2 would compute sinusoids in another order.
     num_positions = embedding.max_length or max(config.max_length, _POSITIONS)
     stack.position_encodings.encodings = ops.convert_to_numpy(embedding.encode_positions(ops.arange(num_positions)))
 

@@ -14,7 +14,6 @@ from safetensors.numpy import save
 from keras_transformer import __version__
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.config.rules import require
-from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import temporary_beside
 from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
@@ -26,8 +25,7 @@ from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.translation import Translator
 
 from .hugging_face_tokenizers import HuggingFaceTokenizers, convert_tokenizers, to_json
-from .model_card import Facts
-from .publishing import PROBES, publish, require_supported, verify_scores
+from .publishing import PROBES, Facts, publish, require_supported, transformer_of, verify_scores
 
 _log = logging.getLogger(__name__)
 
@@ -45,10 +43,10 @@ def export_hugging_face(
     `import_model` has read from it a model that scores some texts as the translator does.
 
     Args:
-        translator: Translator.
-        output: str or path of the directory of the model's versions.
-        version: int or None. Defaults to one more than the highest version.
-        facts: Facts or None. For the model card. Defaults to None: nothing is known.
+        translator: what is exported.
+        output: the directory of the model's versions.
+        version: defaults to one more than the highest version.
+        facts: for the model card. Defaults to None: nothing is known.
 
     Returns:
         The path of the version's directory.
@@ -57,9 +55,7 @@ def export_hugging_face(
         ConfigError: Hugging Face has no such model, or the version exists or is not positive.
         VerificationError: The model that was written gives other log probabilities than the translator.
     """
-    model = translator.model
-    if not isinstance(model, Transformer):
-        raise ConfigError(f"translator.model must be a Transformer; received a {type(model).__name__}")
+    model = transformer_of(translator)
     model_type = _model_type(model.config)
     tokenizers = convert_tokenizers(translator.tokenizers, model.config.max_length)
     _warn_of_search(translator)
@@ -69,7 +65,7 @@ def export_hugging_face(
             "config.json": to_json(_config(model.config, model_type, tokenizers)),
             "generation_config.json": to_json(_generation(translator.decoding, model.config, tokenizers)),
             **tokenizers.files,
-            # With this, `transformers` knows that matrices are those of PyTorch.
+            # `transformers` refuses a file that does not name its format.
             "model.safetensors": save(_weights(model, tokenizers), metadata={"format": "pt"}),
             "README.md": _card(translator, _ARCHITECTURES[model_type], facts or Facts()).encode(),
         }
@@ -140,7 +136,7 @@ def _config(config: TransformerConfig, model_type: str, tokenizers: HuggingFaceT
         "encoder_attention_heads": config.num_heads,
         "encoder_ffn_dim": config.d_ff,
         "encoder_layers": encoder_layers,
-        # Of a dialog, nothing is to be repeated.
+        # By default, Blenderbot repeats no three tokens of its source.
         **({"encoder_no_repeat_ngram_size": 0} if model_type == "blenderbot" else {}),
         "eos_token_id": special["end"],
         "forced_eos_token_id": None,
@@ -174,7 +170,7 @@ def _generation(
         "pad_token_id": special["pad"],
     }
     if decoding.beam_size > 1:
-        # A search ends when nothing better can come.
+        # With "never", a search ends when no hypothesis can become better than the best.
         settings |= {"early_stopping": "never", "length_penalty": decoding.length_penalty}
     if forbidden:
         settings["bad_words_ids"] = [[token_id] for token_id in sorted(forbidden)]
@@ -183,7 +179,7 @@ def _generation(
     if decoding.repetition_penalty != 1:
         settings["repetition_penalty"] = decoding.repetition_penalty
     if decoding.min_length > 1:
-        # Without the end token.
+        # Hugging Face does not count the end token.
         settings["min_new_tokens"] = decoding.min_length - 1
     return dict(sorted(settings.items()))
 
@@ -203,14 +199,14 @@ def _weights(model: Transformer, tokenizers: HuggingFaceTokenizers) -> dict[str,
     if config.tie_embeddings == "none":
         arrays["lm_head.weight"] = weights.pop("logits/kernel").T[target_ids]
     if not (config.positions == "sinusoidal" and not config.norm_first):
-        # Blenderbot's class learns positions; Marian's computes sinusoids, unless it is given others.
+        # Blenderbot's class has a table of positions; Marian's computes sinusoids if the file has no table.
         for side, embedding in (("encoder", model.source_embedding), ("decoder", model.target_embedding)):
             weights.pop("source_positions" if side == "encoder" else "target_positions", None)
             positions = embedding.encode_positions(ops.arange(config.max_length))
             arrays[f"model.{side}.embed_positions.weight"] = _in_their_order(f"{side}_positions", positions)
     for name, array in weights.items():
         arrays[their_name(name)] = array.T
-        # Their projections all have biases; norms have no kernel.
+        # In their classes, every projection has a bias.
         if name.endswith("/kernel") and (bias := name.removesuffix("kernel") + "bias") not in weights:
             arrays[their_name(bias)] = np.zeros(array.shape[1], "float32")
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -229,7 +225,7 @@ def _logits_bias(bias: np.ndarray | None, tokenizers: HuggingFaceTokenizers) -> 
     if bias is None:
         return np.zeros(len(ids), "float32")
     if tokenizers.pads_with_start:
-        # The bias of our start token only says that it is none of theirs.
+        # Their padding is not our start token, whose bias only excludes it.
         ids[tokenizers.special_ids["pad"]] = Tokenizer.pad_id
     return bias[ids]
 

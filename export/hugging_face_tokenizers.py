@@ -16,7 +16,7 @@ from keras_transformer.tokenizers import (
 from keras_transformer.tokenizers.sentencepiece import ESCAPES, SPACE
 from keras_transformer.tokenizers.sentencepiece_model import ModelProto, SentencePiece, parse_model
 
-# Unigram of `tokenizers` finds special pieces and bytes in texts too, unless the texts are divided in them.
+# Splits texts within what looks like a special piece or a byte, which Unigram of `tokenizers` would find there.
 _DIVIDED = "<(?=/s>|s>|pad>|unk>|0x[0-9A-F]{2}>)"
 
 
@@ -48,8 +48,7 @@ def convert_tokenizers(tokenizers: TokenizerPair, max_length: int) -> HuggingFac
     imported model become the files that they were imported from.
 
     Args:
-        tokenizers: TokenizerPair.
-        max_length: int. The most tokens of a text, with its end token.
+        max_length: the most tokens of a text, with its end token.
 
     Raises:
         ConfigError: Hugging Face has no such tokenizers.
@@ -89,7 +88,7 @@ def _tokenizer_config(name: str, max_length: int) -> dict[str, Any]:
         "unk_token": "<unk>",
         "eos_token": "</s>",
         "clean_up_tokenization_spaces": False,
-        # A "</s>" in a text is text.
+        # Read "</s>" in a text as text.
         "split_special_tokens": True,
     }
 
@@ -97,8 +96,8 @@ def _tokenizer_config(name: str, max_length: int) -> dict[str, Any]:
 def _marian_tokenizers(
     source: PretrainedSentencePieceTokenizer, target: PretrainedSentencePieceTokenizer, max_length: int
 ) -> HuggingFaceTokenizers:
-    is_one = source.vocabulary == target.vocabulary
-    # One id of the padding serves both.
+    is_shared = source.vocabulary == target.vocabulary
+    # Padding has the same id on both sides.
     require(
         source.vocab_size == target.vocab_size,
         "model.target_vocab_size",
@@ -109,9 +108,9 @@ def _marian_tokenizers(
         "source.spm": source.original_model(),
         "target.spm": target.original_model(),
         "vocab.json": _vocabulary(source),
-        **({} if is_one else {"target_vocab.json": _vocabulary(target)}),
+        **({} if is_shared else {"target_vocab.json": _vocabulary(target)}),
         "tokenizer_config.json": to_json(
-            _tokenizer_config("MarianTokenizer", max_length) | {"separate_vocabs": not is_one}
+            _tokenizer_config("MarianTokenizer", max_length) | {"separate_vocabs": not is_shared}
         ),
     }
     special_ids = {"pad": target.vocab_size - 2, "unk": 1, "start": target.vocab_size - 2, "end": 0}
@@ -132,8 +131,8 @@ def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
     """A pipeline of the package `tokenizers` that gives the ids, and the texts, of a SentencePieceTokenizer."""
     special = [proto.pieces[token_id].piece for token_id in range(4)]
     # Tags and placeholders.
-    own = [each.piece for each in proto.pieces[4:] if each.type == SentencePiece.CONTROL]
-    divided = "|".join([_DIVIDED, *(f"{re.escape(piece[0])}(?={re.escape(piece[1:])})" for piece in own)])
+    controls = [entry.piece for entry in proto.pieces[4:] if entry.type == SentencePiece.CONTROL]
+    divided = "|".join([_DIVIDED, *(f"{re.escape(piece[0])}(?={re.escape(piece[1:])})" for piece in controls)])
     is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
     end = proto.pieces[Tokenizer.end_id].piece
     text, appended = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": end, "type_id": 0}}
@@ -184,9 +183,9 @@ def _split(pattern: str) -> dict[str, Any]:
 
 
 def _bpe(proto: ModelProto) -> dict[str, Any]:
-    """SentencePiece joins any two pieces that make a third, the most frequent first: so do these merges."""
-    ids = {each.piece: token_id for token_id, each in enumerate(proto.pieces)}
-    scores = {each.piece: each.score for each in proto.pieces if each.type == SentencePiece.NORMAL}
+    """The merges join any two pieces that make a third, the most frequent first, as SentencePiece does."""
+    ids = {entry.piece: token_id for token_id, entry in enumerate(proto.pieces)}
+    scores = {entry.piece: entry.score for entry in proto.pieces if entry.type == SentencePiece.NORMAL}
     merges = [
         (-score, ids[piece[:end]], [piece[:end], piece[end:]])
         for piece, score in scores.items()
@@ -204,10 +203,11 @@ def _bpe(proto: ModelProto) -> dict[str, Any]:
 
 
 def _unigram(proto: ModelProto) -> dict[str, Any]:
-    lowest = min(each.score for each in proto.pieces)
+    lowest = min(entry.score for entry in proto.pieces)
+    scores = [entry.score if entry.type == SentencePiece.NORMAL else lowest for entry in proto.pieces]
     return {
         "type": "Unigram",
         "unk_id": Tokenizer.unk_id,
         "byte_fallback": True,
-        "vocab": [[each.piece, each.score if each.type == SentencePiece.NORMAL else lowest] for each in proto.pieces],
+        "vocab": [[entry.piece, score] for entry, score in zip(proto.pieces, scores, strict=True)],
     }

@@ -1,4 +1,4 @@
-"""What all formats share: which models they can hold, how these are checked, and versions that appear whole."""
+"""What all formats share: which models they hold, how these are checked, and versions that appear whole."""
 
 import contextlib
 import dataclasses
@@ -15,6 +15,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError, VerificationError
 from keras_transformer.model_dir.files import remove_leftovers, rename, replacing, temporary_beside
+from keras_transformer.models import Transformer
 from keras_transformer.translation import Translator
 
 # Texts that an exported model must treat as the translator does before its version appears.
@@ -27,12 +28,39 @@ _FREE = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What a translator does not know of itself.
+
+    Args:
+        languages: such as "en-de". Defaults to None: unknown.
+        license: the license of the weights. Defaults to None: unknown.
+        scores: scores with their signatures, and the text that they were measured on. Defaults to none.
+        training: the text that it was trained on, and how long. Defaults to None: unknown.
+    """
+
+    languages: str | None = None
+    license: str | None = None
+    scores: Sequence[str] = ()
+    training: str | None = None
+
+
+def transformer_of(translator: Translator) -> Transformer:
+    """Returns the model of a translator, which may be of any class, if it is a Transformer.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not isinstance(translator.model, Transformer):
+        raise ConfigError(f"translator.model must be a Transformer; received a {type(translator.model).__name__}")
+    return translator.model
+
+
 def require_supported(config: TransformerConfig, format: str, **supported: Collection[object]) -> None:
     """Checks that a format holds what a model computes.
 
     Args:
-        config: TransformerConfig.
-        format: str. The format's name, for messages.
+        format: the format's name, for messages.
         **supported: the values that options may have. Options that are not given must have their defaults, but for
             those of which every format holds any value.
 
@@ -43,7 +71,7 @@ def require_supported(config: TransformerConfig, format: str, **supported: Colle
         if field.name in supported or field.name not in _FREE:
             value, values = getattr(config, field.name), supported.get(field.name, (field.default,))
             # As in a recipe: null and false, and text without quotes.
-            texts = [json.dumps(each).strip('"') for each in values]
+            texts = [json.dumps(known).strip('"') for known in values]
             rule = " or ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
             require(value in values, f"model.{field.name}", f"{rule} for {format}", value)
 
@@ -53,8 +81,7 @@ def verify_scores(received: Sequence[float] | np.ndarray, translator: Translator
 
     Args:
         received: those that an exported model gives.
-        translator: Translator.
-        program: str. Who computed them, for messages.
+        program: who computed them, for messages.
 
     Raises:
         VerificationError: They are not those of the translator.
@@ -64,16 +91,8 @@ def verify_scores(received: Sequence[float] | np.ndarray, translator: Translator
         raise VerificationError(f"{program} gives the log probabilities {received}, the translator {expected}")
 
 
-def version_path(output: str | os.PathLike[str], version: int | None = None) -> pathlib.Path:
-    """Returns the path of a version: `output/<version>`.
-
-    Args:
-        output: str or path of the directory of the model's versions, which need not exist.
-        version: int or None. Defaults to one more than the highest version.
-
-    Raises:
-        ConfigError: The version exists or is not positive.
-    """
+def _version_path(output: str | os.PathLike[str], version: int | None) -> pathlib.Path:
+    """The path of a version, which does not exist yet: of the next one, if none is given."""
     output = pathlib.Path(output)
     if version is None:
         versions = (int(path.name) for path in output.glob("*") if re.fullmatch(r"[0-9]+", path.name))
@@ -97,10 +116,10 @@ def publish(
     gets the next one.
 
     Args:
-        output: str or path of the directory of the model's versions, which need not exist.
-        version: int or None. Defaults to one more than the highest version.
-        write: Callable. Writes the files into the empty directory that it is given.
-        card: path of a Markdown file among them, of which a copy becomes `output/README.md` just before the version
+        output: the directory of the model's versions, which need not exist.
+        version: defaults to one more than the highest version.
+        write: writes the files into the empty directory that it is given.
+        card: a Markdown file among them, of which a copy becomes `output/README.md` just before the version
             appears; it says which version it is of. Defaults to None: there is none.
 
     Returns:
@@ -110,12 +129,12 @@ def publish(
         ConfigError: The version exists or is not positive.
         OSError: A file cannot be written.
     """
-    path = version_path(output, version)
+    path = _version_path(output, version)
     with temporary_beside(path, is_directory=True) as temporary:
         remove_leftovers(path.parent)
         write(temporary)
         while True:
-            path = version_path(output, version)
+            path = _version_path(output, version)
             try:
                 with contextlib.nullcontext() if card is None else _card_beside(path, temporary, card):
                     rename(temporary, path)

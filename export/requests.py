@@ -70,10 +70,10 @@ _PredictionLog = message_factory.GetMessageClass(
 
 # What placeholders stand for, in a model that has them.
 _SPANS = [b"<b>{name}</b>, see https://a.org/b or %s"]
-# Texts that nobody means well with.
+# Texts as an attacker may send them.
 _HOSTILE = [b"\xff\xc3 \0 a", "</s> <pad> <0x0A> ▁␛ >>de<<".encode(), ("a" + "\u0301" * 2000).encode()]
 TEXTS = [*(text.encode() for text in PROBES), *_SPANS, *_HOSTILE]
-# Of floats that were added up in another order. A bfloat16 has 8 bits: scores of random bytes differ by up to 0.7%.
+# Floats are added up in another order. A bfloat16 has 8 bits: scores of random bytes differ by up to 0.7%.
 _TOLERANCE = {"float32": 1e-4, "int8": 1e-4, "bfloat16": 2**-6}
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
@@ -85,12 +85,12 @@ def write_warmup_requests(
     """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them.
 
     Args:
-        saved_model: str or path of a SavedModel.
+        saved_model: a SavedModel.
         signatures: names of `SIGNATURES` that it has. Defaults to `serving_default`.
     """
     path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
     path.parent.mkdir(exist_ok=True)
-    # Of signatures that are one, the first.
+    # Signatures with the same function are one graph, which is warmed up once.
     chosen: dict[object, SignatureName] = {}
     for name in signatures:
         chosen.setdefault(SIGNATURES[name].function, name)
@@ -115,7 +115,7 @@ def verify(
     """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
 
     Args:
-        path: path of the SavedModel.
+        path: the SavedModel.
         functions: by the names of signatures, the concrete functions that were saved, which compute with the
             translator.
         precision: `Translator.precision`. Defaults to "float32".
@@ -142,12 +142,9 @@ def verify(
 def _run_session(
     path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, tf.Tensor]]], python: str
 ) -> list[dict[str, np.ndarray]]:
-    encoded = [
-        (name, {key: base64.b64encode(tf.make_tensor_proto(value).SerializeToString()).decode() for key, value in each})
-        for name, each in ((name, inputs.items()) for name, inputs in requests)
-    ]
+    encoded = [(name, {key: _encoded(tensor) for key, tensor in inputs.items()}) for name, inputs in requests]
     finished = subprocess.run(
-        # -P: not to find the modules beside the program in the place of others.
+        # -P: modules beside the program must not hide others of the same name.
         [python, "-P", str(_PROGRAM), str(path.resolve())],
         input=json.dumps(encoded),
         capture_output=True,
@@ -159,9 +156,14 @@ def _run_session(
         lines = finished.stderr.strip().splitlines() or [f"exit code {finished.returncode}"]
         raise VerificationError(f"the SavedModel does not run in a session: {lines[-1]}")
     return [
-        {key: tf.make_ndarray(TensorProto.FromString(base64.b64decode(each))) for key, each in row.items()}
-        for row in json.loads(finished.stdout)
+        {key: tf.make_ndarray(TensorProto.FromString(base64.b64decode(tensor))) for key, tensor in answer.items()}
+        for answer in json.loads(finished.stdout)
     ]
+
+
+def _encoded(tensor: tf.Tensor) -> str:
+    """As session_mode.py reads it."""
+    return base64.b64encode(tf.make_tensor_proto(tensor).SerializeToString()).decode()
 
 
 def _compare(name: str, served: np.ndarray, expected: np.ndarray, tolerance: float) -> None:

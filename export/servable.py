@@ -1,25 +1,31 @@
 """The translator as a SavedModel, with which TensorFlow Serving answers text with text."""
 
 import functools
+import hashlib
 import os
 import pathlib
 import re
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_transformer import __version__
 from keras_transformer.config.rules import require
 from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import ConfigError
 from keras_transformer.translation import Translator
+from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 
-from .model_card import Facts, model_card
-from .publishing import publish
+from .publishing import Facts, publish
 from .requests import verify, write_warmup_requests
 from .signatures import SIGNATURES, Signature
 
+_PACKAGES = ("tensorflow", "tensorflow-text", "keras")
+# What `make test-servers` tries, with the tensorflow-text of each.
+TRIED = {"2.19.1": "2.19.0", "2.20.0": "2.20.1", "2.21.0": "2.21.1"}
 CARD = pathlib.PurePath("assets.extra", "README.md")
 
 
@@ -30,7 +36,6 @@ class Servable(tf.Module):
     the variables of a tracked Keras model are not found.
 
     Args:
-        translator: Translator.
         signatures: names of `SIGNATURES`.
 
     Attributes:
@@ -42,7 +47,7 @@ class Servable(tf.Module):
         self.weights = translator.weights
         self.tokenizers = list(translator.tokenizers)
         self.candidates = translator.candidates
-        # `serving_default` and `translate` are one.
+        # `serving_default` and `translate` share one graph.
         chosen = {SIGNATURES[name].function: SIGNATURES[name] for name in signatures}
         traced = {
             function: graph_of(signature, translator).get_concrete_function() for function, signature in chosen.items()
@@ -73,11 +78,11 @@ def export_servable(
     does. In `assets.extra` it also holds the requests by which TensorFlow Serving warms up, and its model card.
 
     Args:
-        translator: Translator.
-        output: str or path of the directory of the model's versions.
-        version: int or None. Defaults to one more than the highest version.
+        translator: what is exported.
+        output: the directory of the model's versions.
+        version: defaults to one more than the highest version.
         signatures: names of `export.signatures.SIGNATURES`. Defaults to all.
-        verified: bool. Whether to check what was written before it appears. Defaults to True.
+        verified: whether to check what was written before it appears. Defaults to True.
         facts: Facts for the model card. Defaults to None: nothing is known.
 
     Returns:
@@ -120,3 +125,72 @@ def _share_tensors(path: pathlib.Path) -> None:
         if name in signatures:
             signatures[name].CopyFrom(signatures[first.setdefault(SIGNATURES[name].function, name)])
     path.write_bytes(saved_model.SerializeToString())
+
+
+def model_card(
+    translator: Translator, saved_model: pathlib.Path, signatures: Sequence[SignatureName], facts: Facts
+) -> str:
+    """Returns the model card of a translator's SavedModel, which answers these signatures."""
+    model, decoding, tokenizers = translator.model.config, translator.decoding, translator.tokenizers
+    weights = saved_model / "variables" / "variables.data-00000-of-00001"
+    with open(weights, "rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    encoder_layers, decoder_layers = model.depths
+    search = (
+        "greedy"
+        if decoding.beam_size == 1
+        else f"beam of {decoding.beam_size}, length penalty {decoding.length_penalty:g}"
+    )
+    table = {
+        "Languages": facts.languages or "unknown",
+        "Training": facts.training or "unknown",
+        "License of the weights": facts.license or "unknown",
+        "Parameters": f"{model.num_parameters:,}, {translator.precision}, {weights.stat().st_size / 1e6:,.1f} MB",
+        "Layers": f"{encoder_layers} of the encoder, {decoder_layers} of the decoder, d_model {model.d_model}",
+        "Vocabulary": f"{model.source_vocab_size:,} tokens"
+        + ("" if tokenizers.is_shared else f" of the source language, {model.target_vocab_size:,} of the target"),
+        "Search": search,
+        **({"Tag": f"{decoding.tag}, in front of every source"} if decoding.tag else {}),
+        "Longest input": f"{model.max_length:,} tokens with the end token; of a longer text the end is not read, and "
+        "`truncated` is true",
+        "Longest document": f"{MAX_SENTENCES:,} sentences, or those that reach {MAX_TOKENS:,} tokens; divided by the "
+        f"rules for {translator.language or 'unknown languages'}",
+        "Longest output": f"{decoding.max_extra_tokens:,} tokens more than the input, at most {model.max_length:,}",
+        "SHA-256 of the weights": f"`{checksum}` (`variables/{weights.name}`)",
+        "Written by": ", ".join(
+            [f"keras3-transformer {__version__}", *(f"{name} {metadata.version(name)}" for name in _PACKAGES)]
+        ),
+        "Servers": "SavedModels of this release were tried with TensorFlow "
+        + ", ".join(f"{version} (tensorflow-text {text})" for version, text in TRIED.items()),
+    }
+    lines = [
+        f"# Translation model{f' {facts.languages}' if facts.languages else ''}",
+        "",
+        "A SavedModel for TensorFlow Serving. Tokenizers and search are in its graph.",
+        "",
+        "| | |",
+        "| --- | --- |",
+        *(f"| {name} | {_cell(value)} |" for name, value in table.items()),
+        "",
+        "## Quality",
+        "",
+        *([f"- {score}" for score in facts.scores] or ["Not measured."]),
+        "",
+        "## Signatures",
+        "",
+        "Texts are UTF-8; bytes that are not are read as U+FFFD.",
+    ]
+    for name in signatures:
+        signature = SIGNATURES[name]
+        lines += ["", f"### `{name}`", "", signature.description, "", "| | |", "| --- | --- |"]
+        lines += [
+            f"| input `{key}` | {spec.dtype.name} ({', '.join(['batch', 'length'][: len(spec.shape)])}"
+            f"{',' if len(spec.shape) == 1 else ''}) |"
+            for key, spec in signature.inputs.items()
+        ]
+        lines += [f"| output `{key}` | {_cell(value)} |" for key, value in signature.outputs.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -16,7 +16,7 @@ import tensorflow_text
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef
 
-# Registered, but not in a server.
+# TensorFlow registers these in Python, but not in a server.
 _PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 
@@ -49,7 +49,7 @@ def answer(session: tf.compat.v1.Session, signature: SignatureDef, tensors: dict
 
 def main(path: str) -> None:
     """Answers the requests on standard input."""
-    # Whoever imports it is told that there is none.
+    # Makes every import of the package fail.
     sys.modules["keras_transformer"] = None  # type: ignore[assignment]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], path)

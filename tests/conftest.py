@@ -15,7 +15,7 @@ import browser
 import keras
 import numpy as np
 import pytest
-from keras_transformer.export.model_card import Facts
+from keras_transformer.export.publishing import Facts
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 

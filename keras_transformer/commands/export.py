@@ -23,7 +23,7 @@ from .options import (
 from .trained import load_translator, read_trained
 
 if typing.TYPE_CHECKING:
-    from keras_transformer.export.model_card import Facts
+    from keras_transformer.export.publishing import Facts
 
     from ..model_dir import ModelDir
 
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _facts(options: argparse.Namespace, model_dir: "ModelDir") -> "Facts":
-    from keras_transformer.export.model_card import Facts
+    from keras_transformer.export.publishing import Facts
 
     return Facts(options.languages, options.license, model_dir.read_evaluation(), _describe_training(model_dir))
 

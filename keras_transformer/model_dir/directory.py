@@ -49,7 +49,7 @@ class ModelDir:
     """A model directory. It need not exist, and any of its files may be missing.
 
     Args:
-        path: str or path of the directory.
+        path: the directory.
     """
 
     def __init__(self, path: "str | os.PathLike[str] | ModelDir") -> None:
@@ -129,7 +129,7 @@ class ModelDir:
 
         Args:
             config: TransformerConfig, from `read_config`.
-            dtype: str. The dtype of weights and computation. Defaults to "float32".
+            dtype: the dtype of weights and computation. Defaults to "float32".
 
         Raises:
             ConfigError: There are no weights, all are damaged, or they do not fit the configuration.

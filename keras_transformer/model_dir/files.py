@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _TEMPORARY = ".writing-"
-# What NumPy, zipfile and json raise for bytes that are not theirs.
+# What NumPy, zipfile and json raise for damaged files.
 _UNREADABLE = (
     *(OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError),
     *(MemoryError, RecursionError, NotImplementedError, zipfile.BadZipFile, zlib.error),
@@ -101,8 +101,8 @@ def replacing_with_checksum(
     """Gives a temporary path beside `path`, which it replaces, with its checksum, if the block ends without an error.
 
     Args:
-        path: str or path of the file.
-        previous: path or None. Under which name the file that is replaced stays. Defaults to None: it does not.
+        path: the file.
+        previous: under which name the file that is replaced stays. Defaults to None: it does not.
 
     Raises:
         OSError: The file cannot be written; the error names `path`.
@@ -142,7 +142,7 @@ def require_undamaged(path: pathlib.Path) -> None:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
             if not checksum_path(path).is_file() or checksum in _read_checksums(path):
                 return
-            # Unless a training run has just replaced it.
+            # A training run may have just replaced the file: then look again.
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 raise DamagedFileError(
                     f"{path}: the file is damaged, its SHA-256 checksum is not the one in {checksum_path(path).name}"
@@ -154,8 +154,8 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
     """Opens an .npz file with a checksum; whatever goes wrong while the block reads it is a DamagedFileError.
 
     Args:
-        path: path of the file.
-        content: str. What the file holds, for messages, such as "the training state".
+        path: the file.
+        content: what the file holds, for messages, such as "the training state".
 
     Raises:
         DamagedFileError: The file is damaged.
@@ -179,8 +179,8 @@ def locked(path: pathlib.Path, task: str) -> Iterator[None]:
     """Holds a lock file while the block runs; a process that is killed holds it no longer.
 
     Args:
-        path: path of the lock file, in the directory that one process at a time may use.
-        task: str. How error messages begin, such as "another training runs here".
+        path: the lock file, in the directory that one process at a time may use.
+        task: how error messages begin, such as "another training runs here".
 
     Raises:
         LockedError: Another process holds it; the message says which one, and since when.

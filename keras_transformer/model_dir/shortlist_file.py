@@ -27,8 +27,7 @@ def write_shortlist(path: pathlib.Path, shortlist: Shortlist, tokenizer_files: I
     """Writes a shortlist and its checksum; the file appears whole.
 
     Args:
-        path: path of the file.
-        shortlist: Shortlist.
+        path: the file.
         tokenizer_files: the content of each tokenizer file, whose ids the shortlist holds.
     """
     dtype = np.uint16 if max(shortlist.by_source.max(initial=0), shortlist.always.max()) < 2**16 else np.int32
@@ -47,7 +46,7 @@ def read_shortlist(
     """Reads a shortlist.
 
     Args:
-        path: path of the file.
+        path: the file.
         source_vocab_size: int.
         target_vocab_size: int.
         tokenizer_files: the content of each tokenizer file of the model.

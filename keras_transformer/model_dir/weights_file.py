@@ -49,7 +49,7 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
             received = _shapes(file)
     except OSError as error:
         raise DamagedFileError(f"{path}: the file cannot be read ({str(error).splitlines()[0]})") from None
-    # Keras ignores what a file has more than a model.
+    # Keras ignores weights that the model does not have.
     if sorted(received.values()) != sorted(tuple(weight.shape) for weight in model.weights):
         raise InvalidFileError(
             f"{path}: these weights do not fit the model in config.yaml: {_difference(received, model)}"

@@ -24,8 +24,8 @@ def import_model(folder: str | os.PathLike[str], model_dir: str | os.PathLike[st
     """Writes a model of Marian, or of Hugging Face's port of it, as a model directory.
 
     Args:
-        folder: str or path of the model's folder.
-        model_dir: str or path of a new directory.
+        folder: the model's folder.
+        model_dir: a new directory.
 
     Returns:
         The path of the model directory.

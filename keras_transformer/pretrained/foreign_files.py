@@ -1,7 +1,7 @@
 """Files that other programs wrote. They are read here, within limits, and each value is checked for its type.
 
 If such a file is missing, too large or damaged, or holds something else, that is an InvalidFileError which names it. A
-reader (`marian.py`, `hugging_face.py`) gets plain values from here; their meaning is its own business.
+reader (`marian.py`, `hugging_face.py`) gets plain values from here, and decides what they mean.
 """
 
 import contextlib
@@ -102,8 +102,8 @@ def option(options: Mapping[str, object], name: str, kind: type[Value], default:
 
     Args:
         options: what `read_json` or `read_yaml` returned.
-        name: str. The option's name.
-        kind: bool, int, float or str. An int passes for a float.
+        name: the option's name.
+        kind: an int passes for a float.
         default: the value of an option that is missing. Defaults to None: it must be there.
 
     Raises:
@@ -130,7 +130,7 @@ def require_supported(options: Mapping[str, object], supported: Mapping[str, tup
     """
     for name, values in supported.items():
         value = options.get(name)
-        # True is not 1 here.
+        # In Python, True equals 1.
         if value is not None and (type(value), value) not in [(type(known), known) for known in values]:
             raise ConfigError(f"the option {name}: {shown(value)} is not supported")
 

@@ -4,6 +4,7 @@ A folder has config.json, model.safetensors and the files of a tokenizer: those 
 source.spm and target.spm), or tokenizer.model, where `export --format hugging-face` wrote one that was trained here.
 """
 
+import dataclasses
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,6 @@ from ..tokenizers import Tokenizer, TokenizerPair
 from .foreign_files import option, read_json, read_json_vocabulary, read_safetensors, reading, require_supported
 from .pretrained_model import (
     PretrainedModel,
-    TieEmbeddings,
     Vocabulary,
     as_weight,
     interleaved,
@@ -38,7 +38,7 @@ _SUPPORTED: dict[str, tuple[object, ...]] = {
     "scale_embedding": (True,),
     "tie_word_embeddings": (True, False),
 }
-# In a layer, our name of what has weights, and theirs.
+# The parts of a layer that have weights: our names, and theirs.
 _PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 _THEIRS = {
     **{f"attention/{ours}": f"self_attn.{theirs}" for ours, theirs in _PARTS.items()},
@@ -56,7 +56,7 @@ _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _ATTENTION_BIAS = re.compile(r".*attention/\w+/bias")
 _FEED_FORWARD_BIAS = re.compile(r".*feed_forward/\w+/bias")
 _LOGITS_BIAS = re.compile("logits/bias")
-# Both classes have this one; Marian's is 1e-6.
+# Both classes normalize with this epsilon; Marian itself with 1e-6.
 EPSILON = 1e-5
 # Between sinusoids of float32 and of float64 at position 1000, and far less than learned positions differ from them.
 _POSITIONS_TOLERANCE = 1e-3
@@ -95,38 +95,32 @@ def read(folder: pathlib.Path) -> PretrainedModel:
         require_supported(options, _SUPPORTED)
         vocab_size = option(options, "vocab_size", int)
         sizes = vocab_size, option(options, "decoder_vocab_size", int, vocab_size)
-        # All values are checked before the large files are read; the model is known only after them.
-        _model(options, sizes, {}, "none", "sinusoidal")
+        # All values are checked before the large files are read.
+        model = _model(options, sizes)
     arrays = read_safetensors(weights_path)
     with reading(weights_path):
         weights = _weights(arrays)
         positions = _take_positions(weights)
     tokenizers = _tokenizers(folder, options, sizes)
-    if tokenizers.are_own:
-        # With other tokenizers, the bias excludes the start token, which is none of theirs.
-        _drop_zeros(weights, _LOGITS_BIAS)
-    _drop_zeros(weights, _ATTENTION_BIAS)
-    _drop_zeros(weights, _FEED_FORWARD_BIAS)
     with reading(config_path):
-        model = _model(
-            options,
-            (len(tokenizers.source_rows), len(tokenizers.target_rows)),
-            weights,
-            tie_embeddings(weights),
-            positions,
+        model = dataclasses.replace(
+            model,
+            source_vocab_size=len(tokenizers.source_rows),
+            target_vocab_size=len(tokenizers.target_rows),
+            positions=positions,
+            tie_embeddings=tie_embeddings(weights),
+            attention_bias=_keep_biases(weights, _ATTENTION_BIAS),
+            feed_forward_bias=_keep_biases(weights, _FEED_FORWARD_BIAS),
+            # With other tokenizers, the bias excludes our start token, which they do not have.
+            logits_bias=_keep_biases(weights, _LOGITS_BIAS) if tokenizers.are_own else "logits/bias" in weights,
         )
     config = Config(model, tokenizers.config, _decoding(folder / "generation_config.json", tokenizers))
     rows = tokenizers.source_rows, tokenizers.target_rows
     return PretrainedModel(weights_path, config, tokenizers.pair, weights, *rows)
 
 
-def _model(
-    options: Mapping[str, object],
-    sizes: tuple[int, int],
-    weights: Mapping[str, np.ndarray],
-    tie_embeddings: TieEmbeddings,
-    positions: Positions,
-) -> TransformerConfig:
+def _model(options: Mapping[str, object], sizes: tuple[int, int]) -> TransformerConfig:
+    """The model as far as its options tell."""
     depths = option(options, "encoder_layers", int), option(options, "decoder_layers", int)
     return TransformerConfig(
         *sizes,
@@ -140,11 +134,7 @@ def _model(
         activation_dropout=option(options, "activation_dropout", float, 0.0),
         activation=option(options, "activation_function", str),
         norm_first=NORM_FIRST[option(options, "model_type", str)],
-        positions=positions,
-        tie_embeddings=tie_embeddings,
-        attention_bias=any(map(_ATTENTION_BIAS.fullmatch, weights)),
-        feed_forward_bias=any(map(_FEED_FORWARD_BIAS.fullmatch, weights)),
-        logits_bias="logits/bias" in weights,
+        tie_embeddings="none",
         epsilon=EPSILON,
         max_length=option(options, "max_position_embeddings", int, 512),
     )
@@ -193,12 +183,14 @@ def _is_sinusoidal(table: np.ndarray, ends_at_limit: bool) -> bool:
     return np.allclose(table[:, interleaved(d_model)], expected, rtol=0, atol=_POSITIONS_TOLERANCE)
 
 
-def _drop_zeros(weights: dict[str, np.ndarray], biases: re.Pattern[str]) -> None:
-    """Drops biases which their classes cannot be without, if all of them are zero."""
+def _keep_biases(weights: dict[str, np.ndarray], biases: re.Pattern[str]) -> bool:
+    """Drops biases, which their classes cannot be without, if all of them are zero; returns whether they stay."""
     names = [name for name in weights if biases.fullmatch(name)]
-    if not any(weights[name].any() for name in names):
-        for name in names:
-            del weights[name]
+    if any(weights[name].any() for name in names):
+        return True
+    for name in names:
+        del weights[name]
+    return False
 
 
 def _tokenizers(folder: pathlib.Path, options: Mapping[str, object], sizes: tuple[int, int]) -> _Tokenizers:

@@ -25,7 +25,7 @@ from .pretrained_model import PretrainedModel, Vocabulary, as_weight, tie_embedd
 
 _CONFIG = "special:model.yml"
 _ACTIVATION = "transformer-ffn-activation"
-# What options may be. One that is missing, as in files of older versions, has the first value.
+# The values that options may have. An option that is missing has the first.
 _SUPPORTED: dict[str, tuple[object, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
@@ -54,7 +54,7 @@ _NORM_FIRST: dict[tuple[str, ...], bool] = {("", "dan", ""): False, ("n", "da", 
 _SUBLAYERS = {"self": "attention", "context": "source_attention", "ffn": "feed_forward"}
 _PARTS = {"q": "query", "k": "key", "v": "value", "o": "output", "1": "hidden", "2": "output"}
 _KINDS = {"W": "kernel", "b": "bias", "scale": "gamma", "bias": "beta"}
-# Marian knows no longest sequence.
+# Marian does not limit the length of sequences.
 _MAX_LENGTH = 512
 
 
@@ -62,9 +62,9 @@ class MarianFiles(NamedTuple):
     """What a folder of a Marian model holds.
 
     Attributes:
-        model: path of the model.
+        model: the model.
         vocabularies: paths of the vocabularies of source and target, which may be the same.
-        settings_path: path of the decoder.yml, or None.
+        settings_path: the decoder.yml, or None.
         settings: content of the decoder.yml, {} if there is none.
     """
 
@@ -94,7 +94,7 @@ def read(folder: pathlib.Path) -> PretrainedModel:
     source, target = _vocabularies(folder, vocabularies, sizes)
     tokenizers = tokenizers_of(source, target)
     if "source_embedding" not in weights and source[1].rows != target[1].rows:
-        # One table in the file, but with ids of different meanings.
+        # The file has one table, in which ids mean different pieces for the source and for the target.
         weights["source_embedding"] = weights["target_embedding"]
     with reading(path):
         model = _model(options, len(source[1].rows), len(target[1].rows), weights)
@@ -224,7 +224,7 @@ def _vocabularies(
 def _vocabulary_paths(folder: pathlib.Path, settings: Mapping[str, object]) -> list[pathlib.Path]:
     names = settings.get("vocabs")
     if isinstance(names, list) and names:
-        # They were written where the model was trained.
+        # The paths are those of the machine that trained the model.
         return [folder / pathlib.PurePath(str(name)).name for name in names]
     for pattern in ("*vocab*.yml", "*.spm"):
         if paths := sorted(folder.glob(pattern)):

@@ -25,7 +25,7 @@ TieEmbeddings = Literal["none", "target", "all"]
 # The bias of tokens that the other program does not have: their probability is 0 in float32, yet the loss stays finite.
 _NEVER_CHOSEN_LOGIT = -100.0
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
-# Only this package's tokenizers have it.
+# A special piece of this package's tokenizers only.
 _START = "<start>"
 
 
@@ -33,9 +33,8 @@ class PretrainedModel(NamedTuple):
     """A model of another program.
 
     Attributes:
-        path: path of the file that holds the weights, for messages.
+        path: the file that holds the weights, for messages.
         config: Config.
-        tokenizers: TokenizerPair.
         weights: the other program's arrays by our names, such as "encoder/0/attention/query/kernel", in the shapes that
             Keras has.
         source_rows: the other program's id of each of our source ids, or None for a row of zeros.
@@ -68,8 +67,8 @@ class Vocabulary(NamedTuple):
     """A vocabulary of another program.
 
     Attributes:
-        pieces: list of str. The pieces in our order, without special ones.
-        rows: list of int or None. The other program's id of each of our ids, with special ones; None if it has none.
+        pieces: the pieces in our order, without special ones.
+        rows: the other program's id of each of our ids, with special ones; None if it has none.
     """
 
     pieces: Sequence[str]
@@ -81,9 +80,9 @@ class Vocabulary(NamedTuple):
 
         Args:
             ids: the id of every piece.
-            path: path of its file, for messages.
-            num_rows: int. How many ids the model has.
-            start_id: int or None. The id that translations begin with. Defaults to None: none, but zeros.
+            path: its file, for messages.
+            num_rows: how many ids the model has.
+            start_id: the id that translations begin with. Defaults to None: none, but zeros.
 
         Raises:
             InvalidFileError: The ids are not those from 0 to `num_rows - 1`, or a special piece is missing, or a piece
@@ -126,7 +125,7 @@ def own_tokenizer(path: pathlib.Path, sizes: tuple[int, int]) -> tuple[Tokenizer
     """Reads a tokenizer that was trained by this package, for both languages.
 
     Args:
-        path: path of the SentencePiece model.
+        path: the SentencePiece model.
         sizes: how many ids the model has for the source, and for the target.
 
     Raises:

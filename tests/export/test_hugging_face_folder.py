@@ -10,7 +10,7 @@ import pytest
 import sentencepiece
 from keras_transformer.export import hugging_face as exporter
 from keras_transformer.export.hugging_face import export_hugging_face
-from keras_transformer.export.model_card import Facts
+from keras_transformer.export.publishing import Facts
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from safetensors.numpy import load_file, save_file
 from test_pretrained import hugging_face_arrays

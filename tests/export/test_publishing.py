@@ -128,6 +128,16 @@ def test_a_read_only_folder_is_named(tiny_model_dir, tmp_path):
     assert [path.name for path in output.iterdir()] == ["1"]
 
 
+def test_versions_go_up(tmp_path):
+    (tmp_path / "9-old").mkdir()
+    assert [publish(tmp_path, version, lambda path: None).name for version in (None, None, 10, None)] == [
+        *("1", "2", "10", "11")
+    ]
+    with pytest.raises(ConfigError, match="version must be positive; received version=0"):
+        publish(tmp_path, 0, lambda path: None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "10", "11", "2", "9-old"]
+
+
 def test_a_version_that_exists_stays_as_it_is(tmp_path):
     def write(directory):
         (directory / "saved_model.pb").write_text("second")

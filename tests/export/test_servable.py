@@ -8,16 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export import servable as exporter
-from keras_transformer.export.model_card import TRIED
 from keras_transformer.export.requests import REQUESTS
-from keras_transformer.export.servable import export_servable
+from keras_transformer.export.servable import TRIED, export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.training.run.state import RunState, save_training_state
 from session_mode import SavedModelSession, answers_of, run_session
@@ -414,29 +412,6 @@ def read_meta_graph(path):
 def content(path):
     files = (file for file in sorted(path.rglob("*")) if file.is_file())
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
-
-
-@pytest.fixture
-def untraced(monkeypatch):
-    """Disables tracing, for tests that do not save anything."""
-    functions = {"serving_default": None}
-    monkeypatch.setattr(exporter, "Servable", lambda *arguments: types.SimpleNamespace(functions=functions))
-    monkeypatch.setattr(exporter, "_share_tensors", lambda path: None)
-    monkeypatch.setattr(exporter, "model_card", lambda *arguments: "# A card\n")
-
-
-def test_versions_go_up_and_none_is_overwritten(translator, untraced, tmp_path, monkeypatch):
-    monkeypatch.setattr(exporter, "verify", lambda *arguments: None)
-    monkeypatch.setattr(tf.saved_model, "save", lambda module, path, signatures: None)
-    (tmp_path / "9-old").mkdir()
-    assert [export_servable(translator, tmp_path).name for _ in range(2)] == ["1", "2"]
-    assert export_servable(translator, tmp_path, version=10) == tmp_path / "10"
-    assert export_servable(translator, tmp_path) == tmp_path / "11"
-    with pytest.raises(ConfigError, match="10: this version already exists"):
-        export_servable(translator, tmp_path, version=10)
-    with pytest.raises(ConfigError, match="version must be positive; received version=0"):
-        export_servable(translator, tmp_path, version=0)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "10", "11", "2", "9-old", "README.md"]
 
 
 def test_what_appears_is_what_was_verified_and_nothing_before(saved_and_verified):

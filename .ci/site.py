@@ -1,0 +1,53 @@
+"""What MkDocs does with the documentation: its hooks, and an extension that reads docstrings."""
+
+import pathlib
+import re
+from typing import Any
+
+import griffe
+from mkdocs.structure.files import File, Files
+from nbconvert import MarkdownExporter
+
+_NOTEBOOKS = pathlib.Path("examples/notebooks")
+_NOTEBOOK_LINK = re.compile(r"\]\(\.\./examples/notebooks/(\w+)\.ipynb\)")
+# Links to code, not those between pages of different folders.
+_CODE_LINK = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+?(?<!\.md))\)")
+_SECTIONS = {"Call arguments:": "Other Parameters: Call arguments", "Example:": "Examples:"}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Called with the files of the site: the notebooks become pages."""
+    for path in sorted(_NOTEBOOKS.glob("*.ipynb")):
+        markdown, _ = MarkdownExporter().from_filename(path)
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=markdown))
+    return files
+
+
+def on_page_markdown(markdown: str, **context: Any) -> str:
+    """Called with the text of each page: links lead to the pages of notebooks; those to code become paths of files."""
+    markdown = _NOTEBOOK_LINK.sub(r"](notebooks/\1.md)", markdown)
+    return _CODE_LINK.sub(lambda link: _as_path(*link.groups()), markdown)
+
+
+def on_page_content(html: str, **context: Any) -> str:
+    """Called with the HTML of each page: by the keyboard, a table that is wider than the screen is scrolled."""
+    return html.replace("<table>", '<table tabindex="0">')
+
+
+def on_post_page(output: str, **context: Any) -> str:
+    """Called with each page in its theme: screen readers get a name for the search."""
+    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+
+
+def _as_path(text: str, path: str) -> str:
+    return f"`{path}`" if text.strip("`") in path else f"{text} (`{path}`)"
+
+
+class Sections(griffe.Extension):
+    """Names sections of docstrings as the generator does, so that it lists arguments and shows examples as code."""
+
+    def on_instance(self, *, obj: griffe.Object, **context: Any) -> None:
+        """Called with each module, class and function."""
+        if obj.docstring:
+            lines = obj.docstring.value.splitlines()
+            obj.docstring.value = "\n".join(_SECTIONS.get(line, line) for line in lines)
