@@ -15,7 +15,7 @@ from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
 from keras_transformer.training.text.text_files import read_lines, shards_of
 
-from benchmarks import documents, long_corpus, machine, memory, scaling, startup, text, training
+from benchmarks import long_corpus, machine, memory, scaling, startup, text, training
 from benchmarks.command import settings_of
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, print_table, publish
 from benchmarks.contenders import matrix_products, stock_keras, train_command
@@ -348,9 +348,3 @@ def test_shards_hold_random_lines_whose_words_follow_zipf_s_law(tmp_path):
     counts = collections.Counter(word for line in lines for word in line.split()).most_common(2)
     # The second word is half as frequent as the first.
     assert counts[0][1] / counts[1][1] == pytest.approx(2, rel=0.15)
-
-
-def test_paragraphs_are_joined_as_people_write():
-    lines = ["A title", "He runs.", 'She said "No."', "(Why?)", "End"]
-    assert documents.join_as_written(lines) == 'A title\nHe runs. She said "No." (Why?) End'
-    assert documents.join_by_spaces(lines) == 'A title He runs. She said "No." (Why?) End'
