@@ -38,12 +38,6 @@ def run(monkeypatch, capsys):
     keras.backend.clear_session()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_script_is_short_and_listed(name):
-    assert len((FOLDER / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 120
-    assert f"examples/{name}.py" in (FOLDER.parent / "docs" / "examples.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.slow
 def test_the_whole_path_goes_from_text_to_what_is_served(run, tmp_path):
     printed = run("whole_path", tmp_path, "--steps", 2)
