@@ -118,15 +118,15 @@ def test_report_and_error_of_a_process_are_its_last_lines(tmp_path):
 
 
 def test_batches_contain_each_pair_once_and_no_empty_rows(task, tokenizer):
-    found = collections.Counter()
+    texts = collections.Counter()
     for source, target, labels in task.batches:
         assert len(source) == len(target) == len(labels)
         assert source.any(axis=1).all() and labels.any(axis=1).all()
         # The target is the labels, shifted right by the start token.
         assert (target[:, 0] == tokenizer.start_id).all()
         assert (target[:, 1:] == np.where(labels[:, 1:] == 0, 0, labels[:, :-1])).all()
-        found.update(zip(texts_of(tokenizer, source), texts_of(tokenizer, labels)))
-    assert found == collections.Counter(zip(invented_text().source, invented_text().target))
+        texts.update(zip(texts_of(tokenizer, source), texts_of(tokenizer, labels)))
+    assert texts == collections.Counter(zip(invented_text().source, invented_text().target))
 
 
 def test_target_tokens_are_subwords_and_end_tokens(task, tokenizer):
@@ -277,8 +277,8 @@ def tiny_sizes(monkeypatch):
         monkeypatch.setattr(module, "SIZES", {**SIZES, "num_layers": 1})
         monkeypatch.setattr(module, "sentence_pairs", text.sentence_pairs)
         monkeypatch.setattr(module, "vocab_size_for", lambda data: 320)
-    one = SentencePairs(["Anna sees a tree."], ["Anna"], "one")
-    monkeypatch.setattr(startup, "sentence_pairs", lambda *arguments: one)
+    single = SentencePairs(["Anna sees a tree."], ["Anna"], "one")
+    monkeypatch.setattr(startup, "sentence_pairs", lambda *arguments: single)
 
 
 @pytest.mark.long

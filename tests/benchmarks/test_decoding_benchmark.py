@@ -48,8 +48,8 @@ def test_requests_contain_each_sentence_once_the_longest_first(task, pairs, tran
     requests = task.requests()
     assert [len(request) for request in requests] == [REQUEST_SIZE, len(pairs) - REQUEST_SIZE]
     sources = sum(requests, [])
-    found = collections.Counter(zip(sources, task.facts["references"]))
-    assert found == collections.Counter(zip(pairs.source, pairs.target))
+    texts = collections.Counter(zip(sources, task.facts["references"]))
+    assert texts == collections.Counter(zip(pairs.source, pairs.target))
     lengths = list(translator.num_tokens(sources))
     assert lengths == sorted(lengths, reverse=True) and lengths[0] > lengths[-1]
     assert task.requests(size=1, every=5) == [[source] for source in sources[::5]]
@@ -67,8 +67,8 @@ def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator
         answers[name] = task.read_answers(name)
     expected = [list(best[0]) for best in translator.n_best(task.facts["sources"], 1)]
     assert [text for text, _ in answers[decoding.SAVED_MODEL]] == [text for text, _ in expected]
-    found = agreement(answers[decoding.SAVED_MODEL], answers[decoding.CTRANSLATE2])
-    assert found["equal"] == found["sentences"] == len(expected) and found["score_difference"] < 1e-3
+    agreed = agreement(answers[decoding.SAVED_MODEL], answers[decoding.CTRANSLATE2])
+    assert agreed["equal"] == agreed["sentences"] == len(expected) and agreed["score_difference"] < 1e-3
 
 
 def test_agreement_equals_a_count_by_hand():

@@ -43,7 +43,7 @@ def test_what_a_notebook_keeps_is_small_and_of_no_machine(name):
     cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
     outputs = [output for cell in cells for output in cell["outputs"]]
-    assert outputs and all((each["output_type"], each["name"]) == ("stream", "stdout") for each in outputs)
+    assert outputs and all((output["output_type"], output["name"]) == ("stream", "stdout") for output in outputs)
     printed = "".join(line for output in outputs for line in output["text"])
     assert not re.search(r"(^|[\s\"'=(])/\w|0x[0-9a-f]{6}", printed), printed
 
