@@ -35,8 +35,8 @@ def lines(num_lines: int, seed: int) -> Iterator[str]:
     cumulative_frequencies = np.cumsum(1 / np.arange(1, NUM_WORDS + 1))
     for begin in range(0, num_lines, _LINES_PER_CHUNK):
         lengths = random.integers(MIN_WORDS, MAX_WORDS + 1, min(_LINES_PER_CHUNK, num_lines - begin))
-        drawn = random.random(lengths.sum()) * cumulative_frequencies[-1]
-        chosen = iter(words[np.searchsorted(cumulative_frequencies, drawn)].tolist())
+        points = random.random(lengths.sum()) * cumulative_frequencies[-1]
+        chosen = iter(words[np.searchsorted(cumulative_frequencies, points)].tolist())
         yield from (" ".join(itertools.islice(chosen, length)) + "\n" for length in lengths.tolist())
 
 

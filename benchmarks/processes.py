@@ -75,7 +75,7 @@ def versions(*packages: str) -> dict[str, str]:
 def free_addresses(number: int) -> list[str]:
     """Returns addresses of this machine at which no process listens."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in sockets]
+    for server in sockets:
+        server.close()
     return addresses

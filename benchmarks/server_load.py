@@ -47,7 +47,7 @@ def main() -> None:
         after_warm_up, *later = report["megabytes"][1:]
         print(
             f"\n{report['requests']:,} requests, {report['num_errors']:,} errors",
-            "latency: " + ", ".join(f"{name} {1000 * each:,.0f} ms" for name, each in report["latencies"].items()),
+            "latency: " + ", ".join(f"{name} {1000 * time:,.0f} ms" for name, time in report["latencies"].items()),
             f"memory: {after_warm_up:,.0f} MB after a tenth of the time, {later[-1]:,.0f} MB at the end, "
             f"{max(later):,.0f} MB at most in between",
             f"graphs optimized: {report['optimized_in_warm_up']} in warm-up, {report['optimized_later']} later",

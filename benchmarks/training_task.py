@@ -54,10 +54,10 @@ class TrainingTask:
 
     def batches_by_lengths(self) -> dict[tuple[int, int], list[Batch]]:
         """Returns the batches by source length and target length. The last one of its lengths may have fewer rows."""
-        found: dict[tuple[int, int], list[Batch]] = {}
+        by_lengths: dict[tuple[int, int], list[Batch]] = {}
         for batch in self.batches:
-            found.setdefault((batch[0].shape[1], batch[1].shape[1]), []).append(batch)
-        return found
+            by_lengths.setdefault((batch[0].shape[1], batch[1].shape[1]), []).append(batch)
+        return by_lengths
 
     def warmup_batches(self) -> list[Batch]:
         """Returns one batch of each pair of lengths, to train on before time is measured."""

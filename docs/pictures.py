@@ -140,9 +140,9 @@ def table1() -> Figure:
 def attention(model_dir: str) -> Figure:
     """What each word of a translation attends to, in the last layer of the decoder."""
     translator = Translator.load(model_dir)
-    found = translate_with_attention(translator, "The woman bought the lamp because it was cheap.")
+    translation = translate_with_attention(translator, "The woman bought the lamp because it was cheap.")
     view, config = AttentionView(), translator.model.config
-    return attention_figure(found.by_kind[view.kind], view.layers(config), view.heads(config))
+    return attention_figure(translation.by_kind[view.kind], view.layers(config), view.heads(config))
 
 
 def main() -> None:

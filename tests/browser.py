@@ -91,9 +91,9 @@ class Browser:
             "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(found => done(found.violations))"
         )
         return [
-            (each["id"], [node["html"] for node in each["nodes"]])
-            for each in self.request("/execute/async", {"script": script, "args": []})
-            if each["impact"] in ("serious", "critical")
+            (fault["id"], [node["html"] for node in fault["nodes"]])
+            for fault in self.request("/execute/async", {"script": script, "args": []})
+            if fault["impact"] in ("serious", "critical")
         ]
 
     def screenshot(self, path):
@@ -109,9 +109,9 @@ def browser():
         )
         try:
             for line in driver.stdout:
-                if found := re.search(r"started successfully on port (\d+)", line):
+                if started := re.search(r"started successfully on port (\d+)", line):
                     break
-            page = Browser(f"http://127.0.0.1:{found[1]}")
+            page = Browser(f"http://127.0.0.1:{started[1]}")
             page.begin(profile)
             try:
                 yield page

@@ -130,9 +130,9 @@ class SavedModel:
         return answer
 
     def _tensor_of_graph(self, info):
-        operation, index = info.name.split(":")
-        found = self.library.TF_GraphOperationByName(self.graph, operation.encode())
-        return TF_Output(found, int(index))
+        name, index = info.name.split(":")
+        operation = self.library.TF_GraphOperationByName(self.graph, name.encode())
+        return TF_Output(operation, int(index))
 
     def _tensor(self, info, values):
         library, shape = self.library, [len(values)]
@@ -157,7 +157,7 @@ class SavedModel:
             raise RuntimeError(f"a tensor of type {self.library.TF_TensorType(tensor)} and rank {rank}, not {info}")
         shape = [self.library.TF_Dim(tensor, axis) for axis in range(rank)]
         elements = self._elements(tensor, info.dtype, math.prod(shape))
-        values = [self._content(each) for each in elements] if info.dtype == TF_STRING else list(elements)
+        values = [self._content(string) for string in elements] if info.dtype == TF_STRING else list(elements)
         for axis in range(rank - 1, 0, -1):
             size = shape[axis]
             values = [values[i * size : (i + 1) * size] for i in range(math.prod(shape[:axis]))]
@@ -190,20 +190,20 @@ class TensorInfo(typing.NamedTuple):
 def signatures(meta_graph):
     """The tensors that each signature takes and gives, by name, from a serialized MetaGraphDef."""
     entries = (dict(fields(entry)) for number, entry in fields(meta_graph) if number == 5)
-    found = {}
+    by_name = {}
     for entry in entries:
         takes, gives = {}, {}
         for number, tensor in fields(entry[2]):
             if number in (1, 2):
                 tensor = dict(fields(tensor))
                 (takes, gives)[number - 1][tensor[1].decode()] = tensor_info(tensor[2])
-        found[entry[1].decode()] = takes, gives
-    return found
+        by_name[entry[1].decode()] = takes, gives
+    return by_name
 
 
 def tensor_info(message):
     info = dict(fields(message))
-    sizes = [each for number, each in fields(info.get(3, b"")) if number == 2]
+    sizes = [size for number, size in fields(info.get(3, b"")) if number == 2]
     # That of an operation without a result is of no type.
     return TensorInfo(info[1].decode(), info.get(2), len(sizes))
 

@@ -166,7 +166,7 @@ def make_model_dir(path, kind, vocab_size, epochs):
         target = np.concatenate([starts, labels[:, :-1]], axis=1)
         model.compile(keras.optimizers.Adam(3e-3), MaskedLabelSmoothedCrossentropy(0.1))
         # Keras prepares each epoch for longer than so small a model computes: one epoch of many equal batches.
-        source, target, labels = (np.tile(each, (epochs, 1)) for each in (source, target, labels))
+        source, target, labels = (np.tile(rows, (epochs, 1)) for rows in (source, target, labels))
         inputs = {"source": source, "target": target}
         model.fit(inputs, labels, batch_size=len(pairs), shuffle=False, verbose=0)
     path.mkdir()

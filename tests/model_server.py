@@ -70,7 +70,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {spec.name}")
         name = spec.signature_name or "serving_default"
         try:
-            outputs = self.model.predict(name, {key: tf.make_ndarray(each) for key, each in request.inputs.items()})
+            outputs = self.model.predict(name, {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()})
         except InvalidRequestError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         response = predict_pb2.PredictResponse()
@@ -108,7 +108,8 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         if not isinstance(columns, dict):
             columns = {self.model.only_input(name): columns}
         infos = self.model.inputs(name, columns)
-        outputs = self.model.predict(name, {key: read_json(infos[key].dtype, each) for key, each in columns.items()})
+        inputs = {key: read_json(infos[key].dtype, column) for key, column in columns.items()}
+        outputs = self.model.predict(name, inputs)
         outputs = {key: write_json(array) for key, array in outputs.items()}
         (only, *others) = outputs.values()
         if "inputs" in request:

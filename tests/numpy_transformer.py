@@ -202,14 +202,14 @@ def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None):
 
 
 def encoder(layer, x, mask=None):
-    for one in layer.layers:
-        x = encoder_layer(one, x, mask)
+    for block in layer.layers:
+        x = encoder_layer(block, x, mask)
     return normalization(layer.final_norm, x) if layer.norm_first else x
 
 
 def decoder(layer, x, source=None, target_mask=None, source_mask=None):
-    for one in layer.layers:
-        x = decoder_layer(one, x, source, target_mask, source_mask)
+    for block in layer.layers:
+        x = decoder_layer(block, x, source, target_mask, source_mask)
     return normalization(layer.final_norm, x) if layer.norm_first else x
 
 

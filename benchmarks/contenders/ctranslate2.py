@@ -23,7 +23,7 @@ def load_tokenizers(
     """
     space = " " if (paths := sorted(path.glob("*tokenizer.model"))) else ""
     paths = paths or sorted(path.glob("*sentencepiece.model"))
-    source, target = (sentencepiece.SentencePieceProcessor(model_file=str(each)) for each in (paths[0], paths[-1]))
+    source, target = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in (paths[0], paths[-1]))
     return source, target, space
 
 

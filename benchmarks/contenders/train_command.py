@@ -22,8 +22,8 @@ def reported_speed(output: str, step: int) -> float | None:
 
     The line is "step 1,340: loss 3.214, validation loss 2.951, ..., 5,230 target tokens/s".
     """
-    found = re.search(rf"\bstep (?:{step}|{step:,}): .*?(\d[\d,.]*) target tokens/s", output)
-    return float(found[1].replace(",", "")) if found else None
+    match = re.search(rf"\bstep (?:{step}|{step:,}): .*?(\d[\d,.]*) target tokens/s", output)
+    return float(match[1].replace(",", "")) if match else None
 
 
 def main() -> None:

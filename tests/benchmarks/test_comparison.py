@@ -15,7 +15,7 @@ from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
 from keras_transformer.training.text.text_files import read_lines, shards_of
 
-from benchmarks import documents, long_corpus, machine, memory, scaling, startup, text, training
+from benchmarks import long_corpus, machine, memory, scaling, startup, text, training
 from benchmarks.command import settings_of
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, print_table, publish
 from benchmarks.contenders import matrix_products, stock_keras, train_command
@@ -118,15 +118,15 @@ def test_report_and_error_of_a_process_are_its_last_lines(tmp_path):
 
 
 def test_batches_contain_each_pair_once_and_no_empty_rows(task, tokenizer):
-    found = collections.Counter()
+    texts = collections.Counter()
     for source, target, labels in task.batches:
         assert len(source) == len(target) == len(labels)
         assert source.any(axis=1).all() and labels.any(axis=1).all()
         # The target is the labels, shifted right by the start token.
         assert (target[:, 0] == tokenizer.start_id).all()
         assert (target[:, 1:] == np.where(labels[:, 1:] == 0, 0, labels[:, :-1])).all()
-        found.update(zip(texts_of(tokenizer, source), texts_of(tokenizer, labels)))
-    assert found == collections.Counter(zip(invented_text().source, invented_text().target))
+        texts.update(zip(texts_of(tokenizer, source), texts_of(tokenizer, labels)))
+    assert texts == collections.Counter(zip(invented_text().source, invented_text().target))
 
 
 def test_target_tokens_are_subwords_and_end_tokens(task, tokenizer):
@@ -277,8 +277,8 @@ def tiny_sizes(monkeypatch):
         monkeypatch.setattr(module, "SIZES", {**SIZES, "num_layers": 1})
         monkeypatch.setattr(module, "sentence_pairs", text.sentence_pairs)
         monkeypatch.setattr(module, "vocab_size_for", lambda data: 320)
-    one = SentencePairs(["Anna sees a tree."], ["Anna"], "one")
-    monkeypatch.setattr(startup, "sentence_pairs", lambda *arguments: one)
+    single = SentencePairs(["Anna sees a tree."], ["Anna"], "one")
+    monkeypatch.setattr(startup, "sentence_pairs", lambda *arguments: single)
 
 
 @pytest.mark.long
@@ -348,9 +348,3 @@ def test_shards_hold_random_lines_whose_words_follow_zipf_s_law(tmp_path):
     counts = collections.Counter(word for line in lines for word in line.split()).most_common(2)
     # The second word is half as frequent as the first.
     assert counts[0][1] / counts[1][1] == pytest.approx(2, rel=0.15)
-
-
-def test_paragraphs_are_joined_as_people_write():
-    lines = ["A title", "He runs.", 'She said "No."', "(Why?)", "End"]
-    assert documents.join_as_written(lines) == 'A title\nHe runs. She said "No." (Why?) End'
-    assert documents.join_by_spaces(lines) == 'A title He runs. She said "No." (Why?) End'

@@ -12,8 +12,7 @@ from conftest import sentence_pairs as invented_pairs
 from keras_transformer.export.ctranslate2 import export_ctranslate2
 from keras_transformer.training.text.corpus import SentencePairs
 
-from benchmarks import decoding, fuzzing, hostile_requests, server_load, trained_models
-from benchmarks.comparison import Comparison
+from benchmarks import decoding, server_load, trained_models
 from benchmarks.contenders.ctranslate2 import load_tokenizers
 from benchmarks.decoding import agreement
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare, send_requests
@@ -49,8 +48,8 @@ def test_requests_contain_each_sentence_once_the_longest_first(task, pairs, tran
     requests = task.requests()
     assert [len(request) for request in requests] == [REQUEST_SIZE, len(pairs) - REQUEST_SIZE]
     sources = sum(requests, [])
-    found = collections.Counter(zip(sources, task.facts["references"]))
-    assert found == collections.Counter(zip(pairs.source, pairs.target))
+    texts = collections.Counter(zip(sources, task.facts["references"]))
+    assert texts == collections.Counter(zip(pairs.source, pairs.target))
     lengths = list(translator.num_tokens(sources))
     assert lengths == sorted(lengths, reverse=True) and lengths[0] > lengths[-1]
     assert task.requests(size=1, every=5) == [[source] for source in sources[::5]]
@@ -68,17 +67,8 @@ def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator
         answers[name] = task.read_answers(name)
     expected = [list(best[0]) for best in translator.n_best(task.facts["sources"], 1)]
     assert [text for text, _ in answers[decoding.SAVED_MODEL]] == [text for text, _ in expected]
-    found = agreement(answers[decoding.SAVED_MODEL], answers[decoding.CTRANSLATE2])
-    assert found["equal"] == found["sentences"] == len(expected) and found["score_difference"] < 1e-3
-
-
-@pytest.mark.long
-def test_saved_model_with_greedy_search_answers_several_requests_at_once(tmp_path, tiny_model_dir, pairs):
-    task, _ = prepare(tmp_path, tiny_model_dir, pairs, beam_sizes=(BEAM_SIZE, 1), length_penalty=0.0)
-    arguments = ("--beam-size", 1, "--at-once", 2, "--request-size", 7, "--answers", "greedy")
-    contender("saved_model", task.path, *arguments)()
-    assert [text for text, _ in task.read_answers("greedy")] == task.facts["references"]
-    assert task.saved_model("float32", 1) != task.saved_model("float32", BEAM_SIZE)
+    agreed = agreement(answers[decoding.SAVED_MODEL], answers[decoding.CTRANSLATE2])
+    assert agreed["equal"] == agreed["sentences"] == len(expected) and agreed["score_difference"] < 1e-3
 
 
 def test_agreement_equals_a_count_by_hand():
@@ -115,13 +105,6 @@ def contenders_by_table(monkeypatch, cores, **options):
     return [list(table.contenders) for table in decoding.comparisons("task", **options)]
 
 
-def test_a_shortlist_is_compared_in_both_engines(monkeypatch):
-    float32, best, greedy, single = contenders_by_table(monkeypatch, cores=1, shortlist=True)
-    both = ["SavedModel", "CTranslate2", "SavedModel, shortlist", "CTranslate2, shortlist"]
-    assert float32 == greedy == single == both
-    assert {"SavedModel, float32, shortlist", "CTranslate2, int8", "CTranslate2, int8, shortlist"} <= set(best)
-
-
 def test_engines_are_compared_on_the_cores_that_there_are_at_the_moment(monkeypatch):
     float32, best, greedy, single = contenders_by_table(monkeypatch, cores=3)
     assert float32 == greedy == ["SavedModel", "SavedModel, 3 at once", "CTranslate2", "CTranslate2, 3 at once"]
@@ -151,47 +134,6 @@ def test_ctranslate2_reads_texts_as_imported_tokenizers_do(task, tmp_path):
         shutil.copy(ours / "tokenizer.model", tmp_path / f"{side}.sentencepiece.model")
     source, target, space = load_tokenizers(tmp_path)
     assert (source is target, space) == (False, "") and target.decode(source.encode("the dog")) == "the dog"
-
-
-# What pymarian would do, without its 600 MB; tests/test_marian.py runs the real one.
-PYMARIAN = """
-import json, pathlib
-
-log = pathlib.Path(__file__).with_name("log.jsonl").open("a")
-
-class Translator:
-    def __init__(self, **options):
-        print(json.dumps(options), file=log)
-
-    def translate(self, texts):
-        print(json.dumps(texts), file=log, flush=True)
-        pairs = [(text, place) for text in texts for place in (1, 2)]
-        return [f"{i // 2} ||| {text} ||| {place} ||| F0= -9 ||| -{place}.5" for i, (text, place) in enumerate(pairs)]
-"""
-
-
-@pytest.mark.parametrize(
-    "options, batch_size",
-    [pytest.param(("--threads", 2), 16, marks=pytest.mark.slow), (("--at-once", 2, "--threads", 1), 32)],
-)
-def test_marian_translates_requests_on_as_many_threads_as_the_others(task, tmp_path, options, batch_size):
-    (tmp_path / "pymarian.py").write_text(PYMARIAN)
-    (tmp_path / "pymarian-1.2.dist-info").mkdir()
-    (tmp_path / "pymarian-1.2.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: pymarian\nVersion: 1.2\n"
-    )
-    files = ("--model", "m.npz", "--vocabs", "s.spm", "t.spm", "--answers", "pymarian")
-    report = contender("marian", task.path, *options, *files, PYTHONPATH=tmp_path)()
-    made, *calls = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert (made["models"], made["vocabs"]) == ("m.npz", ["s.spm", "t.spm"])
-    assert (made["beam_size"], made["normalize"], made["gemm_type"]) == (BEAM_SIZE, 0, "float32")
-    assert (made["cpu_threads"], made["mini_batch"], made["maxi_batch"]) == (2, batch_size, 1)
-    sources = task.facts["sources"]
-    # A warm-up, and what is timed.
-    assert calls == 2 * ([sources] if "--at-once" in options else task.requests())
-    # The first of each sentence's translations, even if it contains what separates them.
-    assert task.read_answers("pymarian") == [[f"{source} ||| 1", -1.5] for source in sources]
-    assert report["versions"] == {"pymarian": "1.2"} and report["value"] == len(sources) / report["seconds"]
 
 
 def test_marian_is_given_the_files_of_the_model_s_folder(tmp_path, monkeypatch):
@@ -229,33 +171,6 @@ def test_time_of_a_sentence_alone_is_in_milliseconds(monkeypatch):
     assert single.contenders["SavedModel"]() == {"value": 25, "bleu": 7, "versions": {}}
 
 
-def test_command_prepares_measures_and_writes(tmp_path, monkeypatch, capsys, task, tiny_model_dir):
-    def comparisons(*_):
-        task.write_answers(decoding.SAVED_MODEL, ["eins", "zwei"], [-1.0, -2.5])
-        task.write_answers(decoding.CTRANSLATE2, ["eins", "drei"], [-1.5, -3.0])
-        contenders = {
-            decoding.SAVED_MODEL: scripted(300, sentences=2, bleu=41.5),
-            decoding.CTRANSLATE2: scripted(200, sentences=1, bleu=41.25),
-        }
-        # Only the first is asked for.
-        return [Comparison("decoding", "sentences/s", contenders, decoding.SAVED_MODEL), None, None, None]
-
-    monkeypatch.setattr(decoding, "comparisons", comparisons)
-    monkeypatch.setattr(decoding, "prepare", lambda *arguments, **more: (task, None))
-    monkeypatch.setattr("keras_transformer.export.ctranslate2.export_ctranslate2", lambda *arguments: None)
-    path = tmp_path / "decoding.json"
-    arguments = ["--model-dir", str(tiny_model_dir), "--sentences", "2", "--json", str(path), "--repeats", "1"]
-    monkeypatch.setattr(sys, "argv", ["decoding", *arguments, "--tables", "float32"])
-    decoding.main()
-    printed = capsys.readouterr().out
-    # CTranslate2 did not translate all sentences.
-    assert "BLEU 41.50: decoding: SavedModel" in printed and "41.25" not in printed
-    assert "1 of 2 translations of SavedModel and CTranslate2 are equal" in printed and "5.0e-01" in printed
-    assert "log probability -2.5000 against -3.0000" in printed
-    settings = json.loads(path.read_text())["settings"]
-    assert settings["sentences"] == 2 and settings["agreement"]["CTranslate2"]["others"] == [[-2.5, -3.0]]
-
-
 @pytest.mark.long
 def test_decoding_runs(tmp_path, monkeypatch, capsys, tiny_model_dir):
     path = tmp_path / "decoding.json"
@@ -283,33 +198,6 @@ def test_trained_models_are_compared_with_the_first(tmp_path, monkeypatch, capsy
     assert f"SavedModels, float32, beam 4, batch 32, 2 at once: {copy}" in capsys.readouterr().out
     tables = json.loads(path.read_text())["comparisons"]
     assert [list(table["reports"]) for table in tables] == [[str(tiny_model_dir), str(copy)]] * 2
-
-
-@pytest.mark.long
-def test_hostile_requests_are_sent(task, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(hostile_requests, "REQUESTS", ["a line of 1 MB", "10,000 empty texts"])
-    path = tmp_path / "hostile.json"
-    servable = task.saved_model("float32", BEAM_SIZE)
-    monkeypatch.setattr(sys, "argv", ["hostile_requests", "--servable", str(servable), "--json", str(path)])
-    hostile_requests.main()
-    (table,) = json.loads(path.read_text())["comparisons"]
-    (report,) = table["reports"]["a line of 1 MB"]
-    assert report["value"] > 0 and f"a line of 1 MB: {report['megabytes']:,.0f} MB more" in capsys.readouterr().out
-
-
-@pytest.mark.long
-def test_hostile_texts_are_sent_and_answers_checked(task, tmp_path, monkeypatch, capsys):
-    path, servable = tmp_path / "fuzzing.json", task.saved_model("float32", BEAM_SIZE)
-    arguments = ["--servable", str(servable), "--texts", "62", "--signatures", "serving_default", "score"]
-    monkeypatch.setattr(sys, "argv", ["fuzzing", *arguments, "--json", str(path)])
-    with pytest.raises(SystemExit):
-        fuzzing.main()
-    (table,) = json.loads(path.read_text())["comparisons"]
-    (report,) = table["reports"]["serving_default"]
-    assert report["value"] >= report["median"] > 0 and 0 < report["truncated"] < 62
-    assert "serving_default: 62 texts" in capsys.readouterr().out
-    # A signature that the servable does not have.
-    assert list(table["failures"]) == ["score"]
 
 
 @pytest.mark.long

@@ -120,8 +120,8 @@ def test_a_pronoun_agrees_with_a_noun_in_another_clause() -> None:
     cheap = be(PRONOUN["it-f"], "past", "cheap")
     because = subordinated(clause(ME, "buy", "past", LAMP), "because", cheap)
     assert because == ("I bought the lamp because it was cheap.", "Ich habe die Lampe gekauft, weil sie billig war.")
-    found = clause(HER, "find", "past", PRONOUN["it-m"], negated=True)
-    assert coordinated(clause(ME, "lose", "past", KEY), "but", found) == (
+    second = clause(HER, "find", "past", PRONOUN["it-m"], negated=True)
+    assert coordinated(clause(ME, "lose", "past", KEY), "but", second) == (
         "I lost the key, but she did not find it.",
         "Ich habe den Schlüssel verloren, aber sie hat ihn nicht gefunden.",
     )
@@ -166,13 +166,13 @@ def test_it_has_the_gender_of_the_noun_in_the_clause_before(pairs) -> None:
         "dress": it,
         "book": it,
     }
-    found = set()
+    nouns = set()
     for english, german in pairs:
         match = re.search(r"\b(\w+), (?:and|but) (?:I|we) .*\bit\b", english)
         if match and match[1] in expected:
-            found.add(match[1])
+            nouns.add(match[1])
             assert expected[match[1]] & set(german.rpartition(", ")[2].rstrip(".").split()), (english, german)
-    assert len(found) > 5
+    assert len(nouns) > 5
 
 
 def test_the_german_depends_on_the_english_alone() -> None:

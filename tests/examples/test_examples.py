@@ -38,12 +38,6 @@ def run(monkeypatch, capsys):
     keras.backend.clear_session()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_script_is_short_and_listed(name):
-    assert len((FOLDER / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 120
-    assert f"examples/{name}.py" in (FOLDER.parent / "docs" / "examples.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.slow
 def test_the_whole_path_goes_from_text_to_what_is_served(run, tmp_path):
     printed = run("whole_path", tmp_path, "--steps", 2)
@@ -79,14 +73,14 @@ def test_a_search_waits_for_a_phrase():
         return tf.broadcast_to(logits, [*token_ids.shape, 4]), state
 
     def best(step, state):
-        found = beam_search(step, state, [5], max_length=5, start_id=0, end_id=1, length_penalty=0.0)
-        return found.token_ids[0, 0].numpy().tolist(), float(tf.exp(found.scores[0, 0]))
+        hypotheses = beam_search(step, state, [5], max_length=5, start_id=0, end_id=1, length_penalty=0.0)
+        return hypotheses.token_ids[0, 0].numpy().tolist(), float(tf.exp(hypotheses.scores[0, 0]))
 
     assert best(step, ()) == ([1, 0, 0, 0, 0], pytest.approx(0.6))
-    said = best(*constrained_search.surely(step, (), [2], end_id=1, batch_size=1))
-    assert said == ([2, 1, 0, 0, 0], pytest.approx(0.75 * 0.6))
-    said = best(*constrained_search.surely(step, (), [2, 2], end_id=1, batch_size=1))
-    assert said == ([2, 2, 1, 0, 0], pytest.approx(0.75 * 0.75 * 0.6))
+    constrained = best(*constrained_search.surely(step, (), [2], end_id=1, batch_size=1))
+    assert constrained == ([2, 1, 0, 0, 0], pytest.approx(0.75 * 0.6))
+    constrained = best(*constrained_search.surely(step, (), [2, 2], end_id=1, batch_size=1))
+    assert constrained == ([2, 2, 1, 0, 0], pytest.approx(0.75 * 0.75 * 0.6))
 
 
 @pytest.mark.slow
@@ -97,8 +91,9 @@ def test_a_file_is_translated_in_blocks_and_goes_on_where_it_was_stopped(run, ti
     assert run("batch_translation", tiny_model_dir, source, target, "--field", "en") == "3 lines\n4 lines\n"
     whole = target.read_bytes()
     rows = [json.loads(line) for line in whole.splitlines()]
-    found = Translator.load(tiny_model_dir).translate(TEXTS)
-    for i, (row, text, ((translation, score), *_)) in enumerate(zip(rows, TEXTS, (each.hypotheses for each in found))):
+    translations = Translator.load(tiny_model_dir).translate(TEXTS)
+    best = [translation.hypotheses[0] for translation in translations]
+    for i, (row, text, (translation, score)) in enumerate(zip(rows, TEXTS, best)):
         assert (row["id"], row["en"], row["translation"], row["truncated"]) == (i, text, translation, False)
         assert row["score"] == pytest.approx(score, abs=1e-4)
 

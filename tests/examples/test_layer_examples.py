@@ -74,11 +74,6 @@ def test_every_script_is_listed():
     assert {path.stem for path in FOLDER.glob("*.py")} == set(EXAMPLES)
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
-def test_a_script_is_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 120
-
-
 @pytest.mark.parametrize(
     "name",
     [

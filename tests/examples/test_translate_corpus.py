@@ -227,5 +227,5 @@ def test_two_processes_that_are_killed_and_started_again_translate_each_line_onc
     expected = [expected[line] for line in lines]
     begin = int(marked.parent.name[1]) * 12_000 + int(marked.name.split("-")[0]) * 10_000
     expected[begin] = "*" + expected[begin]
-    found = "".join((output / f"{number}.en").read_text(encoding="utf-8") for number in range(2))
-    assert found == "".join(f"{line}\n" for line in expected)
+    written = "".join((output / f"{number}.en").read_text(encoding="utf-8") for number in range(2))
+    assert written == "".join(f"{line}\n" for line in expected)

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 BACKENDS = [backend for backend in ("tensorflow", "jax", "torch") if importlib.util.find_spec(backend)]
-FEW = ("classifier", "subclassed_language_model")
-OTHERS = ("language_model", "tied_language_model", "translator")
+MODELS = ("tied_language_model", "translator", "subclassed_language_model")
 SCRIPT = pathlib.Path(__file__).with_name("other_models.py")
 
 
@@ -38,61 +37,48 @@ def run_on_every_backend(arguments_of):
         assert process.returncode == 0, output
 
 
-# A dtype policy, and models that are trained in the same process.
-FEW_IN_FLOAT32, OTHERS_IN_FLOAT32 = ("float32", FEW), pytest.param(("float32", OTHERS), marks=pytest.mark.slow)
-ALL_IN_BFLOAT16 = pytest.param(("mixed_bfloat16", FEW + OTHERS), marks=pytest.mark.slow)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[FEW_IN_FLOAT32, OTHERS_IN_FLOAT32, ALL_IN_BFLOAT16],
-    ids=["few in float32", "others in float32", "all in bfloat16"],
-)
-def case(request):
+@pytest.fixture(scope="module", params=["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
+def policy(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def trained(case, tmp_path_factory):
+def trained(policy, tmp_path_factory):
     """For each backend the directory of its models, their losses and predictions."""
-    policy, models = case
     directories = {backend: tmp_path_factory.mktemp(backend) for backend in BACKENDS}
-    run_on_every_backend(lambda backend: ["train", ",".join(models), directories[backend], policy])
+    run_on_every_backend(lambda backend: ["train", directories[backend], policy])
     return directories
 
 
 @pytest.fixture(scope="module")
-def loaded(case, trained):
+def loaded(trained):
     """The predictions of each backend with the files of all, in a process that has not trained."""
-    models = ",".join(case[1])
-    run_on_every_backend(lambda backend: ["load", models, trained[backend] / "loaded.npz", *trained.values()])
+    run_on_every_backend(lambda backend: ["load", trained[backend] / "loaded.npz", *trained.values()])
     return {backend: np.load(trained[backend] / "loaded.npz") for backend in BACKENDS}
 
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
-@pytest.mark.slow
 @every_backend
-def test_fit_learns(backend, case, trained):
+def test_fit_learns(backend, trained):
     losses = json.loads((trained[backend] / "losses.json").read_text())
-    assert set(losses) == set(case[1])
-    for model, of_model in losses.items():
-        assert of_model[-1] < 0.8 * of_model[0], model
+    assert set(losses) == set(MODELS)
+    for model, of_epochs in losses.items():
+        assert of_epochs[-1] < 0.8 * of_epochs[0], model
 
 
-@pytest.mark.slow
 @every_backend
-def test_a_fresh_process_loads_the_same_model(backend, case, trained, loaded):
+def test_a_fresh_process_loads_the_same_model(backend, trained, loaded):
     expected = np.load(trained[backend] / "predictions.npz")
-    for model in case[1]:
+    for model in MODELS:
         np.testing.assert_array_equal(loaded[backend][f"{trained[backend]}/{model}"], expected[model], err_msg=model)
 
 
-@pytest.mark.parametrize("case", [FEW_IN_FLOAT32, OTHERS_IN_FLOAT32], indirect=True, ids=["few", "others"])
+@pytest.mark.parametrize("policy", ["float32"], indirect=True)
 @pytest.mark.parametrize(("backend", "other"), list(itertools.permutations(BACKENDS, 2)))
-def test_a_file_of_one_backend_loads_on_another(backend, other, case, trained, loaded):
+def test_a_file_of_one_backend_loads_on_another(backend, other, trained, loaded):
     expected = np.load(trained[backend] / "predictions.npz")
-    for model in case[1]:
+    for model in MODELS:
         predictions = loaded[other][f"{trained[backend]}/{model}"]
         np.testing.assert_allclose(predictions, expected[model], atol=1e-5, err_msg=model)

@@ -1,24 +1,12 @@
-"""How the package is imported, in fresh processes: lazily, and in any order before a saved model is loaded."""
+"""How the package is imported, in fresh processes: lazily, and in any order."""
 
 import os
 import subprocess
 import sys
 
-import keras
-import numpy as np
 import pytest
 
 import keras_transformer
-from keras_transformer import (
-    EncoderLayer,
-    MaskedAccuracy,
-    MaskedLabelSmoothedCrossentropy,
-    PositionalEmbedding,
-    TiedProjection,
-    TransformerConfig,
-    WarmupInverseSqrt,
-    build_transformer,
-)
 
 PUBLIC = {
     *("Decoder", "DecoderLayer", "Encoder", "EncoderLayer", "FeedForward", "MultiHeadAttention"),
@@ -27,23 +15,18 @@ PUBLIC = {
     *("from_keras", "from_keras_hub", "from_torch", "to_keras", "to_keras_hub", "to_torch"),
     *("MaskedAccuracy", "MaskedLabelSmoothedCrossentropy", "Perplexity", "WarmupInverseSqrt"),
 }
-TOKEN_IDS = np.array([[5, 3, 8, 0], [1, 4, 2, 9]])
 
 
-def run(*arguments, **environment):
+def run_code(code, **environment):
     """Returns the output of a fresh Python process."""
     finished = subprocess.run(
-        [sys.executable, *map(str, arguments)],
+        [sys.executable, "-c", code],
         env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0", **environment},  # JAX compiles faster.
         capture_output=True,
         text=True,
     )
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
-
-
-def run_code(code, *arguments, **environment):
-    return run("-c", code, *arguments, **environment)
 
 
 # Lazily.
@@ -114,96 +97,7 @@ except ImportError as error:
     assert run_code(code, KERAS_BACKEND="jax") == "tensorflow\n"
 
 
-# Saved models load without custom objects.
-
-
-def tied_model():
-    token_ids = keras.Input((None,), dtype="int32")
-    embedding = PositionalEmbedding(10, 8)
-    hidden = EncoderLayer(num_heads=2, d_ff=12)(embedding(token_ids))
-    return keras.Model(token_ids, TiedProjection(embedding)(hidden))
-
-
-def transformer():
-    config = TransformerConfig(10, 10, num_layers=1, d_model=8, d_ff=12, num_heads=2)
-    model = build_transformer(config)
-    model.compile(
-        keras.optimizers.Adam(WarmupInverseSqrt(d_model=8, warmup_steps=7, scale=0.5)),
-        MaskedLabelSmoothedCrossentropy(0.2),
-        metrics=[MaskedAccuracy()],
-        run_eagerly=True,  # One step here, and one where it is loaded, are not worth a graph.
-    )
-    model.fit({"source": TOKEN_IDS, "target": TOKEN_IDS}, TOKEN_IDS, verbose=0)
-    return model
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """A folder of two models, and what they compute."""
-    folder = tmp_path_factory.mktemp("saved")
-    tied, whole = tied_model(), transformer()
-    tied.save(folder / "tied.keras")
-    whole.save(folder / "transformer.keras")
-    np.savez(
-        folder / "expected.npz",
-        token_ids=TOKEN_IDS,
-        tied=keras.ops.convert_to_numpy(tied(TOKEN_IDS)),
-        transformer=keras.ops.convert_to_numpy(whole({"source": TOKEN_IDS, "target": TOKEN_IDS})),
-    )
-    return folder
-
-
-LOAD = """
-import pathlib
-import sys
-
-import numpy as np
-
-folder = pathlib.Path(sys.argv[1])
-expected = np.load(folder / "expected.npz")
-token_ids = expected["token_ids"]
-
-tied = keras.saving.load_model(folder / "tied.keras")
-# Another backend than the one that saved it rounds in its own way.
-error = 0.0 if keras.backend.backend() == "tensorflow" else 1e-5
-np.testing.assert_allclose(keras.ops.convert_to_numpy(tied(token_ids)), expected["tied"], rtol=error, atol=error)
-assert [type(layer).__name__ for layer in tied.layers[1:]] == ["PositionalEmbedding", "EncoderLayer", "TiedProjection"]
-assert tied.layers[3].embedding is tied.layers[1]
-
-whole = keras.saving.load_model(folder / "transformer.keras")
-inputs = {"source": token_ids, "target": token_ids}
-logits = keras.ops.convert_to_numpy(whole(inputs))
-np.testing.assert_allclose(logits, expected["transformer"], rtol=error, atol=error)
-# Compiled as it was, and one update on.
-import keras_transformer
-assert type(whole) is keras_transformer.Transformer
-assert type(whole.loss) is keras_transformer.MaskedLabelSmoothedCrossentropy and whole.loss.label_smoothing == 0.2
-schedule = whole.optimizer._learning_rate
-assert type(schedule) is keras_transformer.WarmupInverseSqrt
-assert schedule.get_config() == {"d_model": 8, "warmup_steps": 7, "scale": 0.5}
-assert int(whole.optimizer.iterations) == 1
-logs = whole.evaluate(inputs, token_ids, verbose=0, return_dict=True)
-assert set(logs) == {"loss", "masked_accuracy"}
-whole.fit(inputs, token_ids, verbose=0)
-assert int(whole.optimizer.iterations) == 2
-"""
-
-
-@pytest.mark.parametrize(
-    ("imports", "backend"),
-    [
-        ("import keras; import keras_transformer", "tensorflow"),
-        pytest.param("import keras; import keras_transformer", "jax", marks=pytest.mark.slow),
-        pytest.param(
-            *("import keras_transformer; import keras; keras_transformer.TiedProjection", "tensorflow"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("from keras_transformer import Perplexity; import keras", "jax", marks=pytest.mark.slow),
-        pytest.param("import keras; import keras_transformer.masks", "jax", marks=pytest.mark.slow),
-    ],
-)
-def test_saved_models_load_without_custom_objects(imports, backend, saved):
-    run_code(f"{imports}\n{LOAD}", saved, KERAS_BACKEND=backend)
+# Registered, so that saved models load without custom objects.
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def fit(model, sample_weight=None, num_rows=9):
     before = model.evaluate(x, **data, return_dict=True)
     during = model.fit(x, **data, shuffle=False).history
     return {"before": before, "during": during, "weights": dict(enumerate(model.get_weights()))}
-def assert_equal(several, one, case):
-    for name, expected in one.items():
+def assert_equal(several, single, case):
+    for name, expected in single.items():
         assert several[name].keys() == expected.keys() and len(expected) > 0
         for key in expected:
             message = f"{case}: {name} {key}"
@@ -189,9 +189,9 @@ def test_two_replicas_equal_one_device(arguments):
 @pytest.mark.slow
 def test_two_workers_equal_one_device():
     with socket.socket() as first, socket.socket() as second:
-        for each in (first, second):
-            each.bind(("localhost", 0))
-        addresses = [f"localhost:{each.getsockname()[1]}" for each in (first, second)]
+        for server in (first, second):
+            server.bind(("localhost", 0))
+        addresses = [f"localhost:{server.getsockname()[1]}" for server in (first, second)]
     run(
         WORKERS,
         MODEL,

@@ -19,10 +19,10 @@ def test_the_pictures_are_drawn_and_shown(tiny_model_dir, tmp_path):
     folder.mkdir()
     command = [sys.executable, "-m", "docs.pictures", model_dir, folder]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    drawn = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
-    assert {*drawn} == {path.name for path in ASSETS.glob("*.svg")}
+    pictures = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    assert {*pictures} == {path.name for path in ASSETS.glob("*.svg")}
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
-    for name, picture in drawn.items():
+    for name, picture in pictures.items():
         assert picture.count("</svg>") == 1 and len(picture) < 100_000
         assert len((ASSETS / name).read_bytes()) < 100_000
         assert f"](assets/{name})" in pages

@@ -125,11 +125,11 @@ def diagnostics(tmp_path_factory):
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", folder / "venv/bin/python"]
     finished = subprocess.run([*command, "right.py", "wrong.py"], cwd=folder, capture_output=True, text=True)
     assert finished.stdout.startswith("{"), finished.stdout + finished.stderr
-    found = {"right.py": [], "wrong.py": []}
+    by_file = {"right.py": [], "wrong.py": []}
     for diagnostic in json.loads(finished.stdout)["generalDiagnostics"]:
         line = diagnostic["range"]["start"]["line"]
-        found[pathlib.Path(diagnostic["file"]).name].append((line, diagnostic.get("rule"), diagnostic["message"]))
-    return found
+        by_file[pathlib.Path(diagnostic["file"]).name].append((line, diagnostic.get("rule"), diagnostic["message"]))
+    return by_file
 
 
 def test_what_is_right_has_no_error(diagnostics):
