@@ -11,8 +11,7 @@ import sys
 import pytest
 from conftest import sentence_pairs
 from keras_transformer.training.comparison import compare as compare_module
-from keras_transformer.training.comparison.compare import System, compare
-from keras_transformer.training.comparison.faults import Faults, count_faults
+from keras_transformer.training.comparison.compare import Faults, System, compare, count_faults
 from keras_transformer.training.comparison.report import write_report, write_reports
 from keras_transformer.training.text.corpus import SentencePairs
 
