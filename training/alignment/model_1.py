@@ -186,7 +186,7 @@ def best_links(source: Sentences, target: Sentences, probabilities: Counts) -> I
     chosen = np.stack(places, axis=1)[is_best]
     numbers = np.bincount(sentences[is_best], minlength=len(source.lengths))
     for part in np.split(chosen, np.cumsum(numbers)[:-1]):
-        yield [(int(one), int(other)) for one, other in part]
+        yield [(int(source_place), int(target_place)) for source_place, target_place in part]
 
 
 def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:

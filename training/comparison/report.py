@@ -100,15 +100,15 @@ def _parts(comparison: Comparison, format: Format, level: int = 2) -> list[str]:
         parts.append(_heading(f"Where {name} differs most from {comparison.results[0].name}", format, level))
         if not differences:
             parts.append(_paragraph("All translations are the same.", format))
-        parts += [_table([f"line {each.number}", ""], _lines(each), format) for each in differences]
+        parts += [_table([f"line {difference.number}", ""], _lines(difference), format) for difference in differences]
     return parts
 
 
 def _record(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _record(each) for name, each in value.items()}
+        return {name: _record(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_record(each) for each in value]
+        return [_record(item) for item in value]
     return _record(value._asdict()) if hasattr(value, "_asdict") else value
 
 

@@ -119,8 +119,7 @@ def judged_pairs(
 
     Raises:
         ConfigError: A file cannot be opened.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, there is not a score for
-            each pair, or a file is not text.
+        InvalidFileError: as `read_text`.
     """
     with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
         for number, corpus in enumerate(corpora):
