@@ -32,17 +32,7 @@ def test_scores_intervals_and_p_values_are_those_of_sacrebleu_s_command(tmp_path
         (tmp_path / name).write_text("\n".join(lines) + "\n", "utf-8")
     command = [
         sys.executable,
-        "-m",
-        "sacrebleu",
-        "reference",
-        "-i",
-        "first",
-        "other",
-        "-m",
-        "bleu",
-        "chrf",
-        "-f",
-        "text",
+        *["-m", "sacrebleu", "reference", "-i", "first", "other", "-m", "bleu", "chrf", "-f", "text"],
     ]
     finished = subprocess.run(
         [*command, option, "-w", "6"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True
