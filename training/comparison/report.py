@@ -48,13 +48,17 @@ def write_report(comparison: Comparison, format: Format) -> str:
 def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
     """Writes comparisons of the same systems on several test sets as text.
 
-    BLEU scores on all test sets come first, side by side, then a section for each test set with its report.
+    BLEU scores on all test sets come first, side by side, then a section for each test set with its report. On a
+    single test set it is what `write_report` writes.
 
     Args:
         comparisons: mapping of str to Comparison. The comparison on each test set, by its name.
         format: "text" for a terminal, "markdown", "html": a page that needs no other file, or "json": one line, an
             object whose "test_sets" are what `write_report` writes, each with its "name".
     """
+    if len(comparisons) == 1:
+        (comparison,) = comparisons.values()
+        return write_report(comparison, format)
     if format == "json":
         records = [{"name": name, **_record(comparison)} for name, comparison in comparisons.items()]
         return json.dumps({"test_sets": records}, ensure_ascii=False)
