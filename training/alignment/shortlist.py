@@ -121,9 +121,13 @@ def write_attention_links(path: pathlib.Path, translator: Translator, pairs: Sen
         translator: Translator of a model with guided alignment.
         pairs: SentencePairs.
     """
-    chunks = in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_ALIGNMENT)
-    alignments = (alignment for chunk in chunks for alignment in translator.align(*zip(*chunk)))
-    _write_lines(path, len(pairs), map(_attention_links, alignments))
+
+    def links_of_pairs() -> Iterator[list[tuple[int, int]]]:
+        for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_ALIGNMENT):
+            sources, targets = zip(*chunk)
+            yield from map(_attention_links, translator.align(sources, targets))
+
+    _write_lines(path, len(pairs), links_of_pairs())
 
 
 def _attention_links(alignment: Alignment) -> list[tuple[int, int]]:
