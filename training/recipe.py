@@ -23,7 +23,8 @@ VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
 # As YAML gives them, not checked yet.
 Sections = dict[str, object]
 
-RECIPES = pathlib.Path(__file__).resolve().parent / "recipes"
+_RECIPES = pathlib.Path(__file__).resolve().parent / "recipes"
+_TABLE3 = _RECIPES / "table3.yaml"
 
 
 def load_recipe(
@@ -47,13 +48,12 @@ def load_recipe(
             or the override at fault.
     """
     initial = None if init_from is None else init_from.read_config()
-    path = None if recipe is None else _recipe_path(recipe)
-    sections = {} if path is None else read_sections(path)
+    sections = {} if recipe is None else read_recipe(recipe)
     try:
         return _resolve(sections, overrides, initial)
     except ConfigError as error:
         message = str(error)
-    raise ConfigError(f"{_at_fault(sections, overrides, initial, message) or path}: {message}")
+    raise ConfigError(f"{_at_fault(sections, overrides, initial, message) or recipe}: {message}")
 
 
 def _at_fault(sections: Sections, overrides: Sequence[str], initial: Config | None, message: str) -> str:
@@ -90,19 +90,31 @@ def recipe_of(config: Config) -> str:
 
 def recipe_names() -> list[str]:
     """Returns the names of the recipes of the package, such as "multi30k" and "table3/A-h1"."""
-    return sorted(path.relative_to(RECIPES).as_posix().removesuffix(".yaml") for path in RECIPES.rglob("*.yaml"))
+    names = {path.stem for path in _RECIPES.glob("*.yaml")} - {_TABLE3.stem}
+    rows = read_sections(_TABLE3).keys() - {"all"}
+    return sorted([*names, *(f"{_TABLE3.stem}/{row}" for row in rows)])
 
 
-def _recipe_path(recipe: str | os.PathLike[str]) -> pathlib.Path:
+def read_recipe(recipe: str | os.PathLike[str]) -> Sections:
+    """Returns the sections of a YAML file, or of the recipe of the package with this name, as they are written.
+
+    Raises:
+        ConfigError: There is no such recipe, or the file cannot be read.
+    """
     path = pathlib.Path(recipe)
     if path.suffix in (".yaml", ".yml"):
-        return path
-    named = RECIPES / f"{recipe}.yaml"
-    if not named.is_file():
+        return read_sections(path)
+    name = os.fspath(recipe)
+    if name not in recipe_names():
         raise ConfigError(
-            f"--config must be a .yaml file or one of {', '.join(recipe_names())}; received --config={str(recipe)!r}"
+            f"--config must be a .yaml file or one of {', '.join(recipe_names())}; received --config={name!r}"
         )
-    return named
+    table, _, row = name.rpartition("/")
+    if not table:
+        return read_sections(_RECIPES / f"{name}.yaml")
+    rows = read_sections(_TABLE3)
+    shared, sections = rows["all"], rows[row]
+    return {section: section_of(shared, section) | section_of(sections, section) for section in {**shared, **sections}}
 
 
 def _set(sections: Sections, override: str) -> None:

@@ -48,7 +48,7 @@ def _section_schema(section: type["DataclassInstance"]) -> Schema:
     documentation = inspect.getdoc(section) or ""
     annotations = typing.get_type_hints(section, include_extras=True)
     descriptions = {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(documentation)}
-    inner = {name: _section_schema(each) for name, each in inner_sections(section).items()}
+    inner = {name: _section_schema(inner_section) for name, inner_section in inner_sections(section).items()}
     keys: dict[str, Schema] = {}
     for field in dataclasses.fields(section):
         if field.name in inner:

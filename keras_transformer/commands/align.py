@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     is_guided = config.training.guided_alignment > 0 and options.links is not None
     build_shortlist(model_dir, pairs, tokenizers, config.model.max_length, None if is_guided else options.links)
     if is_guided:
-        from keras_transformer.training.alignment.attention_links import write_attention_links
+        from keras_transformer.training.alignment.shortlist import write_attention_links
 
         translator = load_translator(read_trained(options.model_dir, options)._replace(shortlist=False))
         write_attention_links(pathlib.Path(options.links), translator, pairs)

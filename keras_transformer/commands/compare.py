@@ -99,6 +99,7 @@ def run(options: argparse.Namespace) -> None:
             f"a multiple of {number} files; received {len(options.hypotheses)}"
         )
     from keras_transformer.training.comparison.compare import System, compare, require_comparable
+    from keras_transformer.training.comparison.report import write_reports
     from keras_transformer.training.text.corpus import read_pairs
 
     from ..model_dir.files import replacing
@@ -125,10 +126,10 @@ def run(options: argparse.Namespace) -> None:
         comparisons[source] = comparison if glossary is None else _with_terms(comparison, glossary, pairs, translated)
     if options.output:
         with replacing(options.output) as temporary:
-            report = _written(comparisons, _FORMATS[pathlib.Path(options.output).suffix])
+            report = write_reports(comparisons, _FORMATS[pathlib.Path(options.output).suffix])
             # The name of a file need not be UTF-8, the report must be.
             temporary.write_text(report, "utf-8", errors="replace")
-    write_lines(_written(comparisons, "json" if options.json else "text").splitlines())
+    write_lines(write_reports(comparisons, "json" if options.json else "text").splitlines())
 
 
 def _refuse_twice(what: str, names: list[str]) -> None:
@@ -160,12 +161,3 @@ def _with_terms(
     uses = count_terms(glossary, list(pairs.source), *(system.translations for system in systems))
     results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]
     return comparison._replace(results=results)
-
-
-def _written(comparisons: "dict[str, Comparison]", format: "Format") -> str:
-    from keras_transformer.training.comparison.report import write_report, write_reports
-
-    if len(comparisons) == 1:
-        (comparison,) = comparisons.values()
-        return write_report(comparison, format)
-    return write_reports(comparisons, format)

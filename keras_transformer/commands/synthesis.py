@@ -85,7 +85,7 @@ def backtranslate(options: argparse.Namespace) -> None:
     trained = read_trained(options.model_dir, options)
     targets = read_texts(options.target)
     translator = load_translator(trained)
-    from keras_transformer.training.synthesis.backtranslation import backtranslate
+    from keras_transformer.training.synthesis.translated_pairs import backtranslate
 
     sampling = sampling_of(options)
     settings = _settings(trained, translator, target=options.target, **(sampling._asdict() if sampling else {}))
@@ -105,7 +105,7 @@ def distill(options: argparse.Namespace) -> None:
     require(n_best <= beam_size, "--n-best", f"at most the beam size {beam_size}", n_best)
     pairs = read_lines_or_pairs(options.source, options.target)
     translator = load_translator(trained)
-    from keras_transformer.training.synthesis.distillation import distill
+    from keras_transformer.training.synthesis.translated_pairs import distill
 
     metric: Literal["bleu", "chrf"] = "chrf" if options.metric == "chrf" else "bleu"
     names = {"source": options.source, "target": options.target}

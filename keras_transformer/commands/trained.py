@@ -131,12 +131,13 @@ def load_translator(trained: Trained, language: Language | None = None) -> "Tran
         from ..translation.translator import Translator
 
         divide_cores(PARALLEL_SEARCHES)
-        precision = trained.precision
+        precision, reason = trained.precision, ""
         if precision == "auto":
             chosen = choose_precision(trained.config.model, TOKENS_PER_STEP)
-            precision = cast(Precision, chosen.precision)  # float16 is chosen for training only.
-    if trained.precision == "auto":
-        _log.info(f"precision: {precision}, because {chosen.reason}")
+            # float16 is chosen for training only.
+            precision, reason = cast(Precision, chosen.precision), chosen.reason
+    if reason:
+        _log.info(f"precision: {precision}, because {reason}")
     return Translator.from_config(
         trained.model_dir, trained.config, trained.decoding, precision, language, trained.shortlist
     )

@@ -9,6 +9,7 @@ from keras_transformer import TransformerConfig, build_transformer
 from keras_transformer.config import Config, DataConfig, DecodingConfig, TokenizerConfig, TrainingConfig
 from keras_transformer.config.mappings import check_keys, from_dict
 from keras_transformer.config.model import ACTIVATIONS, MAX_PARAMETERS
+from keras_transformer.config.sections import SECTIONS
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 
@@ -87,86 +88,55 @@ def test_a_missing_key_is_named():
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "rule"),
     [
-        ({"d_model": "512"}, "model.d_model must be of type int; received model.d_model='512'"),
-        ({"num_layers": 2.0}, "model.num_layers must be of type int; received model.num_layers=2.0"),
-        ({"num_heads": True}, "model.num_heads must be of type int; received model.num_heads=True"),
-        ({"key_dim": "8"}, "model.key_dim must be of type int or null; received model.key_dim='8'"),
-        ({"dropout": None}, "model.dropout must be of type float; received model.dropout=None"),
-        ({"norm_first": 1}, "model.norm_first must be of type bool; received model.norm_first=1"),
-        ({"activation": 3}, "model.activation must be of type str; received model.activation=3"),
-        ({"source_vocab_size": 0}, "model.source_vocab_size must be positive; received model.source_vocab_size=0"),
-        ({"num_layers": 0}, "model.num_layers must be positive; received model.num_layers=0"),
+        ({"d_model": "512"}, "of type int"),
+        ({"num_layers": 2.0}, "of type int"),
+        ({"num_heads": True}, "of type int"),
+        ({"key_dim": "8"}, "of type int or null"),
+        ({"dropout": None}, "of type float"),
+        ({"norm_first": 1}, "of type bool"),
+        ({"activation": 3}, "of type str"),
+        ({"source_vocab_size": 0}, "positive"),
+        ({"num_layers": 0}, "positive"),
+        ({"num_encoder_layers": 0}, "positive"),
+        ({"num_decoder_layers": 1001}, "at most 1,000"),
+        ({"d_ff": -1}, "positive"),
+        ({"num_heads": 0}, "positive"),
+        ({"key_dim": 0}, "positive"),
+        ({"value_dim": -3}, "positive"),
+        ({"neighborhood": 0}, "positive and odd"),
+        ({"neighborhood": 4}, "positive and odd"),
+        ({"neighborhood": -3}, "positive and odd"),
+        ({"neighborhood": 5.0}, "of type int or null"),
+        ({"max_length": 1}, "at least 2"),
+        ({"d_model": 9, "num_heads": 3}, "positive and even"),
+        ({"d_model": 10, "num_heads": 3}, "a multiple of num_heads=3 unless key_dim is given"),
+        ({"dropout": 1}, "at least 0 and below 1"),
+        ({"dropout": float("nan")}, "at least 0 and below 1"),
+        ({"attention_dropout": -0.5}, "at least 0 and below 1"),
+        ({"positions": "relative"}, "one of sinusoidal, tensor2tensor, learned, rotary, alibi, t5"),
+        ({"num_key_value_heads": 3, "num_heads": 8}, "a divisor of num_heads=8"),
+        ({"key_dim": 5, "positions": "rotary"}, "even if positions='rotary'"),
+        ({"normalization": "batch"}, "one of layer, rms"),
+        ({"tie_embeddings": True}, "one of none, target, all"),
+        ({"tie_embeddings": "source"}, "one of none, target, all"),
         (
-            {"num_encoder_layers": 0},
-            "model.num_encoder_layers must be positive; received model.num_encoder_layers=0",
-        ),
-        (
-            {"num_decoder_layers": 1001},
-            "model.num_decoder_layers must be at most 1,000; received model.num_decoder_layers=1001",
-        ),
-        ({"d_ff": -1}, "model.d_ff must be positive; received model.d_ff=-1"),
-        ({"num_heads": 0}, "model.num_heads must be positive; received model.num_heads=0"),
-        ({"key_dim": 0}, "model.key_dim must be positive; received model.key_dim=0"),
-        ({"value_dim": -3}, "model.value_dim must be positive; received model.value_dim=-3"),
-        ({"neighborhood": 0}, "model.neighborhood must be positive and odd; received model.neighborhood=0"),
-        ({"neighborhood": 4}, "model.neighborhood must be positive and odd; received model.neighborhood=4"),
-        ({"neighborhood": -3}, "model.neighborhood must be positive and odd; received model.neighborhood=-3"),
-        ({"neighborhood": 5.0}, "model.neighborhood must be of type int or null; received model.neighborhood=5.0"),
-        ({"max_length": 1}, "model.max_length must be at least 2; received model.max_length=1"),
-        ({"d_model": 9, "num_heads": 3}, "model.d_model must be positive and even; received model.d_model=9"),
-        (
-            {"d_model": 10, "num_heads": 3},
-            "model.d_model must be a multiple of num_heads=3 unless key_dim is given; received model.d_model=10",
-        ),
-        ({"dropout": 1}, "model.dropout must be at least 0 and below 1; received model.dropout=1"),
-        (
-            {"dropout": float("nan")},
-            "model.dropout must be at least 0 and below 1; received model.dropout=nan",
-        ),
-        (
-            {"attention_dropout": -0.5},
-            "model.attention_dropout must be at least 0 and below 1; received model.attention_dropout=-0.5",
-        ),
-        (
-            {"positions": "relative"},
-            "model.positions must be one of sinusoidal, tensor2tensor, learned, rotary, alibi, t5; "
-            "received model.positions='relative'",
-        ),
-        (
-            {"num_heads": 8, "num_key_value_heads": 3},
-            "model.num_key_value_heads must be a divisor of num_heads=8; received model.num_key_value_heads=3",
-        ),
-        (
-            {"positions": "rotary", "key_dim": 5},
-            "model.key_dim must be even if positions='rotary'; received model.key_dim=5",
-        ),
-        (
-            {"positions": "rotary", "d_model": 12, "num_heads": 4},
-            "model.key_dim must be even if positions='rotary'; received model.key_dim=3",
-        ),
-        (
-            {"normalization": "batch"},
-            "model.normalization must be one of layer, rms; received model.normalization='batch'",
-        ),
-        (
-            {"tie_embeddings": True},
-            "model.tie_embeddings must be one of none, target, all; received model.tie_embeddings=True",
-        ),
-        (
-            {"tie_embeddings": "source"},
-            "model.tie_embeddings must be one of none, target, all; received model.tie_embeddings='source'",
-        ),
-        (
-            {"target_vocab_size": 90},
-            "model.tie_embeddings must be 'target' or 'none' if the vocabularies differ in size (100 and 90); "
-            "received model.tie_embeddings='all'",
+            {"tie_embeddings": "all", "target_vocab_size": 90},
+            "'target' or 'none' if the vocabularies differ in size (100 and 90)",
         ),
     ],
 )
-def test_a_model_value_that_breaks_its_rule_is_named(values, message):
-    assert message_of(TransformerConfig, **{**VOCABULARIES, **values}) == message
+def test_a_model_value_that_breaks_its_rule_is_named(values, rule):
+    """The first value is the one that breaks its rule."""
+    name, value = next(iter(values.items()))
+    message = message_of(TransformerConfig, **{**VOCABULARIES, **values})
+    assert message == f"model.{name} must be {rule}; received model.{name}={value!r}"
+
+
+def test_the_key_dim_that_follows_from_d_model_is_named():
+    message = message_of(TransformerConfig, **VOCABULARIES, positions="rotary", d_model=12, num_heads=4)
+    assert message == "model.key_dim must be even if positions='rotary'; received model.key_dim=3"
 
 
 def test_whole_numbers_pass_for_fractions():
@@ -179,145 +149,41 @@ def test_key_dim_frees_d_model_from_the_heads():
     assert config.value_dim is None
 
 
+WEIGHTS = "a list of numbers, each from 0.001 to 1,000"
+SCRIPT = "the name of a Unicode script, such as Latin, or several with commas"
+
+
 @pytest.mark.parametrize(
-    ("cls", "section", "values", "message"),
+    ("section", "values", "rule"),
     [
-        (
-            TokenizerConfig,
-            "tokenizer",
-            {"kind": "word"},
-            "tokenizer.kind must be one of bpe, unigram, wordpiece, sentencepiece; received tokenizer.kind='word'",
-        ),
-        (
-            TokenizerConfig,
-            "tokenizer",
-            {"vocab_size": 4},
-            "tokenizer.vocab_size must be at least 5; received tokenizer.vocab_size=4",
-        ),
-        (
-            TokenizerConfig,
-            "tokenizer",
-            {"vocabsize": 4},
-            "unknown configuration key 'tokenizer.vocabsize'; did you mean 'vocab_size'?",
-        ),
-        (
-            DecodingConfig,
-            "decoding",
-            {"forbidden_tokens": "all"},
-            "decoding.forbidden_tokens must be one of none, special, unknown; received decoding.forbidden_tokens='all'",
-        ),
-        (
-            DecodingConfig,
-            "decoding",
-            {"repetition_penalty": 0},
-            "decoding.repetition_penalty must be positive and finite; received decoding.repetition_penalty=0",
-        ),
-        (
-            DecodingConfig,
-            "decoding",
-            {"no_repeat_ngram_size": -1},
-            "decoding.no_repeat_ngram_size must be at least 0; received decoding.no_repeat_ngram_size=-1",
-        ),
-        (
-            DecodingConfig,
-            "decoding",
-            {"beam_size": 0},
-            "decoding.beam_size must be positive; received decoding.beam_size=0",
-        ),
-        (
-            DecodingConfig,
-            "decoding",
-            {"length_penalty": -1},
-            "decoding.length_penalty must be at least 0 and finite; received decoding.length_penalty=-1",
-        ),
-        (
-            DecodingConfig,
-            "decoding",
-            {"length_penalty": float("inf")},
-            "decoding.length_penalty must be at least 0 and finite; received decoding.length_penalty=inf",
-        ),
-        (
-            TrainingConfig,
-            "training",
-            {"peak_learning_rate": 0},
-            "training.peak_learning_rate must be positive and finite; received training.peak_learning_rate=0",
-        ),
-        (
-            TrainingConfig,
-            "training",
-            {"decay": "linear"},
-            "training.decay must be one of inverse_sqrt, cosine, constant; received training.decay='linear'",
-        ),
-        (
-            TrainingConfig,
-            "training",
-            {"average_last": 6},
-            "training.average_last must be at most keep_checkpoints=5; received training.average_last=6",
-        ),
-        (
-            TrainingConfig,
-            "training",
-            {"average_best": 2},
-            "training.average_last must be 0 if average_best=2; received training.average_last=5",
-        ),
-        (
-            DataConfig,
-            "data",
-            {"weights": [1, 0]},
-            "data.weights must be a list of numbers, each from 0.001 to 1,000; received data.weights=[1, 0]",
-        ),
-        *(
-            (
-                DataConfig,
-                "data",
-                {"weights": [1, weight]},
-                "data.weights must be a list of numbers, each from 0.001 to 1,000; received "
-                f"data.weights=[1, {weight}]",
-            )
-            for weight in (1e-300, 0.00099, float("nan"), float("inf"), 1001, True)
-        ),
-        (
-            DataConfig,
-            "data",
-            {"weights": 2},
-            "data.weights must be a list of numbers, each from 0.001 to 1,000; received data.weights=2",
-        ),
-        (
-            DataConfig,
-            "data",
-            {"target_script": "Japanese"},
-            "data.target_script must be the name of a Unicode script, such as Latin, or several with commas; received "
-            "data.target_script='Japanese'",
-        ),
-        (
-            DataConfig,
-            "data",
-            {"source_script": "Latin}|."},
-            "data.source_script must be the name of a Unicode script, such as Latin, or several with commas; received "
-            "data.source_script='Latin}|.'",
-        ),
-        (
-            DataConfig,
-            "data",
-            {"max_length_ratio": 0.5},
-            "data.max_length_ratio must be at least 1; received data.max_length_ratio=0.5",
-        ),
-        (
-            DataConfig,
-            "data",
-            {"min_characters": 9, "max_characters": 8},
-            "data.min_characters must be at most max_characters=8; received data.min_characters=9",
-        ),
-        (
-            DecodingConfig,
-            "decoding",
-            {"max_extra_tokens": -1},
-            "decoding.max_extra_tokens must be at least 0; received decoding.max_extra_tokens=-1",
-        ),
+        ("tokenizer", {"kind": "word"}, "one of bpe, unigram, wordpiece, sentencepiece"),
+        ("tokenizer", {"vocab_size": 4}, "at least 5"),
+        ("decoding", {"forbidden_tokens": "all"}, "one of none, special, unknown"),
+        ("decoding", {"repetition_penalty": 0}, "positive and finite"),
+        ("decoding", {"no_repeat_ngram_size": -1}, "at least 0"),
+        ("decoding", {"max_extra_tokens": -1}, "at least 0"),
+        ("decoding", {"beam_size": 0}, "positive"),
+        ("decoding", {"length_penalty": -1}, "at least 0 and finite"),
+        ("decoding", {"length_penalty": float("inf")}, "at least 0 and finite"),
+        ("training", {"peak_learning_rate": 0}, "positive and finite"),
+        ("training", {"decay": "linear"}, "one of inverse_sqrt, cosine, constant"),
+        ("training", {"average_last": 6}, "at most keep_checkpoints=5"),
+        ("training", {"average_last": 5, "average_best": 2}, "0 if average_best=2"),
+        *(("data", {"weights": [1, weight]}, WEIGHTS) for weight in (0, 1e-300, 0.00099, 1001, True)),
+        *(("data", {"weights": [1, float(weight)]}, WEIGHTS) for weight in ("nan", "inf")),
+        ("data", {"weights": 2}, WEIGHTS),
+        ("data", {"weights": []}, WEIGHTS),
+        ("data", {"target_script": "Japanese"}, SCRIPT),
+        ("data", {"source_script": "Latin}|."}, SCRIPT),
+        ("data", {"max_length_ratio": 0.5}, "at least 1"),
+        ("data", {"min_characters": 9, "max_characters": 8}, "at most max_characters=8"),
     ],
 )
-def test_other_sections_name_theirs(cls, section, values, message):
-    assert message_of(from_dict, cls, values, section) == message
+def test_a_value_of_another_section_that_breaks_its_rule_is_named(section, values, rule):
+    """The first value is the one that breaks its rule."""
+    name, value = next(iter(values.items()))
+    message = message_of(from_dict, SECTIONS[section], values, section)
+    assert message == f"{section}.{name} must be {rule}; received {section}.{name}={value!r}"
 
 
 MODEL = TransformerConfig.preset("tiny", **VOCABULARIES, key_dim=5, neighborhood=9)

@@ -112,6 +112,7 @@ def test_an_empty_section_is_its_defaults(tmp_path, empty):
     path = tmp_path / "recipe.yaml"
     path.write_text(empty)
     assert load_recipe(path) == load_recipe()
+    assert load_recipe(path, ["training.steps=5"]).training.steps == 5
 
 
 @pytest.mark.parametrize("value", ["5", "0", "false", "''", "[]", "[1]", "text"])

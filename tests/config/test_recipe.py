@@ -3,8 +3,7 @@
 import dataclasses
 
 import pytest
-import yaml
-from keras_transformer.training.recipe import RECIPES, load_recipe, recipe_names, recipe_of
+from keras_transformer.training.recipe import load_recipe, read_recipe, recipe_names, recipe_of
 
 from keras_transformer.commands.main import main
 
@@ -24,7 +23,7 @@ def test_the_annotated_recipe_has_every_key_with_its_default():
         section: [key for key in values if not key.endswith("_vocab_size")]
         for section, values in dataclasses.asdict(defaults).items()
     }
-    written = yaml.safe_load((RECIPES / "annotated.yaml").read_text(encoding="utf-8"))
+    written = read_recipe("annotated")
     assert {section: list(values) for section, values in written.items()} == {
         section: keys[section] for section in written
     }

@@ -8,7 +8,7 @@ import typing
 import jsonschema
 import pytest
 import yaml
-from keras_transformer.training.recipe import RECIPES, load_recipe, recipe_names, recipe_of
+from keras_transformer.training.recipe import load_recipe, read_recipe, recipe_names, recipe_of
 from keras_transformer.training.recipe_schema import recipe_schema
 
 from keras_transformer.config.mappings import from_dict, section_of
@@ -31,14 +31,14 @@ def test_it_is_a_schema():
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_validates(name):
-    VALIDATOR.validate(read_sections(RECIPES / f"{name}.yaml"))
+    VALIDATOR.validate(read_recipe(name))
     VALIDATOR.validate(yaml.safe_load(recipe_of(load_recipe(name))))
 
 
 def test_every_key_is_explained_as_in_the_reference():
     model = VALIDATOR.schema["properties"]["model"]["properties"]
     assert model["d_ff"]["description"].startswith("Width inside the feed-forward networks; at most 1,000,000.")
-    annotated = read_sections(RECIPES / "annotated.yaml")
+    annotated = read_recipe("annotated")
     for name, section in VALIDATOR.schema["properties"].items():
         keys = {key: schema["default"] for key, schema in section["properties"].items() if key != "preset"}
         assert keys == annotated[name]

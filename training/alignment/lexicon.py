@@ -7,24 +7,20 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import regex
 
-from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tokenizers.placeholders import IN_A_WORD
 
 from ..text.corpus import SentencePairs, in_chunks
-from .model_1 import Counts, CountTable, Sentences, best_links, expected_counts, in_blocks, links_of
+from .model_1 import Counts, Sentences, best_links, in_blocks, learn_probabilities
 
-_PASSES = 5
 # Probability with which words that translate each other come from each other, in both directions.
 _MIN_PROBABILITY = 0.1
 # A word in a larger share of the sentences says too little to be a term.
 _MAX_SHARE = 0.05
 _MAX_WORDS = 3
-# What bounds memory and time: pairs of sentences that are learned from, words of a sentence, pairs of words whose
-# probabilities are kept, links that are looked at together, sentences that are read together.
+# What bounds memory and time: pairs of sentences that are learned from, words of a sentence, sentences that are read
+# together.
 _MAX_PAIRS = 200_000
 _WORDS_PER_SENTENCE = 256
-_CAPACITY = 2**24
-_LINKS_PER_BLOCK = 2**21
 _SENTENCES_PER_CALL = 8192
 
 _WORD = regex.compile(IN_A_WORD)
@@ -74,10 +70,10 @@ class Lexicon:
         words = [[list(_words(text)) for text in texts] for texts in (sources, targets)]
         numbered = [_numbered(side, numbers) for side, numbers in zip(words, self._numbers, strict=True)]
         links = itertools.chain.from_iterable(
-            best_links(*block, self._probabilities) for block in in_blocks(numbered[0], numbered[1], _LINKS_PER_BLOCK)
+            best_links(*block, self._probabilities) for block in in_blocks(numbered[0], numbered[1])
         )
-        for source, target, source_words, target_words, own in zip(sources, targets, *words, links, strict=True):
-            yield list(_phrases(source, target, source_words, target_words, own))
+        for source, target, source_words, target_words, pair_links in zip(sources, targets, *words, links, strict=True):
+            yield list(_phrases(source, target, source_words, target_words, pair_links))
 
 
 def learn_lexicon(pairs: SentencePairs, max_share: float = _MAX_SHARE) -> Lexicon:
@@ -98,7 +94,8 @@ def learn_lexicon(pairs: SentencePairs, max_share: float = _MAX_SHARE) -> Lexico
                 known.setdefault(word.text, len(known) + _UNKNOWN + 1)
         source, target = (_numbered(side, known) for side, known in zip(sides, numbers, strict=True))
         parts.append((source, target))
-    probabilities = _learn_probabilities(parts)
+    num_pairs = sum(len(source.lengths) for source, _ in parts)
+    probabilities = learn_probabilities(lambda: parts, num_pairs, "aligning words")
     is_strong = np.minimum(probabilities.forward, probabilities.backward) >= _MIN_PROBABILITY
     for ids, known, sentences in zip(
         (probabilities.source_ids, probabilities.target_ids), numbers, zip(*parts, strict=True), strict=True
@@ -115,8 +112,8 @@ class _Word(NamedTuple):
 
 
 def _words(text: str) -> Iterator[_Word]:
-    found = itertools.islice(_WORD.finditer(text), _WORDS_PER_SENTENCE)
-    return (_Word(match.group().lower(), match.start(), match.end()) for match in found)
+    matches = itertools.islice(_WORD.finditer(text), _WORDS_PER_SENTENCE)
+    return (_Word(match.group().lower(), match.start(), match.end()) for match in matches)
 
 
 def _numbered(sentences: Iterable[list[_Word]], numbers: dict[str, int]) -> Sentences:
@@ -125,21 +122,6 @@ def _numbered(sentences: Iterable[list[_Word]], numbers: dict[str, int]) -> Sent
     return Sentences(
         np.fromiter(itertools.chain.from_iterable(rows), "int32"), np.array([len(row) for row in rows], "int64")
     )
-
-
-def _learn_probabilities(parts: list[tuple[Sentences, Sentences]]) -> Counts:
-    probabilities = None
-    num_pairs = sum(len(source.lengths) for source, _ in parts)
-    with ProgressBar("aligning words", "sentence pairs", _PASSES * num_pairs) as bar:
-        for _ in range(_PASSES):
-            table = CountTable(_CAPACITY)
-            for source, target in parts:
-                for block in in_blocks(source, target, _LINKS_PER_BLOCK):
-                    table.add(expected_counts(links_of(*block), probabilities))
-                bar.advance(len(source.lengths))
-            probabilities = table.total().probabilities()
-    assert probabilities is not None  # There is a pass.
-    return probabilities
 
 
 def _shares(parts: Sequence[Sentences], number: int) -> Annotated[np.ndarray, "float (number,)"]:
@@ -169,5 +151,5 @@ def _phrases(
         begin = end
 
 
-def _follows(text: str, words: list[_Word], one: int, other: int) -> bool:
-    return other == one + 1 and _BETWEEN.fullmatch(text[words[one].end : words[other].begin]) is not None
+def _follows(text: str, words: list[_Word], first: int, second: int) -> bool:
+    return second == first + 1 and _BETWEEN.fullmatch(text[words[first].end : words[second].begin]) is not None

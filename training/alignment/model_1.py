@@ -8,11 +8,17 @@ expected to be linked; the counts, divided by their sums, are the probabilities 
 share a sentence pair have an entry.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from keras_transformer.runtime.progress import ProgressBar
+
+PASSES = 5
+# What bounds memory: pairs of tokens whose probabilities are kept, 16 bytes each, and links looked at together.
+_CAPACITY = 2**24
+_LINKS_PER_BLOCK = 2**21
 # A key is a pair of token ids.
 _SOURCE = 2**32
 
@@ -95,7 +101,9 @@ def links_of(source: Sentences, target: Sentences) -> Links:
     return Links(keys, source_places, target_places)
 
 
-def in_blocks(source: Sentences, target: Sentences, max_links: int) -> Iterator[tuple[Sentences, Sentences]]:
+def in_blocks(
+    source: Sentences, target: Sentences, max_links: int = _LINKS_PER_BLOCK
+) -> Iterator[tuple[Sentences, Sentences]]:
     """Divides sentence pairs into blocks with at most as many links, or of one pair, in their order."""
     num_links = np.cumsum(source.lengths.astype("int64") * target.lengths)
     begin = 0
@@ -124,6 +132,38 @@ def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
     )
 
 
+def count_links(parts: Iterable[tuple[Sentences, Sentences]], probabilities: Counts | None, bar: ProgressBar) -> Counts:
+    """Makes a pass over a text: sums the expected counts of all sentence pairs.
+
+    Args:
+        parts: the text in parts, each the sources and targets of some sentence pairs.
+        probabilities: those of the pass before. None: all are equal.
+        bar: ProgressBar, which counts sentence pairs.
+    """
+    table = CountTable(_CAPACITY)
+    for source, target in parts:
+        for block in in_blocks(source, target):
+            table.add(expected_counts(links_of(*block), probabilities))
+        bar.advance(len(source.lengths))
+    return table.total()
+
+
+def learn_probabilities(read: Callable[[], Iterable[tuple[Sentences, Sentences]]], num_pairs: int, task: str) -> Counts:
+    """Learns the probabilities of a text in five passes.
+
+    Args:
+        read: Callable. Returns the parts of the text, as `count_links` takes them, once for each pass.
+        num_pairs: int. The number of sentence pairs.
+        task: str. What the progress bar says.
+    """
+    probabilities = None
+    with ProgressBar(task, "sentence pairs", PASSES * num_pairs) as bar:
+        for _ in range(PASSES):
+            probabilities = count_links(read(), probabilities, bar).probabilities()
+    assert probabilities is not None  # There is at least one pass.
+    return probabilities
+
+
 def best_links(source: Sentences, target: Sentences, probabilities: Counts) -> Iterator[list[tuple[int, int]]]:
     """Finds the most probable links of sentence pairs: those on which both directions agree, without end tokens.
 
@@ -146,7 +186,7 @@ def best_links(source: Sentences, target: Sentences, probabilities: Counts) -> I
     chosen = np.stack(places, axis=1)[is_best]
     numbers = np.bincount(sentences[is_best], minlength=len(source.lengths))
     for part in np.split(chosen, np.cumsum(numbers)[:-1]):
-        yield [(int(one), int(other)) for one, other in part]
+        yield [(int(source_place), int(target_place)) for source_place, target_place in part]
 
 
 def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -178,7 +218,7 @@ class CountTable:
             total[places[is_known]] += added[is_known]
         is_new = ~is_known & (counts.forward + counts.backward > 0)
         self._new.append(Counts(*(column[is_new] for column in counts)))
-        if sum(len(each.keys) for each in self._new) > self._capacity // 2:
+        if sum(len(counts.keys) for counts in self._new) > self._capacity // 2:
             self.total()
 
     def total(self) -> Counts:

@@ -23,20 +23,19 @@ from keras_transformer.model_dir.shortlist_file import Shortlist, write_shortlis
 from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair
+from keras_transformer.translation import Translator
+from keras_transformer.translation.results import Alignment
 
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.fingerprint import TextHash
-from .model_1 import Counts, CountTable, Sentences, best_links, expected_counts, in_blocks, links_of
+from .model_1 import PASSES, Counts, Sentences, best_links, count_links, in_blocks
 
-PASSES = 5
 # For each source piece; and pieces that may be anywhere, the most frequent ones.
 CANDIDATES_PER_PIECE = 50
 FREQUENT_PIECES = 500
-# What bounds memory: pairs of pieces whose probabilities are kept, 16 bytes each; links that are looked at together;
-# sentences that are tokenized together.
-_CAPACITY = 2**24
-_LINKS_PER_BLOCK = 2**21
+# What bounds memory: sentences that are tokenized together, and those that are aligned together.
 _SENTENCES_PER_CALL = 8192
+_SENTENCES_PER_ALIGNMENT = 1024
 
 _log = logging.getLogger(__name__)
 
@@ -112,16 +111,40 @@ def write_links(
         tokenized: the pairs as tokens.
     """
     probabilities = counts.probabilities()
+    blocks = (block for sentences in tokenized for block in in_blocks(*sentences))
+    _write_lines(path, len(pairs), (links for block in blocks for links in best_links(*block, probabilities)))
+
+
+def write_attention_links(path: pathlib.Path, translator: Translator, pairs: SentencePairs) -> None:
+    """Writes for each pair from which source token each target token comes, as `write_links` does, without end tokens.
+
+    Args:
+        path: path of the file. A line has the places of tokens, from 0, in source and target: "0-0 1-2".
+        translator: Translator of a model with guided alignment.
+        pairs: SentencePairs.
+    """
+
+    def links_of_pairs() -> Iterator[list[tuple[int, int]]]:
+        for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_ALIGNMENT):
+            sources, targets = zip(*chunk)
+            yield from map(_attention_links, translator.align(sources, targets))
+
+    _write_lines(path, len(pairs), links_of_pairs())
+
+
+def _attention_links(alignment: Alignment) -> list[tuple[int, int]]:
+    end = len(alignment.source) - 1
+    return [(source, target) for target, source in enumerate(alignment.positions[:-1]) if source != end]
+
+
+def _write_lines(path: pathlib.Path, number: int, links_of_pairs: Iterable[list[tuple[int, int]]]) -> None:
     with (
         replacing(path) as temporary,
         open(temporary, "w") as file,
-        ProgressBar("linking", "sentence pairs", len(pairs)) as bar,
+        ProgressBar("linking", "sentence pairs", number) as bar,
     ):
-        for source, target in tokenized:
-            for block in in_blocks(source, target, _LINKS_PER_BLOCK):
-                for links in best_links(*block, probabilities):
-                    file.write(" ".join(f"{one}-{other}" for one, other in links) + "\n")
-                bar.advance(len(block[0].lengths))
+        for links in bar.count(links_of_pairs):
+            file.write(" ".join(f"{source}-{target}" for source, target in links) + "\n")
 
 
 def _same_pieces(tokenizers: TokenizerPair) -> Annotated[np.ndarray, "int32 (source_vocab_size,)"]:
@@ -142,12 +165,7 @@ def _learn_counts(path: pathlib.Path, pairs: SentencePairs, tokenizers: Tokenize
         for number in range(done + 1, PASSES + 1):
             bar.details = f"pass {number} of {PASSES}"
             probabilities = None if counts is None else counts.probabilities()
-            table = CountTable(_CAPACITY)
-            for source, target in _tokenized(pairs, tokenizers, max_length):
-                for block in in_blocks(source, target, _LINKS_PER_BLOCK):
-                    table.add(expected_counts(links_of(*block), probabilities))
-                bar.advance(len(source.lengths))
-            counts = table.total()
+            counts = count_links(_tokenized(pairs, tokenizers, max_length), probabilities, bar)
             _write_state(path, name, number, counts)
     assert counts is not None  # There is at least one pass.
     if not len(counts.keys):

@@ -18,9 +18,8 @@ from keras_transformer.tensors import Dimension, Tensor
 from keras_transformer.tokenizers.placeholders import Segmenter, SpanFinder, tokenize_pairs
 from keras_transformer.tokenizers.terms import AnnotatedSources
 
-from ..text.corpus import SentencePairs, in_chunks
+from ..text.corpus import SentencePairs, in_chunks, pairs_of_epoch, pairs_per_epoch
 from ..text.fingerprint import TextFingerprint, TextHash
-from ..text.sampling import pairs_of_epoch, pairs_per_epoch
 from .augmentation import Augmentation
 from .term_annotation import TermAnnotation
 

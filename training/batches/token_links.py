@@ -9,15 +9,11 @@ from keras import ops
 from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.progress import ProgressBar
 
-from ..alignment.model_1 import Counts, CountTable, Sentences, best_links, expected_counts, in_blocks, links_of
+from ..alignment.model_1 import Counts, Sentences, best_links, in_blocks, learn_probabilities
 from .encoded_pairs import EncodedPairs
 
-_PASSES = 5
-# What bounds memory and time: pairs that are learned from, pairs of tokens whose probabilities are kept, links that
-# are looked at together.
+# Pairs that are learned from.
 _MAX_PAIRS = 200_000
-_CAPACITY = 2**24
-_LINKS_PER_BLOCK = 2**21
 
 
 def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
@@ -28,12 +24,13 @@ def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
     Returns:
         The pairs with `has_links`.
     """
-    probabilities = _learn_probabilities(pairs)
+    num_pairs = min(len(pairs), _MAX_PAIRS)
+    probabilities = learn_probabilities(lambda: _first_pairs(pairs, num_pairs), num_pairs, "aligning tokens")
     with ProgressBar("linking tokens", "sentence pairs", len(pairs)) as bar:
         for block in range(pairs.num_blocks):
             path = pairs.path("target", "links", block)
             with naming_errors(path), open(path, "wb") as file:
-                for source, target in in_blocks(*_sentences(pairs, block), _LINKS_PER_BLOCK):
+                for source, target in in_blocks(*_sentences(pairs, block)):
                     file.write(_source_places(source, target, probabilities).astype(pairs.dtype).tobytes())
                     bar.advance(len(source.lengths))
     return dataclasses.replace(pairs, has_links=True)
@@ -55,21 +52,6 @@ def _source_places(source: Sentences, target: Sentences, probabilities: Counts) 
         for one, other in links:
             places[begin + other] = one + 1
     return places
-
-
-def _learn_probabilities(pairs: EncodedPairs) -> Counts:
-    probabilities = None
-    num_pairs = min(len(pairs), _MAX_PAIRS)
-    with ProgressBar("aligning tokens", "sentence pairs", _PASSES * num_pairs) as bar:
-        for _ in range(_PASSES):
-            table = CountTable(_CAPACITY)
-            for source, target in _first_pairs(pairs, num_pairs):
-                for block in in_blocks(source, target, _LINKS_PER_BLOCK):
-                    table.add(expected_counts(links_of(*block), probabilities))
-                bar.advance(len(source.lengths))
-            probabilities = table.total().probabilities()
-    assert probabilities is not None  # There is a pass.
-    return probabilities
 
 
 def _first_pairs(pairs: EncodedPairs, number: int) -> Iterator[tuple[Sentences, Sentences]]:

@@ -1,5 +1,7 @@
-"""Scores of several systems, by sacreBLEU, and whether they differ by more than chance."""
+"""Scores of several systems, by sacreBLEU; whether they differ by more than chance; faults of their translations."""
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -9,7 +11,6 @@ from sacrebleu.significance import PairedTest
 from keras_transformer.errors import ConfigError
 
 from ..text.corpus import SentencePairs
-from .faults import Faults, count_faults
 
 if TYPE_CHECKING:
     # It needs TensorFlow.
@@ -20,6 +21,11 @@ _TESTS = {"bootstrap": "bs", "randomization": "ar"}
 # sacreBLEU holds all resampled sentences in memory: about 100 kB for each sentence.
 MAX_SENTENCES = 10_000
 _SIGNIFICANT = 0.05
+# One to four words that come twice in a row.
+_REPETITION = re.compile(r"(?<!\w)(\w+(?:\W+\w+){0,3})(?:\W+\1)(?!\w)")
+_NUMBER = re.compile(r"\d+")
+# What SentencePiece and WordPiece write for a token that the vocabulary does not have.
+_UNKNOWN = ("⁇", "[UNK]")
 
 
 class System(NamedTuple):
@@ -55,6 +61,22 @@ class Score(NamedTuple):
     @property
     def is_significant(self) -> bool:
         return self.p_value is not None and self.p_value < _SIGNIFICANT
+
+
+class Faults(NamedTuple):
+    """Shares of translations, from 0 to 1.
+
+    Attributes:
+        repetitions: translations in which one to four words come twice in a row, but not in the reference.
+        copies: translations that are the source, where the reference is not.
+        unknown: translations with unknown tokens.
+        lost_numbers: numbers that source and reference have and the translation has not, of all that both have.
+    """
+
+    repetitions: float
+    copies: float
+    unknown: float
+    lost_numbers: float
 
 
 class Result(NamedTuple):
@@ -169,12 +191,12 @@ def compare(
         scores = {
             # sacreBLEU's p-value of equal translations is the lowest that there is.
             name: Score(
-                found[place].score,
-                float(found[place].ci),
-                found[place].score - found[0].score,
-                None if is_equal else found[place].p_value,
+                column[place].score,
+                float(column[place].ci),
+                column[place].score - column[0].score,
+                None if is_equal else column[place].p_value,
             )
-            for name, found in table.items()
+            for name, column in table.items()
             if name != "System"
         }
         corpus = bleu.corpus_score(system.translations, [references])
@@ -200,13 +222,36 @@ def _differences(
     sources: list[str], references: list[str], first: System, other: System, number: int
 ) -> list[Difference]:
     metric = sacrebleu.metrics.CHRF()
-    found = []
+    differences = []
     lines = zip(sources, references, first.translations, other.translations, strict=True)
     for line, (source, reference, before, after) in enumerate(lines, start=1):
         if before != after:
             gain = metric.sentence_score(after, [reference]).score - metric.sentence_score(before, [reference]).score
-            found.append(Difference(line, source, reference, before, after, gain))
-    found.sort(key=lambda difference: -difference.gain)
-    better = [difference for difference in found if difference.gain > 0][:number]
-    worse = [difference for difference in found[::-1] if difference.gain < 0][:number]
+            differences.append(Difference(line, source, reference, before, after, gain))
+    differences.sort(key=lambda difference: -difference.gain)
+    better = [difference for difference in differences if difference.gain > 0][:number]
+    worse = [difference for difference in differences[::-1] if difference.gain < 0][:number]
     return better + worse
+
+
+def count_faults(sources: list[str], references: list[str], translations: list[str]) -> Faults:
+    """Counts the faults of translations.
+
+    Example:
+        >>> count_faults(["2 dogs", "hello"], ["2 Hunde", "hallo"], ["ein Hund, ein Hund", "hello"])
+        Faults(repetitions=0.5, copies=0.5, unknown=0.0, lost_numbers=1.0)
+    """
+    repetitions = copies = unknown = lost = expected = 0
+    for source, reference, translation in zip(sources, references, translations, strict=True):
+        repetitions += _repeats(translation) and not _repeats(reference)
+        copies += translation.strip() == source.strip() != reference.strip()
+        unknown += any(token in translation for token in _UNKNOWN)
+        numbers = Counter(_NUMBER.findall(source)) & Counter(_NUMBER.findall(reference))
+        expected += numbers.total()
+        lost += (numbers - Counter(_NUMBER.findall(translation))).total()
+    number = max(len(translations), 1)
+    return Faults(repetitions / number, copies / number, unknown / number, lost / max(expected, 1))
+
+
+def _repeats(text: str) -> bool:
+    return _REPETITION.search(text.casefold()) is not None

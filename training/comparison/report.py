@@ -48,13 +48,17 @@ def write_report(comparison: Comparison, format: Format) -> str:
 def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
     """Writes comparisons of the same systems on several test sets as text.
 
-    BLEU scores on all test sets come first, side by side, then a section for each test set with its report.
+    BLEU scores on all test sets come first, side by side, then a section for each test set with its report. On a
+    single test set it is what `write_report` writes.
 
     Args:
         comparisons: mapping of str to Comparison. The comparison on each test set, by its name.
         format: "text" for a terminal, "markdown", "html": a page that needs no other file, or "json": one line, an
             object whose "test_sets" are what `write_report` writes, each with its "name".
     """
+    if len(comparisons) == 1:
+        (comparison,) = comparisons.values()
+        return write_report(comparison, format)
     if format == "json":
         records = [{"name": name, **_record(comparison)} for name, comparison in comparisons.items()]
         return json.dumps({"test_sets": records}, ensure_ascii=False)
@@ -100,15 +104,15 @@ def _parts(comparison: Comparison, format: Format, level: int = 2) -> list[str]:
         parts.append(_heading(f"Where {name} differs most from {comparison.results[0].name}", format, level))
         if not differences:
             parts.append(_paragraph("All translations are the same.", format))
-        parts += [_table([f"line {each.number}", ""], _lines(each), format) for each in differences]
+        parts += [_table([f"line {difference.number}", ""], _lines(difference), format) for difference in differences]
     return parts
 
 
 def _record(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _record(each) for name, each in value.items()}
+        return {name: _record(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_record(each) for each in value]
+        return [_record(item) for item in value]
     return _record(value._asdict()) if hasattr(value, "_asdict") else value
 
 

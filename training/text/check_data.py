@@ -70,10 +70,8 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
         held_out: HeldOut or None. What to hold out of the pairs that the filters keep. Defaults to None: nothing.
 
     Raises:
-        ConfigError: A file cannot be opened, or `data.weights`, `data.tags` or `data.scores` does not have one for each
-            corpus.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, there is not a score for
-            each pair, or a file is not text.
+        ConfigError: as `read_text`, except that it does not matter whether a pair is left.
+        InvalidFileError: as `read_text`.
     """
     data = data or DataConfig()
     require_one_for_each(corpora, data)

@@ -1,4 +1,4 @@
-"""Sentence pairs to train on, and the first pass over their text, in which filters leave some of them out."""
+"""Sentence pairs to train on, how often they are used, and the first pass over their text, with its filters."""
 
 import dataclasses
 import itertools
@@ -14,10 +14,9 @@ from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.runtime.progress import ProgressBar, counted
 
-from .filters import Filter, Filters, Pair
+from .filters import Filter, Filters, Pair, Scores
 from .held_out import HeldOut
 from .parallel_text import Corpus, Shard, text_corpora
-from .scores import Scores
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +52,42 @@ class SentencePairs:
         return len(self.source)
 
 
+def pairs_per_epoch(pairs: SentencePairs) -> int:
+    """Returns the number of pairs in an epoch: the expected one where weights have fractions."""
+    return round(sum(number * weight for number, weight in pairs.weights)) if pairs.weights else len(pairs)
+
+
+def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str, str]]:
+    """Yields the pairs of an epoch with their tags; a pair that is used several times comes several times in a row.
+
+    Args:
+        pairs: SentencePairs.
+        epoch: int. Its number, from 0. Where a weight has a fraction, it decides which pairs are used once more.
+
+    Example:
+        >>> pairs = SentencePairs(["one", "two"], ["eins", "zwei"], "numbers", weights=((1, 2), (1, 1)))
+        >>> list(pairs_of_epoch(pairs, epoch=0))
+        [('one', 'eins', ''), ('one', 'eins', ''), ('two', 'zwei', '')]
+    """
+    tags = (itertools.repeat(tag, number) for number, tag in pairs.tags or ((len(pairs), ""),))
+    tagged = zip(pairs.source, pairs.target, itertools.chain.from_iterable(tags), strict=True)
+    if not pairs.weights:
+        return tagged
+    counts = itertools.chain.from_iterable(
+        _counts(number, weight, seed=[epoch, corpus]) for corpus, (number, weight) in enumerate(pairs.weights)
+    )
+    return itertools.chain.from_iterable(map(itertools.repeat, tagged, counts))
+
+
+def _counts(number: int, weight: float, seed: list[int]) -> Iterator[int]:
+    """How often each of so many pairs is used."""
+    whole, fraction = divmod(weight, 1)
+    random = np.random.default_rng(seed)
+    for begin in range(0, number, _PAIRS_AT_A_TIME):
+        chances = random.random(min(_PAIRS_AT_A_TIME, number - begin))
+        yield from (int(whole) + (chances < fraction)).tolist()
+
+
 class JudgedPairs(NamedTuple):
     """Consecutive pairs of a shard.
 
@@ -84,8 +119,7 @@ def judged_pairs(
 
     Raises:
         ConfigError: A file cannot be opened.
-        InvalidFileError: A corpus is empty, one of its sides has more lines than the other, there is not a score for
-            each pair, or a file is not text.
+        InvalidFileError: as `read_text`.
     """
     with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
         for number, corpus in enumerate(corpora):

@@ -47,8 +47,8 @@ class HeldOut:
             source, target = pairs[number]
             # Pairs with an empty side cannot be validated on.
             if source.strip() and target.strip():
-                _, its_places = self._held.setdefault(int(hashes[number]), ((source, target), []))
-                its_places.append(int(places[number]))
+                _, copies = self._held.setdefault(int(hashes[number]), ((source, target), []))
+                copies.append(int(places[number]))
         if self._size is not None and len(self._held) > 2 * self._size:
             self._keep_lowest(self._size)
 

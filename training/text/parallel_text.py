@@ -110,14 +110,14 @@ def read_lines_or_pairs(sources: Sequence[Path], targets: Sequence[Path] | None)
 def _text_corpus(source: Path, target: Path) -> Corpus:
     files = shards_of(source), shards_of(target)
     if without_partner := _without_partner(*files):
-        parts = [f"{name_of(path)} matches {len(found)}" for path, found in zip((source, target), files)]
+        parts = [f"{name_of(path)} matches {len(matches)}" for path, matches in zip((source, target), files)]
         raise ConfigError(
             f"the files of source and target must pair up: {', '.join(parts)}; without a partner: "
             f"{_listed(without_partner)}"
         )
     shards = [
-        Shard(read_lines(one), read_lines(other), name_of(one), name_of(other))
-        for one, other in zip(*(side.values() for side in files), strict=True)
+        Shard(read_lines(source_file), read_lines(target_file), name_of(source_file), name_of(target_file))
+        for source_file, target_file in zip(*(side.values() for side in files), strict=True)
     ]
     return Corpus(f"{name_of(source)}, {name_of(target)}", shards)
 

@@ -107,7 +107,7 @@ def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
     before = re.search(r"[*?[]", path)
     after = re.search(r"[^]*?]*$", path)
     assert before and after
-    files = [found for found in glob.glob(path) if not os.path.isdir(found)]
+    files = [file for file in glob.glob(path) if not os.path.isdir(file)]
     if not files:
         raise ConfigError(f"{path}: no file matches this pattern")
     return dict(sorted((file[before.start() : len(file) - len(after[0])], file) for file in files))

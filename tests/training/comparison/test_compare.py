@@ -11,8 +11,7 @@ import sys
 import pytest
 from conftest import sentence_pairs
 from keras_transformer.training.comparison import compare as compare_module
-from keras_transformer.training.comparison.compare import System, compare
-from keras_transformer.training.comparison.faults import Faults, count_faults
+from keras_transformer.training.comparison.compare import Faults, System, compare, count_faults
 from keras_transformer.training.comparison.report import write_report, write_reports
 from keras_transformer.training.text.corpus import SentencePairs
 
@@ -31,23 +30,9 @@ PAIRS = SentencePairs(SOURCES, REFERENCES, "dogs")
 def test_scores_intervals_and_p_values_are_those_of_sacrebleu_s_command(tmp_path, test, option):
     for name, lines in (("reference", REFERENCES), ("first", FIRST), ("other", OTHER)):
         (tmp_path / name).write_text("\n".join(lines) + "\n", "utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "sacrebleu",
-        "reference",
-        "-i",
-        "first",
-        "other",
-        "-m",
-        "bleu",
-        "chrf",
-        "-f",
-        "text",
-    ]
-    finished = subprocess.run(
-        [*command, option, "-w", "6"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True
-    )
+    arguments = ["reference", "-i", "first", "other", "-m", "bleu", "chrf", "-f", "text", option, "-w", "6"]
+    command = [sys.executable, "-m", "sacrebleu", *arguments]
+    finished = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
     table = finished.stdout[: finished.stdout.index("╛")]
     first, other = compare([System("first", FIRST), System("other", OTHER)], PAIRS, test=test).results
     scores = [*first.scores.values(), *other.scores.values()]

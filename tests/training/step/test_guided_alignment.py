@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
-from keras_transformer.training.alignment.attention_links import write_attention_links
+from keras_transformer.training.alignment.shortlist import write_attention_links
 from keras_transformer.training.batches.encoded_pairs import encode
 from keras_transformer.training.batches.pipeline import training_dataset, validation_dataset
 from keras_transformer.training.batches.plan import plan_batches

@@ -7,7 +7,7 @@ import sacrebleu
 import zstandard
 from conftest import sentence_pairs
 from keras_transformer.training.synthesis import pair_files
-from keras_transformer.training.synthesis.distillation import most_like
+from keras_transformer.training.synthesis.translated_pairs import most_like
 
 from keras_transformer import Translator
 from keras_transformer.commands.main import main

@@ -1,4 +1,4 @@
-"""Distillation: a student learns from what its teacher makes of the training text."""
+"""Pairs that a model translates: back-translations of a text in the target language, and a teacher's translations."""
 
 import os
 from collections.abc import Iterable
@@ -7,12 +7,47 @@ from typing import Literal
 import sacrebleu
 
 from keras_transformer.config.rules import Size
-from keras_transformer.translation import Translator
+from keras_transformer.translation import Sampling, Translator
 
 from ..text.filters import Pair
 from .pair_files import Made, Settings, made_of, write_pairs
 
 Metric = Literal["bleu", "chrf"]
+
+
+def backtranslate(
+    translator: Translator,
+    targets: Iterable[str],
+    output: str | os.PathLike[str],
+    settings: Settings,
+    sampling: Sampling | None = None,
+) -> None:
+    r"""Writes pairs of back-translations and a text (Sennrich et al. 2016, arXiv 1511.06709).
+
+    Args:
+        translator: Translator from the target language into the source language.
+        targets: iterable of str. The sentences of the text.
+        output: str or path. The beginning of the files' names, see `write_pairs`, which also says what is raised.
+        settings: mapping. What decides about the pairs, by which a run is resumed with the same options only.
+        sampling: Sampling or None. Draws translations at random, from which more is learned where there is a lot of
+            text (Edunov et al. 2018, arXiv 1808.09381). Defaults to None: the best are searched.
+
+    Example:
+        >>> backtranslate(Translator.load("models/en-de"), ["Anna sees a tree.", " "], "bt", settings={})
+        >>> with open("bt.target") as file:
+        ...     file.read()
+        'Anna sees a tree.\n'
+    """
+    max_length = translator.model.config.max_length
+
+    def make(first: int, lines: list[tuple[str]]) -> Made:
+        texts = [text for (text,) in lines]
+        block_sampling = None if sampling is None else sampling._replace(first_row=first)
+        translations = translator.translate(texts, sampling=block_sampling)
+        pairs = ((result.hypotheses[0][0], text) for result, text in zip(translations, texts, strict=True))
+        return made_of(pairs, [result.source_length > max_length for result in translations])
+
+    write_pairs(output, settings, ((text,) for text in targets), make)
 
 
 def distill(
@@ -44,15 +79,16 @@ def distill(
         'Anna sees a tree.\n'
     """
     max_length = translator.model.config.max_length
-    score = _SCORES[metric]()
+    # With effective order, BLEU counts the n-grams that a short sentence has.
+    score = sacrebleu.metrics.BLEU(effective_order=True) if metric == "bleu" else sacrebleu.metrics.CHRF()
 
     def make(_: int, lines: list[Pair]) -> Made:
-        found = translator.translate([source for source, _ in lines], n_best)
+        translations = translator.translate([source for source, _ in lines], n_best)
         chosen = (
-            (source, most_like(reference, [text for text, _ in each.hypotheses], score))
-            for each, (source, reference) in zip(found, lines, strict=True)
+            (source, most_like(reference, [text for text, _ in result.hypotheses], score))
+            for result, (source, reference) in zip(translations, lines, strict=True)
         )
-        return made_of(chosen, [each.source_length > max_length for each in found])
+        return made_of(chosen, [result.source_length > max_length for result in translations])
 
     write_pairs(output, settings, iter(pairs), make)
 
@@ -73,11 +109,3 @@ def most_like(reference: str, translations: list[str], score: sacrebleu.metrics.
     if len(translations) == 1 or not reference.strip():
         return translations[0]
     return max(translations, key=lambda text: score.sentence_score(text, [reference]).score)
-
-
-def _sentence_bleu() -> sacrebleu.metrics.BLEU:
-    # Of the n-grams that a short sentence has.
-    return sacrebleu.metrics.BLEU(effective_order=True)
-
-
-_SCORES = {"bleu": _sentence_bleu, "chrf": sacrebleu.metrics.CHRF}
