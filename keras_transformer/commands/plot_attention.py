@@ -47,6 +47,6 @@ def run(options: argparse.Namespace) -> None:
     # Before TensorFlow is loaded.
     view.layers(trained.config.model), view.heads(trained.config.model)
     translator = load_translator(trained)
-    from ..translation.attention_plot import plot_attention
+    from ..translation.attention import plot_attention
 
     write_lines([plot_attention(translator, options.text, options.output, view)])

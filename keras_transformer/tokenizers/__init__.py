@@ -10,10 +10,8 @@ from ..model_dir.checksums import require_undamaged
 from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():
-    from .pretrained_sentencepiece import PretrainedSentencePieceTokenizer, pieces_of
-    from .sentencepiece import SentencePieceTokenizer
-    from .tokenizer import Tokenizer
-    from .tokenizer_pair import TokenizerPair, filenames
+    from .sentencepiece import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, pieces_of
+    from .tokenizer import Tokenizer, TokenizerPair, filenames
     from .wordpiece import WordPieceTokenizer
 
 __all__ = [

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from examples.corpus import generate
 from keras_transformer.errors import ConfigError
-from keras_transformer.translation.abbreviations import ABBREVIATIONS
-from keras_transformer.translation.sentences import divide_long_sentences, split_sentences
+from keras_transformer.translation.sentences import ABBREVIATIONS, divide_long_sentences, split_sentences
 
 # Characters that the rules are about, and those of the marks, among all others.
 SPECIAL = list(" \t\n\r\v\f\x85\u2028\u3000\xa0.!?…,;:。！？，、「」』”\"')(“1aAéÉまと漢") + [

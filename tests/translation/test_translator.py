@@ -88,7 +88,7 @@ def test_what_was_learned_is_translated(translator):
 
 def test_batches_may_be_searched_side_by_side(translator):
     signature = [tf.TensorSpec([None], tf.string)]
-    search = tf.function(translator.search, input_signature=signature, autograph=False)
+    search = tf.function(translator.graph.search, input_signature=signature, autograph=False)
     graph = search.get_concrete_function().graph.as_graph_def()
     operations = {
         node.op for part in (graph, *graph.library.function) for node in (getattr(part, "node", None) or part.node_def)
@@ -118,7 +118,7 @@ def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
     model.output_projection.bias.assign(bias)
     for forbidden, chosen in (("none", tokenizer.pad_id), ("special", tokenizer.unk_id), ("unknown", 7)):
         decoding = DecodingConfig(beam_size=beam_size, max_extra_tokens=3, forbidden_tokens=forbidden)
-        found = Translator(model, tokenizer, decoding).search(tf.constant(["Anna"]))
+        found = Translator(model, tokenizer, decoding).graph.search(tf.constant(["Anna"]))
         assert np.all(found.token_ids.numpy() == chosen) and found.token_ids.shape[-1] > 3
 
 
@@ -332,9 +332,8 @@ def test_a_sentence_that_is_too_long_is_divided_and_not_cut(translator):
     assert translator.num_tokens([sentence])[0] > 5 * translator.model.config.max_length
     (found,) = translator.translate_document([sentence])
     assert not found.was_cut and translator.translate([sentence])[0].source_length > translator.model.config.max_length
-    parts = divide_long_sentences(
-        tf.ragged.constant([[sentence]]), translator.reader.count_source_tokens, translator.model.config.max_length - 1
-    )
+    count_tokens, max_tokens = translator.graph.codec.count_source_tokens, translator.model.config.max_length - 1
+    parts = divide_long_sentences(tf.ragged.constant([[sentence]]), count_tokens, max_tokens)
     parts = [part.decode() for part in parts.to_list()[0]]
     assert "".join(parts) == sentence and all(part.endswith(", ") for part in parts[:-1])
     assert found.text == " ".join(translator([part.strip() for part in parts]))
@@ -348,10 +347,10 @@ def test_sentences_without_spaces_between_them_get_one_where_the_translation_nee
         swapped = tf.where(tf.strings.regex_full_match(texts, ".*!"), "！", swapped)
         return Translations(swapped[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
 
-    monkeypatch.setattr(translator, "search", search)
-    found = translator.search_documents(tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh")
+    monkeypatch.setattr(translator.graph, "search", search)
+    found = translator.graph.translate_documents(tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh")
     assert [text.decode() for text in found.texts.numpy()] == ["一. 二. 三.", "！ ！ ！ ", "一. 二."]
-    found = translator.search_documents(tf.constant(["一!二。!二"]), "zh")
+    found = translator.graph.translate_documents(tf.constant(["一!二。!二"]), "zh")
     assert found.texts.numpy()[0].decode() == "一!二. !二"
 
 
@@ -362,20 +361,21 @@ def copies(texts, n_best=1):
 
 
 def test_a_document_of_too_many_sentences_is_cut_and_that_is_said(translator, monkeypatch):
-    monkeypatch.setattr(translator, "search", copies)
+    monkeypatch.setattr(translator.graph, "search", copies)
     monkeypatch.setattr(documents, "MAX_SENTENCES", 3)
-    found = translator.search_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
+    found = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
     assert found.was_cut.numpy().tolist() == [True, False]
     assert found.texts.numpy()[0].count(b"\n") == 3
-    whole = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.\n", "Anna.\nZoë.\n"]))
+    whole = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\nAnna.\n", "Anna.\nZoë.\n"]))
     assert not whole.was_cut.numpy().any()
     # What a sentence has with its end token; the third begins after so many.
     monkeypatch.setattr(documents, "MAX_TOKENS", int(sum(translator.num_tokens(["Anna.\n", "Zoë.\n"]))))
-    found = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë.\n", "", "Anna sees. " * 3]))
+    texts = ["Anna.\nZoë.\nAnna.", "Anna.\nZoë.\n", "", "Anna sees. " * 3]
+    found = translator.graph.translate_documents(tf.constant(texts))
     assert found.was_cut.numpy().tolist() == [True, False, False, True]
     assert found.texts.numpy()[0] == whole.texts.numpy()[1] == found.texts.numpy()[1]
     monkeypatch.setattr(documents, "MAX_TOKENS", 1)
-    found = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë."]))
+    found = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë."]))
     assert found.was_cut.numpy().all() and found.texts.numpy()[0].count(b"\n") == 1
 
 
@@ -392,11 +392,11 @@ def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
 def test_the_language_of_a_translator_divides_its_documents(tiny_model_dir, translator, monkeypatch):
     text = "Anna sees approx. Zoë. Anna buys a tree."
     english = Translator.load(tiny_model_dir, language="en")
-    monkeypatch.setattr(english, "search", copies)
-    monkeypatch.setattr(translator, "search", copies)
+    monkeypatch.setattr(english.graph, "search", copies)
+    monkeypatch.setattr(translator.graph, "search", copies)
 
     def divided(translator, language=None):
-        return translator.search_documents(tf.constant([text]), language).texts.numpy()[0].decode()
+        return translator.graph.translate_documents(tf.constant([text]), language).texts.numpy()[0].decode()
 
     assert divided(english) == divided(translator, "en") == "|Anna sees approx. Zoë.| |Anna buys a tree.|"
     assert divided(english, "de") == divided(translator) == "|Anna sees approx.| |Zoë.| |Anna buys a tree.|"
@@ -489,7 +489,7 @@ def ids_of(wordpiece_model_dir):
 
     def ids_of(**options):
         translator = Translator.load(wordpiece_model_dir, DecodingConfig(max_extra_tokens=12, **options))
-        found = translator.search(tf.constant(["Anna sees a tree.", "the dog buys two apples."]))
+        found = translator.graph.search(tf.constant(["Anna sees a tree.", "the dog buys two apples."]))
         return [[int(i) for i in row if i] for row in found.token_ids.numpy()[:, 0]]
 
     return ids_of
@@ -526,9 +526,9 @@ def test_documents_prefixes_and_sampling_run_in_session_mode(translator, tmp_pat
 
     @tf.function(input_signature=[strings, strings, tf.TensorSpec([], tf.int32)], autograph=False)
     def serve(text, prefix, seed):
-        found = translator.search_documents(text)
-        begun = translator.search(text, prefixes=prefix)
-        drawn = translator.search(text, sampling=Sampling(seed, temperature=2.0))
+        found = translator.graph.translate_documents(text)
+        begun = translator.graph.search(text, prefixes=prefix)
+        drawn = translator.graph.search(text, sampling=Sampling(seed, temperature=2.0))
         return {"text": found.texts, "was_cut": found.was_cut, "begun": begun.texts[:, 0], "drawn": drawn.texts[:, 0]}
 
     module.serve = serve

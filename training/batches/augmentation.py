@@ -1,15 +1,23 @@
-"""Augmentation: pairs in the other shapes that users write, drawn anew in each epoch."""
+"""What is drawn anew each time a text is read: the shapes that users write, terms with translations, subwords."""
 
 import dataclasses
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Annotated
 
+import numpy as np
 import regex
+import sentencepiece
 import tensorflow as tf
 
 from keras_transformer.config.augment import AugmentConfig
+from keras_transformer.tensors import Tensor
+from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.tokenizers.placeholders import SpanFinder
+from keras_transformer.tokenizers.sentencepiece import escape
+from keras_transformer.tokenizers.terms import annotated, escaped
 
+from ..alignment.lexicon import Lexicon, Term
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.filters import Pair
 
@@ -26,6 +34,8 @@ _SHORTEST_WORD_WITH_TYPO = 3
 _EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
 _KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _PAIRS_AT_A_TIME = 8192
+# Words and phrases of a source that have their translations beside them.
+_MAX_TERMS = 4
 
 Change = Callable[[str, str, random.Random], Pair]
 
@@ -230,3 +240,76 @@ def _one_of_ten(items: Sequence, rng: random.Random) -> list:
 def _below(number: int, rng: random.Random) -> int:
     # Python promises to draw the same in all its releases for `random()` alone.
     return int(rng.random() * number)
+
+
+class TermAnnotation:
+    """Writes beside words and phrases of some sources what they are in the target, as a glossary does.
+
+    Args:
+        lexicon: Lexicon, which knows the words.
+        share: float. The share of the sources.
+        seed: int. Seed of the random numbers.
+    """
+
+    def __init__(self, lexicon: Lexicon, share: float, seed: int) -> None:
+        self._lexicon = lexicon
+        self._share = share
+        self._random = np.random.default_rng(seed)
+
+    def annotate(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
+        """Returns sources for `segment_annotated`; of those that are drawn, one to four words or phrases each."""
+        texts = [escaped(source) for source in sources]
+        drawn = np.flatnonzero(self._random.random(len(sources)) < self._share).tolist()
+        found = self._lexicon.terms([sources[place] for place in drawn], [targets[place] for place in drawn])
+        for place, terms in zip(drawn, found, strict=True):
+            if terms:
+                number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
+                chosen = sorted(self._random.choice(len(terms), number, replace=False))
+                texts[place] = _with_translations(sources[place], [terms[i] for i in chosen])
+        return texts
+
+
+def _with_translations(source: str, terms: list[Term]) -> str:
+    parts, end = [], 0
+    for term in terms:
+        # The space before a term belongs to it, as to any word.
+        begin = max(term.begin - 1, end) if source[: term.begin].endswith(" ") else term.begin
+        parts.append(escaped(source[end:begin]))
+        space = source[begin : term.begin]
+        parts.append(annotated(escaped(source[begin : term.end]), space + escaped(term.translation)))
+        end = term.end
+    return "".join([*parts, escaped(source[end:])])
+
+
+class SubwordDropout(SentencePieceTokenizer):
+    """A tokenizer for training that skips merges at random (Provilkov et al. 2020, arXiv 1910.13267).
+
+    Args:
+        tokenizer: SentencePieceTokenizer of kind "bpe".
+        rate: float. Probability with which a possible merge is skipped.
+        seed: int. Seed of the random numbers.
+
+    Example:
+        >>> sampler = SubwordDropout(tokenizer, rate=0.5, seed=1)
+        >>> first, second = (sampler.tokenize(["A dog runs through the park."]).to_list() for _ in range(2))
+        >>> first != second
+        True
+    """
+
+    def __init__(self, tokenizer: SentencePieceTokenizer, rate: float, seed: int) -> None:
+        super().__init__(tokenizer.file_content)
+        self.rate = rate
+        self.seed = seed
+        self._calls = 0
+        self._sampler = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.file_content)
+
+    def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
+        lines = [escape(part.decode()) for part in parts.numpy()]
+        # SentencePiece's random numbers start from the seed in a new thread, and it starts one for two lines or more.
+        sentencepiece.set_random_generator_seed((self.seed * 1_000_003 + self._calls) % 2**32)
+        self._calls += 1
+        *rows, _ = self._sampler.encode(
+            [*lines, ""], out_type=int, enable_sampling=True, nbest_size=-1, alpha=self.rate, num_threads=1
+        )
+        token_ids = tf.constant([token_id for row in rows for token_id in row], tf.int32)
+        return tf.RaggedTensor.from_row_lengths(token_ids, [len(row) for row in rows])

@@ -13,11 +13,9 @@ from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, 
 from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
 
 from ..alignment.lexicon import learn_lexicon
-from ..batches.augmentation import Augmentation
+from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
 from ..batches.encoded_pairs import EncodedPairs, encode
 from ..batches.plan import BatchPlan, plan_batches
-from ..batches.subword_dropout import SubwordDropout
-from ..batches.term_annotation import TermAnnotation
 from ..batches.token_links import align_encoded
 from ..batches.vocabulary import learn_tokenizers
 from ..text.corpus import SentencePairs
@@ -105,13 +103,13 @@ def prepare_data(
     return TrainingData(tokenizers, plan_batches(train_ids, **sizes), plan_batches(valid_ids, **sizes))
 
 
-def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[SubwordDropout, SubwordDropout]:
+def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> TokenizerPair:
     # Both sides of a shared vocabulary take turns with one sampler.
     samplers = [
         SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
         for tokenizer in tokenizers.files().values()
     ]
-    return samplers[0], samplers[-1]
+    return TokenizerPair(samplers[0], samplers[-1])
 
 
 def _term_annotation(config: Config, pairs: SentencePairs, tokenizers: TokenizerPair) -> TermAnnotation:

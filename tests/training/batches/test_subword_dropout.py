@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import tensorflow as tf
+from keras_transformer.training.batches.augmentation import SubwordDropout
 from keras_transformer.training.batches.encoded_pairs import encode
-from keras_transformer.training.batches.subword_dropout import SubwordDropout
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.text.corpus import SentencePairs
@@ -53,7 +53,7 @@ def test_each_call_cuts_anew_and_a_seed_repeats(tokenizer):
 ONE_LINE = """
 import sys
 from keras_transformer.tokenizers import SentencePieceTokenizer
-from keras_transformer.training.batches.subword_dropout import SubwordDropout
+from keras_transformer.training.batches.augmentation import SubwordDropout
 
 for _ in range(2):
     sampler = SubwordDropout(SentencePieceTokenizer.load(sys.argv[1]), 0.5, seed=1)

@@ -11,8 +11,8 @@ import sentencepiece
 import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export.servable import export_servable
+from keras_transformer.training.batches.augmentation import SubwordDropout
 from keras_transformer.training.batches.encoded_pairs import encode
-from keras_transformer.training.batches.subword_dropout import SubwordDropout
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run.devices import make_strategy
@@ -95,7 +95,7 @@ def test_a_tag_counts_for_the_longest_source(two_directions):
     max_length = tagged.model.config.max_length
     ids = tagged.token_ids(["dog " * max_length])
     assert ids.shape == (1, max_length)
-    assert (ids[0, 0], ids[0, -1]) == (tagged.reader.tag_ids[0], tagged.tokenizers.source.end_id)
+    assert (ids[0, 0], ids[0, -1]) == (tagged.graph.codec.tag_ids[0], tagged.tokenizers.source.end_id)
     assert tagged.translate(["dog " * max_length])[0].source_length > max_length
 
 
