@@ -45,12 +45,12 @@ def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
         DamagedFileError: The file is not the one that was written.
     """
     directory = pathlib.Path(directory)
-    found = [cls for cls in _CLASSES.values() if (directory / cls.filename).is_file()]
-    if len(found) != 1:
+    classes = [cls for cls in _CLASSES.values() if (directory / cls.filename).is_file()]
+    if len(classes) != 1:
         names = " or ".join(cls.filename for cls in _CLASSES.values())
-        received = " and ".join(cls.filename for cls in found) or "none"
+        received = " and ".join(cls.filename for cls in classes) or "none"
         raise InvalidFileError(f"{directory} must have one tokenizer file, {names}; it has {received}")
-    return _load(found[0], directory / found[0].filename)
+    return _load(classes[0], directory / classes[0].filename)
 
 
 def load_tokenizers(directory: str | os.PathLike[str], config: TokenizerConfig) -> TokenizerPair:

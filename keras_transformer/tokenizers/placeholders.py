@@ -189,5 +189,5 @@ def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 
 
 def _numbered(target: Divided, partner: Tensor, numbers: Tensor) -> tuple[Divided, Tensor]:
     is_kept = partner >= 0
-    own = tf.ragged.boolean_mask(tf.gather(numbers, tf.maximum(partner, 0), batch_dims=1), is_kept)
-    return _keeping(target, is_kept), own.to_tensor(-1, shape=[None, NUM_PLACEHOLDERS])
+    kept_numbers = tf.ragged.boolean_mask(tf.gather(numbers, tf.maximum(partner, 0), batch_dims=1), is_kept)
+    return _keeping(target, is_kept), kept_numbers.to_tensor(-1, shape=[None, NUM_PLACEHOLDERS])

@@ -70,9 +70,9 @@ class SentencePieceTokenizer(Tokenizer):
         proto = parse_model(model)
         subwords = load_subwords(model, tf.int32)
         tags = {
-            each.piece: token_id
-            for token_id, each in enumerate(proto.pieces)
-            if each.type == SentencePiece.CONTROL and is_tag(each.piece)
+            piece.piece: token_id
+            for token_id, piece in enumerate(proto.pieces)
+            if piece.type == SentencePiece.CONTROL and is_tag(piece.piece)
         }
         super().__init__(int(subwords.vocab_size()), model, bytes_per_piece(proto), tags)
         self._subwords = subwords
@@ -83,7 +83,7 @@ class SentencePieceTokenizer(Tokenizer):
             "<pad>, <unk>, <s>, </s>, with the ids 0 to 3",
             special,
         )
-        self._find_reserved([each.piece if each.type == SentencePiece.CONTROL else "" for each in proto.pieces])
+        self._find_reserved([piece.piece if piece.type == SentencePiece.CONTROL else "" for piece in proto.pieces])
 
     def segment(self, parts: Tensor) -> tf.RaggedTensor:
         parts = tf.strings.regex_replace(parts, _ESCAPE, _ESCAPED_ESCAPE)

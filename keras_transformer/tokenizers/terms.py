@@ -93,8 +93,8 @@ class Glossary:
     def translations(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
         """Returns the translations of the terms in texts, in their order."""
         parts, is_term = self._parts(texts)
-        found = tf.ragged.boolean_mask(parts, is_term)
-        return found.with_flat_values(_plain(self._look_up(found.flat_values)))
+        terms = tf.ragged.boolean_mask(parts, is_term)
+        return terms.with_flat_values(_plain(self._look_up(terms.flat_values)))
 
     def annotate(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "string (n,)"]:
         """Writes translations beside terms, for `segment_annotated`."""

@@ -78,9 +78,9 @@ def translate_documents(
     sentences = _joined_in_spans(sentences, codec.spans)
     translated = _within_max_tokens(sentences[:, :MAX_SENTENCES], codec)
     goes_on = _num_filled(sentences) > _num_filled(translated)
-    found = search(tf.strings.regex_replace(translated.flat_values, _SPACE_AROUND, ""))
-    is_cut = tf.cast(found.source_lengths, tf.int64) > codec.max_length
-    translations = tf.strings.regex_replace(found.texts[:, 0], _SPACE_AROUND, "")
+    searched = search(tf.strings.regex_replace(translated.flat_values, _SPACE_AROUND, ""))
+    is_cut = tf.cast(searched.source_lengths, tf.int64) > codec.max_length
+    translations = tf.strings.regex_replace(searched.texts[:, 0], _SPACE_AROUND, "")
     joined = tf.strings.reduce_join(translated.with_flat_values(_spaced_as(translated, translations)), axis=1)
     any_cut = tf.reduce_any(translated.with_flat_values(is_cut), axis=1)
     return TranslatedDocuments(joined, goes_on | any_cut)

@@ -66,8 +66,9 @@ def dual_scores(forward: Scores, backward: Scores) -> Annotated[np.ndarray, "flo
         backward: Scores of the same pairs by a model of the opposite direction, to which targets are sources.
 
     Example:
-        >>> one, two = np.array([1]), np.array([2])
-        >>> dual_scores(Scores(np.array([-2.0]), one, two), Scores(np.array([-3.0]), two, one)).round(4)
+        >>> english, german = np.array([1]), np.array([2])
+        >>> forward, backward = Scores(np.array([-2.0]), english, german), Scores(np.array([-3.0]), german, english)
+        >>> dual_scores(forward, backward).round(4)
         array([0.0183])
     """
     ours, theirs = (-scores.log_probs / scores.target_lengths for scores in (forward, backward))

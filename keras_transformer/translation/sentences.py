@@ -161,12 +161,12 @@ def _exceptions(language: Language | None) -> list[str]:
 def _of_unknown_languages() -> Collection[str]:
     """The abbreviations that are hardly words of other languages, as German "med" is one of Swedish."""
     languages_of = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
-    return [one for one, languages in languages_of.items() if languages > 1 or not one.islower() or "." in one]
+    return [form for form, num in languages_of.items() if num > 1 or not form.islower() or "." in form]
 
 
 def _any_of(abbreviations: Collection[str]) -> str:
     # As they are, or with a capital at the beginning of a sentence: "On." is an Italian title, "on." is none.
-    forms = {form for one in abbreviations for form in (one, one[0].upper() + one[1:])}
+    forms = {form for text in abbreviations for form in (text, text[0].upper() + text[1:])}
     return _NOT_IN_A_WORD + rf"((?:{'|'.join(map(re.escape, sorted(forms)))})\.)"
 
 

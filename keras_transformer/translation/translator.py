@@ -161,14 +161,14 @@ class Translator:
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
         """Returns the best translation of every text."""
-        return [found.hypotheses[0][0] for found in self.translate(texts)]
+        return [translation.hypotheses[0][0] for translation in self.translate(texts)]
 
     def n_best(self, texts: Sequence[str | bytes], n: int) -> list[list[tuple[str, float]]]:
         """Returns the `n` best translations of every text with their scores, the best first.
 
         Args and errors are those of `translate`.
         """
-        return [found.hypotheses for found in self.translate(texts, n)]
+        return [translation.hypotheses for translation in self.translate(texts, n)]
 
     def translate(
         self,
@@ -194,14 +194,15 @@ class Translator:
         require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
         inputs = _text_tensors(texts=texts) if prefixes is None else _text_tensors(texts=texts, prefixes=prefixes)
         if sampling is None:
-            found = self._run(self.graph.search, inputs, n_best=n)
+            translations = self._run(self.graph.search, inputs, n_best=n)
         else:
             sampling.check()
             require(n == 1, "n", "1 with sampling", n)
-            found = self._run(self._sample, inputs | sampling_inputs(sampling), top_k=sampling.top_k)
+            translations = self._run(self._sample, inputs | sampling_inputs(sampling), top_k=sampling.top_k)
+        rows = zip(translations.texts, translations.scores, translations.source_lengths, strict=True)
         return [
             Translation([(text.decode(), float(score)) for text, score in zip(texts, scores, strict=True)], int(length))
-            for texts, scores, length in zip(found.texts, found.scores, found.source_lengths, strict=True)
+            for texts, scores, length in rows
         ]
 
     def _sample(
@@ -229,8 +230,8 @@ class Translator:
         Raises:
             ConfigError: An argument breaks its rule.
         """
-        found = self._run(self.graph.translate_documents, _text_tensors(texts=texts), language=language)
-        rows = zip(found.texts, found.was_cut, strict=True)
+        documents = self._run(self.graph.translate_documents, _text_tensors(texts=texts), language=language)
+        rows = zip(documents.texts, documents.was_cut, strict=True)
         return [TranslatedDocument(text.decode(), bool(was_cut)) for text, was_cut in rows]
 
     def score(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> np.ndarray:
@@ -281,9 +282,9 @@ class Translator:
         Raises:
             ConfigError: The numbers differ, or there is no such layer.
         """
-        found = self._run(self.graph.align, _text_tensors(sources=sources, targets=targets), layer=layer)
+        pairs = self._run(self.graph.align, _text_tensors(sources=sources, targets=targets), layer=layer)
         alignments = []
-        rows = zip(found.source.pieces, found.target.pieces, found.positions, found.attention, strict=True)
+        rows = zip(pairs.source.pieces, pairs.target.pieces, pairs.positions, pairs.attention, strict=True)
         for source_pieces, target_pieces, positions, attention in rows:
             source, target = _filled(source_pieces), _filled(target_pieces)
             attention = attention[: len(target), : len(source)]

@@ -82,17 +82,18 @@ class Augmentation:
             first: int. The number of the first pair in the epoch. Defaults to 0.
         """
         augmented = list(pairs)
-        drawn = {
+        changes_by_place = {
             place: (changes, rng)
             for place, pair in enumerate(pairs)
             if pair[0].strip() and _SPAN not in "".join(pair)
             for rng in [random.Random(f"{self.seed} {epoch} {first + place}")]
             if (changes := self._draw(rng))
         }
-        if not drawn:
+        if not changes_by_place:
             return augmented
-        divided = [self.spans.parts(tf.constant([pairs[place][side] for place in drawn])) for side in (0, 1)]
-        for (place, (changes, rng)), *sides in zip(drawn.items(), *(parts.to_list() for parts in divided), strict=True):
+        divided = [self.spans.parts(tf.constant([pairs[place][side] for place in changes_by_place])) for side in (0, 1)]
+        rows = zip(changes_by_place.items(), *(parts.to_list() for parts in divided), strict=True)
+        for (place, (changes, rng)), *sides in rows:
             texts, kept = zip(*(_without_spans([part.decode() for part in parts]) for parts in sides), strict=True)
             source, target = texts
             for change in changes:
@@ -149,7 +150,7 @@ def _without_spans(parts: Sequence[str]) -> tuple[str, list[str]]:
 
 def _with_spans(text: str, spans: Sequence[str]) -> str:
     between = text.split(_SPAN)
-    return "".join(part for each in zip(between, [*spans, ""], strict=True) for part in each)
+    return "".join(text + span for text, span in zip(between, [*spans, ""], strict=True))
 
 
 def _upper_case(source: str, target: str, _: random.Random) -> Pair:
@@ -218,7 +219,7 @@ def _neighbors(letter: str) -> str:
 
 
 def _with_wrong_spaces(source: str, target: str, rng: random.Random) -> Pair:
-    for space in _one_of_ten([found.start() for found in _SPACE.finditer(source)], rng):
+    for space in _one_of_ten([space.start() for space in _SPACE.finditer(source)], rng):
         source = source[:space] + ("  ", "")[_below(2, rng)] + source[space + 1 :]
     return source, target
 
@@ -233,8 +234,8 @@ def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
 def _one_of_ten(items: Sequence, rng: random.Random) -> list:
     """Draws one of ten items, but at least one if there is any, and returns them from the last to the first."""
     places = list(range(len(items)))
-    drawn = [places.pop(_below(len(places), rng)) for _ in range(-(-len(items) // _ONE_OF))]
-    return [items[place] for place in sorted(drawn, reverse=True)]
+    chosen = [places.pop(_below(len(places), rng)) for _ in range(-(-len(items) // _ONE_OF))]
+    return [items[place] for place in sorted(chosen, reverse=True)]
 
 
 def _below(number: int, rng: random.Random) -> int:
@@ -257,11 +258,11 @@ class TermAnnotation:
         self._random = np.random.default_rng(seed)
 
     def annotate(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
-        """Returns sources for `segment_annotated`; of those that are drawn, one to four words or phrases each."""
+        """Returns sources for `segment_annotated`; some have one to four words or phrases with translations."""
         texts = [escaped(source) for source in sources]
-        drawn = np.flatnonzero(self._random.random(len(sources)) < self._share).tolist()
-        found = self._lexicon.terms([sources[place] for place in drawn], [targets[place] for place in drawn])
-        for place, terms in zip(drawn, found, strict=True):
+        places = np.flatnonzero(self._random.random(len(sources)) < self._share).tolist()
+        terms_of = self._lexicon.terms([sources[place] for place in places], [targets[place] for place in places])
+        for place, terms in zip(places, terms_of, strict=True):
             if terms:
                 number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
                 chosen = sorted(self._random.choice(len(terms), number, replace=False))
