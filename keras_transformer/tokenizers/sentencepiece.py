@@ -43,7 +43,7 @@ class SentencePieceTokenizer(Tokenizer):
     Every valid UTF-8 text is restored exactly, including leading spaces and unseen scripts, by a model that was trained
     with `normalization_rule_name="identity"`, `byte_fallback=True`, `remove_extra_whitespaces=False`,
     `add_dummy_prefix=False`, `pad_id=0`, `unk_id=1`, `bos_id=2` and `eos_id=3`, as
-    `keras_transformer.training.vocabulary.train_tokenizer` does.
+    `keras_transformer.training.batches.vocabulary.train_tokenizer` does.
 
     SentencePiece's own dummy prefix would lose a leading space. Instead, a text that is not empty gets one space in
     front, and `detokenize` removes one. A "▁" (U+2581) in a text is written as "␛_", and a "␛" (U+241B) as "␛.". A

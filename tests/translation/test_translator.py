@@ -411,32 +411,6 @@ def test_one_text_for_documents_or_an_unknown_language_is_refused(translator):
         translator.translate_document(["a"], "xx")
 
 
-@pytest.mark.slow
-def test_translations_begin_with_their_prefixes_and_go_on_as_the_model_would(translator, greedy):
-    pairs = sentence_pairs()[::9]
-    sources, targets = zip(*pairs)
-    cut = [target[: 3 + 4 * i] for i, target in enumerate(targets)]
-    found = [each.hypotheses[0][0] for each in greedy.translate(sources, prefixes=cut)]
-    for source, prefix, text in zip(sources, cut, found):
-        ids = token_ids(greedy, prefix.rstrip())[:-1]
-        assert text.startswith(prefix.rstrip())
-        source_ids, most = token_ids(greedy, source), len(token_ids(greedy, source)) + 10
-        while len(ids) < most and (not ids or ids[-1] != greedy.tokenizers.target.end_id):
-            ids.append(int(next_log_probs(greedy, source_ids, ids)[-1].argmax()))
-        assert text == texts_of(greedy, [ids])[0]
-    # Nothing as a prefix is no prefix; in a batch as alone.
-    plain = translator.translate(sources[:3], 2)
-    with_some = translator.translate(sources[:4], 2, prefixes=["", " ", "", "Zoë hat"])
-    for one, other in zip(plain, with_some):
-        assert [text for text, _ in one.hypotheses] == [text for text, _ in other.hypotheses]
-        np.testing.assert_allclose([s for _, s in one.hypotheses], [s for _, s in other.hypotheses], rtol=1e-4)
-    assert all(text.startswith("Zoë hat") for text, _ in with_some[3].hypotheses)
-    with pytest.raises(
-        ConfigError, match="texts and prefixes must have the same length; received 2 texts and 1 prefixes"
-    ):
-        translator.translate(["a", "b"], prefixes=["a"])
-
-
 def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model_dir):
     each = Translator.load(tiny_model_dir, DecodingConfig(beam_size=2, length_penalty=0.0))
     source, target = sentence_pairs()[5]

@@ -69,6 +69,6 @@ def test_training_and_translation_read_the_same_tokens(tmp_path, kind, decoding)
     assert (encoded.num_empty, encoded.num_too_long) == (2, 2)
     placeholders = [i - tokenizer.placeholder_ids.start for i in rows(encoded, "target")[1]]
     assert [number for number in placeholders if number >= 0] == ([1, 0] if decoding else [])
-    # Of a source alone, placeholders stand for all spans: those of the second, third and fifth text are on both sides.
+    # A source alone has a placeholder for each span, whether or not the target has it: the first two have the same.
     alone = [row[row > 0].tolist() for row in translator.token_ids(sources)]
-    assert [alone[i] for i in (0, 1, 4)] == [rows(encoded, "source")[i] for i in (0, 1, 4)] or not decoding
+    assert alone[:2] == rows(encoded, "source")[:2]
