@@ -105,6 +105,7 @@ def prepare(
     from keras_transformer.training.recipe import load_recipe
 
     from benchmarks.text import write_pairs
+    from keras_transformer.tokenizers import TokenizerPair
 
     task = TrainingTask(path)
     task.path.mkdir(parents=True, exist_ok=True)
@@ -113,7 +114,7 @@ def prepare(
 
     all_lines = itertools.chain(train_pairs.source, train_pairs.target)
     tokenizer = train_tokenizer(all_lines, "bpe", config.tokenizer.vocab_size)
-    encoded = encode(train_pairs, (tokenizer, tokenizer), config.model.max_length, task.path / "token_ids")
+    encoded = encode(train_pairs, TokenizerPair(tokenizer, tokenizer), config.model.max_length, task.path / "token_ids")
     plan = plan_batches(
         encoded, tokens_per_batch=config.training.tokens_per_batch, num_buckets=config.training.num_buckets
     )

@@ -21,8 +21,7 @@ from keras_transformer import PositionalEncoding, Translator
 from keras_transformer.config import TrainingConfig
 from keras_transformer.config.attention_view import AttentionView
 from keras_transformer.masks import causal_mask, combine, neighborhood_mask, padding_mask
-from keras_transformer.translation.attention import translate_with_attention
-from keras_transformer.translation.attention_plot import attention_figure
+from keras_transformer.translation.attention import attention_figure, translate_with_attention
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 TOKENS = ["Der", "Hund", "schläft", "im", "Garten", ".", "⟨/s⟩", "⟨pad⟩", "⟨pad⟩"]

@@ -107,7 +107,7 @@ def _warn_of_search(translator: Translator) -> None:
     if translator.candidates is not None:
         _log.warning("Hugging Face searches the whole vocabulary, not the shortlist: some translations differ")
     if decoding.tag is not None:
-        (tag_id,) = translator.reader.tag_ids
+        (tag_id,) = translator.graph.codec.tag_ids
         _log.warning(
             f"Hugging Face puts no tag in front of sources: for {decoding.tag}, token {tag_id} has to go before those "
             "of each source"

@@ -1,4 +1,4 @@
-"""What a servable answers: its signatures, each a thin wrapper of a method of the translator.
+"""What a servable answers: its signatures, each a thin wrapper of a function of the translator's graph.
 
 Every output has the batch first, so that REST's row format works. Outputs with a length for each text are padded.
 """
@@ -36,31 +36,31 @@ class Signature(NamedTuple):
 
 
 def _translate(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    found = translator.search(text)
-    return {"text": found.texts[:, 0], "score": found.scores[:, 0], **_source(translator, found.source_lengths)}
+    results = translator.graph.search(text)
+    return {"text": results.texts[:, 0], "score": results.scores[:, 0], **_source(translator, results.source_lengths)}
 
 
 def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    found = translator.search(text, n_best=translator.decoding.beam_size)
+    results = translator.graph.search(text, n_best=translator.decoding.beam_size)
     # -inf is no number in JSON.
-    scores = tf.maximum(found.scores, tf.float32.min)
-    return {"text": found.texts, "score": scores, **_source(translator, found.source_lengths)}
+    scores = tf.maximum(results.scores, tf.float32.min)
+    return {"text": results.texts, "score": scores, **_source(translator, results.source_lengths)}
 
 
 def _translate_with_prefix(
     translator: Translator, text: Texts, prefix: Texts, max_length: Numbers
 ) -> dict[str, Tensor]:
-    found = translator.search(text, prefixes=prefix, max_lengths=max_length)
-    return {"text": found.texts[:, 0], "score": found.scores[:, 0], **_source(translator, found.source_lengths)}
+    results = translator.graph.search(text, prefixes=prefix, max_lengths=max_length)
+    return {"text": results.texts[:, 0], "score": results.scores[:, 0], **_source(translator, results.source_lengths)}
 
 
 def _translate_document(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    found = translator.search_documents(text)
-    return {"text": found.texts, "truncated": found.was_cut}
+    results = translator.graph.translate_documents(text)
+    return {"text": results.texts, "truncated": results.was_cut}
 
 
 def _score(translator: Translator, source: Texts, target: Texts) -> dict[str, Tensor]:
-    scores = translator.score_pairs(source, target)
+    scores = translator.graph.score(source, target)
     return {
         "log_prob": scores.log_probs,
         "token_log_prob": scores.token_log_probs,
@@ -69,18 +69,18 @@ def _score(translator: Translator, source: Texts, target: Texts) -> dict[str, Te
 
 
 def _align(translator: Translator, source: Texts, target: Texts) -> dict[str, Tensor]:
-    found = translator.align_pairs(source, target)
+    results = translator.graph.align(source, target)
     return {
-        "source_token": found.source.pieces,
-        "target_token": found.target.pieces,
-        "position": found.positions,
-        "attention": found.attention,
-        **_pair(translator, found.source.lengths, found.target.lengths),
+        "source_token": results.source.pieces,
+        "target_token": results.target.pieces,
+        "position": results.positions,
+        "attention": results.attention,
+        **_pair(translator, results.source.lengths, results.target.lengths),
     }
 
 
 def _tokenize(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    tokens = translator.tokenize_texts(text)
+    tokens = translator.graph.tokenize(text)
     return {"token": tokens.pieces, "token_id": tokens.token_ids, **_source(translator, tokens.lengths)}
 
 
@@ -89,8 +89,8 @@ def _detokenize(translator: Translator, token_id: Annotated[Tensor, "int32 (batc
 
 
 def _encode(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    found = translator.encode_texts(text)
-    return {"embedding": found.vectors, **_source(translator, found.source_lengths)}
+    results = translator.graph.encode(text)
+    return {"embedding": results.vectors, **_source(translator, results.source_lengths)}
 
 
 def _source(translator: Translator, lengths: Tensor) -> dict[str, Tensor]:
@@ -223,7 +223,7 @@ SIGNATURES: dict[SignatureName, Signature] = {
         lambda texts: {"token_id": [[4 + i, -1, 2 * i, 2**31 - 1, 9, 3, 0] for i, _ in enumerate(texts)]},
     ),
     "encode": Signature(
-        "Computes vectors by which similar texts can be found.",
+        "Computes vectors by which similar texts can be results.",
         _encode,
         _strings("text"),
         {

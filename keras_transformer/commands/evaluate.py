@@ -124,7 +124,7 @@ def score(options: argparse.Namespace) -> None:
             log_truncated(scores.target_lengths, max_length, first, name_of(options.target))
             values = scores.log_probs
             if reverse is not None:
-                from ..translation.dual_crossentropy import dual_scores
+                from ..translation.results import dual_scores
 
                 values = dual_scores(scores, reverse.score_with_lengths(targets, sources))
             write_lines(f"{value:.4f}" for value in bar.count(values))

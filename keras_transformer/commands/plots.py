@@ -44,7 +44,7 @@ def plot_attention(options: argparse.Namespace) -> None:
     # A layer or head that the model does not have is an error before TensorFlow is loaded.
     view.layers(trained.config.model), view.heads(trained.config.model)
     translator = load_translator(trained)
-    from ..translation.attention_plot import plot_attention
+    from ..translation.attention import plot_attention
 
     write_lines([plot_attention(translator, options.text, options.output, view)])
 

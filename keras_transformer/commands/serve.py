@@ -67,8 +67,7 @@ def _api_of_servable(options: argparse.Namespace) -> "RestApi":
             "SavedModel has its own"
         )
     with tensorflow_backend():
-        from ..serving.rest import RestApi
-        from ..serving.servable import load_servable
+        from ..serving.rest import RestApi, load_servable
         from ..serving.server import MAX_ROWS
 
         servable = load_servable(options.servable)

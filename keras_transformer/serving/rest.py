@@ -3,6 +3,8 @@
 import base64
 import binascii
 import json
+import os
+import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -10,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the operations of tokenizers)
 
-from ..errors import Error
+from ..errors import ConfigError, Error, InvalidFileError
 from ..tensors import Tensor
 
 _TYPES = {dict: "Object", list: "Array", str: "String", int: "Number", float: "Number", type(None): "Null"}
@@ -41,6 +44,43 @@ class Signature(NamedTuple):
     function: Callable[..., Mapping[str, Tensor]]
 
 
+class Servable(NamedTuple):
+    """A version of a SavedModel, as `export` writes it.
+
+    Attributes:
+        version: int.
+        signatures: dict of Signature by name.
+    """
+
+    version: int
+    signatures: dict[str, Signature]
+
+
+def load_servable(path: str | os.PathLike[str]) -> Servable:
+    """Loads the highest version of a SavedModel. It may compute anything: load none from strangers.
+
+    Args:
+        path: str or path of the directory of the versions.
+
+    Raises:
+        ConfigError: There is no version.
+        InvalidFileError: The version cannot be loaded.
+    """
+    folders = [folder for folder in pathlib.Path(path).iterdir() if folder.name.isascii() and folder.name.isdigit()]
+    versions = {int(folder.name): folder for folder in folders if (folder / "saved_model.pb").is_file()}
+    if not versions:
+        raise ConfigError(f"{path}: there is no folder of a version, such as 1, with a saved_model.pb")
+    version = max(versions)
+    try:
+        functions = tf.saved_model.load(str(versions[version])).signatures
+    except (OSError, ValueError, KeyError, tf.errors.OpError) as error:
+        raise InvalidFileError(
+            f"{versions[version]}: the SavedModel cannot be loaded: {str(error).splitlines()[0]}"
+        ) from None
+    signatures = {name: Signature(functions[name].structured_input_signature[1], functions[name]) for name in functions}
+    return Servable(version, signatures)
+
+
 class RestApi:
     """Answers requests as TensorFlow Serving does.
 
@@ -63,11 +103,11 @@ class RestApi:
         Raises:
             RequestError: It is not, or the path is not that of a model.
         """
-        found = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+))?", path)
-        if found is None:
+        model = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+))?", path)
+        if model is None:
             raise RequestError(f"Malformed request: GET {path}")
-        if not self._is_served(*found.groups()):
-            raise RequestError(f"Could not find any versions of model {found[1]}", HTTPStatus.NOT_FOUND)
+        if not self._is_served(*model.groups()):
+            raise RequestError(f"Could not find any versions of model {model[1]}", HTTPStatus.NOT_FOUND)
         status = {"error_code": "OK", "error_message": ""}
         return {"model_version_status": [{"version": str(self.version), "state": "AVAILABLE", "status": status}]}
 
@@ -77,16 +117,16 @@ class RestApi:
         Raises:
             RequestError: The path is not that of a prediction by the model, or the body does not fit a signature.
         """
-        found = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict", path)
-        if found is None:
+        model = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict", path)
+        if model is None:
             raise RequestError(f"Malformed request: POST {path}")
         request = _parse(body)
         name = request.get("signature_name", "")
         if not isinstance(name, str):
             rule = "not formatted correctly. 'signature_name' key must be a string value."
             raise RequestError(f"JSON Value: {_shown(request)} {rule}")
-        if not self._is_served(*found.groups()):
-            wanted = f"Latest({found[1]})" if found[2] is None else f"Specific({found[1]}, {found[2]})"
+        if not self._is_served(*model.groups()):
+            wanted = f"Latest({model[1]})" if model[2] is None else f"Specific({model[1]}, {model[2]})"
             raise RequestError(f"Servable not found for request: {wanted}", HTTPStatus.NOT_FOUND)
         name = name or "serving_default"
         if name not in self.signatures:
@@ -153,8 +193,8 @@ def _read_rows(request: dict[str, object], specs: Mapping[str, tf.TensorSpec]) -
     columns: dict[str, list[np.ndarray]] = {name: [] for name in specs}
     for number, row in enumerate(rows):
         if _is_named(row) != are_named:
-            expected, found = ("object", "list") if are_named else ("value/list", "object")
-            raise RequestError(f"Expecting {expected} but got {found} at item {number} of input list")
+            expected, received = ("object", "list") if are_named else ("value/list", "object")
+            raise RequestError(f"Expecting {expected} but got {received} at item {number} of input list")
         for name, value in row.items() if are_named else [(next(iter(specs)), row)]:
             key = f" key: {name}" if are_named else ""
             try:

@@ -10,10 +10,8 @@ from ..model_dir.files import require_undamaged
 from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():
-    from .pretrained_sentencepiece import PretrainedSentencePieceTokenizer, pieces_of
-    from .sentencepiece import SentencePieceTokenizer
-    from .tokenizer import Tokenizer
-    from .tokenizer_pair import TokenizerPair, filenames
+    from .sentencepiece import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, pieces_of
+    from .tokenizer import Tokenizer, TokenizerPair, filenames
     from .wordpiece import WordPieceTokenizer
 
 __all__ = [
@@ -47,12 +45,12 @@ def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
         DamagedFileError: The file is not the one that was written.
     """
     directory = pathlib.Path(directory)
-    found = [cls for cls in _CLASSES.values() if (directory / cls.filename).is_file()]
-    if len(found) != 1:
+    classes = [cls for cls in _CLASSES.values() if (directory / cls.filename).is_file()]
+    if len(classes) != 1:
         names = " or ".join(cls.filename for cls in _CLASSES.values())
-        received = " and ".join(cls.filename for cls in found) or "none"
+        received = " and ".join(cls.filename for cls in classes) or "none"
         raise InvalidFileError(f"{directory} must have one tokenizer file, {names}; it has {received}")
-    return _load(found[0], directory / found[0].filename)
+    return _load(classes[0], directory / classes[0].filename)
 
 
 def load_tokenizers(directory: str | os.PathLike[str], config: TokenizerConfig) -> TokenizerPair:

@@ -5,7 +5,7 @@ for its URLs, e-mail addresses, formats, tags and given terms, which are found h
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, NamedTuple
 
 import regex
 import tensorflow as tf
@@ -14,6 +14,7 @@ from ..config import DecodingConfig
 from ..config.rules import require, shown
 from ..errors import ConfigError
 from ..tensors import Tensor
+from .tokenizer import Tokenizer
 
 NUM_PLACEHOLDERS = 8
 
@@ -37,6 +38,8 @@ _FORMAT = (
 _TAG = r"</?[A-Za-z][^<>\r\n]*>"
 _PATTERN = f"{_URL}|{_EMAIL}|{_BRACES}|{_FORMAT}|{_TAG}"
 IN_A_WORD = r"[\p{L}\p{M}\p{N}]+"
+# White space, for use between brackets.
+SPACES = r"\s\v\x{85}\p{Z}"
 
 
 class Divided(NamedTuple):
@@ -56,33 +59,7 @@ class Divided(NamedTuple):
         return tf.where(tf.equal(self.spans, ""), -1, tf.range(NUM_PLACEHOLDERS))
 
 
-class Segmenter(Protocol):
-    """What tokenizes the parts of texts: a `Tokenizer`, or one that segments them differently each time."""
-
-    @property
-    def placeholder_ids(self) -> range: ...
-    @property
-    def space_in_front(self) -> str: ...
-    def segment(self, parts: Annotated[Tensor, "string (n,)"], /) -> tf.RaggedTensor: ...
-
-
-class Joiner(Protocol):
-    """What joins tokens into the parts of texts."""
-
-    @property
-    def end_id(self) -> int: ...
-    @property
-    def placeholder_ids(self) -> range: ...
-    @property
-    def term_ids(self) -> range: ...
-    @property
-    def space_in_front(self) -> str: ...
-    @property
-    def space_behind(self) -> str: ...
-    def join(self, token_ids: tf.RaggedTensor, /) -> Tensor: ...
-
-
-def span_finder(decoding: DecodingConfig, tokenizers: Iterable[Segmenter]) -> "SpanFinder | None":
+def span_finder(decoding: DecodingConfig, tokenizers: Iterable[Tokenizer]) -> "SpanFinder | None":
     """Returns what finds the spans of a configuration; None if placeholders are off.
 
     Raises:
@@ -174,7 +151,7 @@ def _keeping(divided: Divided, is_kept: Annotated[Tensor, "bool (n, NUM_PLACEHOL
     return _divided(tf.strings.reduce_join(columns, axis=[2, 1]))
 
 
-def _in_common(source: Divided, target: Divided) -> tuple[Divided, Divided, Annotated[Tensor, "int32 (n, 8)"]]:
+def in_common(source: Divided, target: Divided) -> tuple[Divided, Divided, Annotated[Tensor, "int32 (n, 8)"]]:
     """Leaves the spans that both sides of pairs have, a span of two occurrences twice; the others become text.
 
     Returns:
@@ -212,63 +189,5 @@ def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 
 
 def _numbered(target: Divided, partner: Tensor, numbers: Tensor) -> tuple[Divided, Tensor]:
     is_kept = partner >= 0
-    own = tf.ragged.boolean_mask(tf.gather(numbers, tf.maximum(partner, 0), batch_dims=1), is_kept)
-    return _keeping(target, is_kept), own.to_tensor(-1, shape=[None, NUM_PLACEHOLDERS])
-
-
-def tokenize_divided(
-    tokenizer: Segmenter, divided: Divided, numbers: Annotated[Tensor, "int32 (n, 8)"]
-) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
-    """Splits texts into ids, with placeholders for their spans.
-
-    Args:
-        tokenizer: whose vocabulary has placeholders.
-        divided: the texts.
-        numbers: the placeholder of each span, from 0; -1 where there is no span.
-    """
-    is_empty = tf.equal(divided.texts[:, :1], "") & tf.equal(divided.spans[:, :1], "")
-    front = tf.where(is_empty, "", tokenizer.space_in_front + divided.texts[:, :1])
-    parts = tf.concat([front, divided.texts[:, 1:]], axis=1)
-    after = tf.reshape(tf.pad(numbers, [[0, 0], [0, 1]], constant_values=-1), [-1])
-    placeholders = tf.RaggedTensor.from_row_lengths(
-        tokenizer.placeholder_ids.start + tf.boolean_mask(after, after >= 0), tf.cast(after >= 0, tf.int64)
-    )
-    ids = tf.concat([tokenizer.segment(tf.reshape(parts, [-1])), placeholders], axis=1)
-    # A row of parts, each with its placeholder, is one text.
-    return tf.RaggedTensor.from_row_splits(ids.flat_values, ids.row_splits[:: NUM_PLACEHOLDERS + 1], validate=False)
-
-
-def tokenize_pairs(
-    tokenizers: tuple[Segmenter, Segmenter], source: Divided, target: Divided
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Splits both sides of pairs into ids, with placeholders for what both have."""
-    source, target, numbers = _in_common(source, target)
-    return tokenize_divided(tokenizers[0], source, source.numbers), tokenize_divided(tokenizers[1], target, numbers)
-
-
-def detokenize_divided(
-    tokenizer: Joiner,
-    token_ids: Annotated[tf.RaggedTensor, "int32 (n, None)"],
-    spans: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS)"],
-) -> Annotated[Tensor, "string (n,)"]:
-    """Joins ids into texts, with spans in the place of their placeholders. Special ids are ignored."""
-    first, end = tokenizer.placeholder_ids.start, tokenizer.placeholder_ids.stop
-    is_text = (token_ids > tokenizer.end_id) & (token_ids < tokenizer.term_ids.start)
-    token_ids = tf.ragged.boolean_mask(token_ids, is_text | ((token_ids >= first) & (token_ids < end)))
-    row_of, flat = token_ids.value_rowids(), token_ids.flat_values
-    is_placeholder = flat >= first
-    used = tf.ragged.boolean_mask(token_ids, token_ids >= first)
-    # Each placeholder ends a part, and so does each text.
-    places = tf.stack([used.value_rowids(), tf.cast(used.flat_values - first, tf.int64)], axis=1)
-    after = used.with_flat_values(tf.gather_nd(spans, places))
-    after = tf.concat([after, tf.fill([token_ids.nrows(), 1], "")], axis=1)
-    part_of = row_of + tf.cumsum(tf.cast(is_placeholder, tf.int64), exclusive=True)
-    parts = tf.RaggedTensor.from_value_rowids(
-        tf.boolean_mask(flat, ~is_placeholder),
-        tf.boolean_mask(part_of, ~is_placeholder),
-        tf.size(after.flat_values, tf.int64),
-        validate=False,
-    )
-    texts = after.with_flat_values(tf.strings.join([tokenizer.join(parts), after.flat_values]))
-    around = f"^{tokenizer.space_in_front}|{tokenizer.space_behind}$"
-    return tf.strings.regex_replace(tf.strings.reduce_join(texts, axis=1), around, "")
+    kept_numbers = tf.ragged.boolean_mask(tf.gather(numbers, tf.maximum(partner, 0), batch_dims=1), is_kept)
+    return _keeping(target, is_kept), kept_numbers.to_tensor(-1, shape=[None, NUM_PLACEHOLDERS])

@@ -1,8 +1,10 @@
-"""SentencePiece subwords, BPE or unigram, inside the graph."""
+"""SentencePiece subwords, of models that this package trains and of those of other programs, inside the graph."""
 
+import operator
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -10,7 +12,7 @@ from ..config.rules import require
 from ..config.values import is_tag
 from ..tensors import Tensor
 from .placeholders import NUM_PLACEHOLDERS
-from .sentencepiece_model import SentencePiece, bytes_per_piece, load_subwords, parse_model
+from .sentencepiece_model import SentencePiece, bytes_per_piece, check_piece, load_subwords, parse_model
 from .tokenizer import Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is therefore escaped,
@@ -21,6 +23,8 @@ _ESCAPED_SPACE, _ESCAPED_ESCAPE = _ESCAPE + "_", _ESCAPE + "."
 ESCAPES = {_ESCAPE: _ESCAPED_ESCAPE, SPACE: _ESCAPED_SPACE}
 # The piece of a byte, by which unseen characters are spelled.
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
+# The language of the translation, in front of a source.
+_LANGUAGE = r"(?s)^(>>.*?<<)(.*)$"
 
 
 def escape(part: str) -> str:
@@ -39,7 +43,7 @@ class SentencePieceTokenizer(Tokenizer):
     Every valid UTF-8 text is restored exactly, including leading spaces and unseen scripts, by a model that was trained
     with `normalization_rule_name="identity"`, `byte_fallback=True`, `remove_extra_whitespaces=False`,
     `add_dummy_prefix=False`, `pad_id=0`, `unk_id=1`, `bos_id=2` and `eos_id=3`, as
-    `keras_transformer.training.vocabulary.train_tokenizer` does.
+    `keras_transformer.training.batches.vocabulary.train_tokenizer` does.
 
     SentencePiece's own dummy prefix would lose a leading space. Instead, a text that is not empty gets one space in
     front, and `detokenize` removes one. A "▁" (U+2581) in a text is written as "␛_", and a "␛" (U+241B) as "␛.". A
@@ -66,9 +70,9 @@ class SentencePieceTokenizer(Tokenizer):
         proto = parse_model(model)
         subwords = load_subwords(model, tf.int32)
         tags = {
-            each.piece: token_id
-            for token_id, each in enumerate(proto.pieces)
-            if each.type == SentencePiece.CONTROL and is_tag(each.piece)
+            piece.piece: token_id
+            for token_id, piece in enumerate(proto.pieces)
+            if piece.type == SentencePiece.CONTROL and is_tag(piece.piece)
         }
         super().__init__(int(subwords.vocab_size()), model, bytes_per_piece(proto), tags)
         self._subwords = subwords
@@ -79,13 +83,7 @@ class SentencePieceTokenizer(Tokenizer):
             "<pad>, <unk>, <s>, </s>, with the ids 0 to 3",
             special,
         )
-        self._find_reserved([each.piece if each.type == SentencePiece.CONTROL else "" for each in proto.pieces])
-
-    def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
-        return self.segment(tf.where(texts == "", texts, self.space_in_front + texts))
-
-    def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
-        return tf.strings.regex_replace(self.join(token_ids), "^ ", "", replace_global=False)
+        self._find_reserved([piece.piece if piece.type == SentencePiece.CONTROL else "" for piece in proto.pieces])
 
     def segment(self, parts: Tensor) -> tf.RaggedTensor:
         parts = tf.strings.regex_replace(parts, _ESCAPE, _ESCAPED_ESCAPE)
@@ -119,3 +117,156 @@ class SentencePieceTokenizer(Tokenizer):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":
         return cls(pathlib.Path(path).read_bytes())
+
+
+class PretrainedSentencePieceTokenizer(Tokenizer):
+    """A SentencePiece model as other programs use it, with its own normalization and spacing.
+
+    Ids are those of a vocabulary, which may have pieces that the SentencePiece model lacks, and lack some that it has;
+    the latter are unknown. If the vocabulary has languages, such as ">>fra<<", a text may begin with one.
+
+    Its file is a SentencePiece model, whose first `trainer_spec.vocab_size` pieces are the vocabulary.
+
+    Args:
+        model: bytes. Content of the file, from `with_vocabulary`.
+
+    Raises:
+        ConfigError: It is not such a file.
+    """
+
+    filename = "sentencepiece.model"
+    special_pieces = ("<pad>", "<unk>", "<start>", "</s>")
+
+    def __init__(self, model: bytes) -> None:
+        proto = parse_model(model)
+        vocab_size, num_pieces = proto.trainer_spec.vocab_size, len(proto.pieces)
+        require(0 < vocab_size <= num_pieces, "the vocabulary's size", f"1 to {num_pieces:,}, the pieces", vocab_size)
+        self.vocabulary = tuple(piece.piece for piece in proto.pieces[:vocab_size])
+        special = self.vocabulary[:4]
+        require(
+            special == self.special_pieces,
+            "special pieces",
+            f"{', '.join(self.special_pieces)}, in front",
+            special,
+        )
+        tags = {
+            piece: token_id
+            for token_id, piece in enumerate(self.vocabulary)
+            if piece.startswith(">>") and piece.endswith("<<")
+        }
+        super().__init__(vocab_size, model, bytes_per_piece(proto), tags)
+        self._subwords = load_subwords(model, tf.string)
+        # Not the special ones, which a text may spell in characters that are unknown.
+        pieces = tf.constant(self.vocabulary[len(special) :], tf.string)
+        initializer = tf.lookup.KeyValueTensorInitializer(pieces, tf.range(len(special), vocab_size))
+        self._ids = tf.lookup.StaticHashTable(initializer, self.unk_id)
+
+    def segment(self, parts: Tensor) -> tf.RaggedTensor:
+        if not self.tags:
+            return self._lookup(self._subwords.tokenize(parts))
+        has_language = tf.strings.regex_full_match(parts, _LANGUAGE)
+        languages = tf.strings.regex_replace(tf.boolean_mask(parts, has_language), _LANGUAGE, r"\1")
+        languages = tf.RaggedTensor.from_row_lengths(languages, tf.cast(has_language, tf.int64))
+        parts = tf.where(has_language, tf.strings.regex_replace(parts, _LANGUAGE, r"\2"), parts)
+        return self._lookup(tf.concat([languages, self._subwords.tokenize(parts)], axis=1))
+
+    def _lookup(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
+        return pieces.with_flat_values(self._ids.lookup(pieces.flat_values))
+
+    def join(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
+        pieces = tf.gather(tf.constant(self.vocabulary), token_ids)
+        texts = tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=-1), "\u2581", " ")
+        return tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
+
+    def id_to_piece(self, token_ids: Tensor) -> tf.Tensor:
+        return tf.gather(tf.constant(self.vocabulary), token_ids)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "PretrainedSentencePieceTokenizer":
+        return cls(pathlib.Path(path).read_bytes())
+
+    @classmethod
+    def with_vocabulary(cls, model: bytes, vocabulary: Sequence[str]) -> "PretrainedSentencePieceTokenizer":
+        """Makes a tokenizer of a SentencePiece model and a vocabulary.
+
+        Args:
+            model: bytes. Content of a SentencePiece model file.
+            vocabulary: list of str. The pieces in the order of the ids from 4 on, without special ones.
+
+        Raises:
+            ConfigError: It is not a SentencePiece model, it spells with bytes, or a piece of the vocabulary occurs
+                twice, is a special one or cannot be stored.
+        """
+        proto = parse_model(model)
+        known = {piece.piece: piece for piece in proto.pieces}
+        spells_with_bytes = any(piece.type == SentencePiece.BYTE for piece in proto.pieces)
+        require(not spells_with_bytes, "the SentencePiece model", "without byte fallback", "one with byte fallback")
+        unknown = [piece.piece for piece in proto.pieces if piece.type == SentencePiece.UNKNOWN]
+        ordered = [*cls.special_pieces, *vocabulary]
+        for piece in vocabulary:
+            check_piece(piece)
+        require(
+            len(set(ordered)) == len(ordered),
+            "the vocabulary",
+            f"of different pieces, and without {', '.join(cls.special_pieces)}",
+            "one with repetitions",
+        )
+        rest = [piece for piece in known if piece not in {*ordered, *unknown}]
+        del proto.pieces[:]
+        for piece in (*ordered, *rest):
+            # No text is segmented into control pieces. BPE looks up single characters and may find unused pieces only.
+            kind = SentencePiece.CONTROL if len(piece) > 1 else SentencePiece.UNUSED
+            default = SentencePiece(piece=piece, score=0.0, type=kind)
+            proto.pieces.append(default if piece in cls.special_pieces else known.get(piece, default))
+        proto.pieces[cls.unk_id].type = SentencePiece.UNKNOWN
+        proto.trainer_spec.vocab_size = len(ordered)
+        # Texts that SentencePiece would segment whenever it loads the file, with the pieces that it had.
+        proto.ClearField("self_test_data")
+        return cls(proto.SerializeToString())
+
+    def original_model(self) -> bytes:
+        """Returns the SentencePiece model that `with_vocabulary` was given.
+
+        Special pieces are where its options say; the others follow in SentencePiece's order, the most probable first.
+        """
+        proto = parse_model(self.file_content)
+        spec = proto.trainer_spec
+        special = {
+            piece: token_id
+            for piece, token_id in (
+                (spec.unk_piece, spec.unk_id),
+                (spec.bos_piece, spec.bos_id),
+                (spec.eos_piece, spec.eos_id),
+                (spec.pad_piece, spec.pad_id),
+            )
+            if token_id >= 0
+        }
+        defined = [piece for piece in (*spec.control_symbols, *spec.user_defined_symbols) if piece not in special]
+        kept = {*special, *defined}
+        # Pieces that were added for the vocabulary are of other types, or unused and without a score.
+        ordinary = [
+            piece
+            for piece in proto.pieces
+            if piece.piece not in kept
+            and (piece.type == SentencePiece.NORMAL or (piece.type == SentencePiece.UNUSED and piece.score != 0))
+        ]
+        ordinary.sort(key=lambda piece: (-piece.score, piece.piece))
+        types = dict.fromkeys(kept, SentencePiece.CONTROL)
+        types |= dict.fromkeys(spec.user_defined_symbols, SentencePiece.USER_DEFINED)
+        types[spec.unk_piece] = SentencePiece.UNKNOWN
+        pieces = [SentencePiece(piece=piece, score=0.0, type=types[piece]) for piece in defined] + ordinary
+        for piece, token_id in sorted(special.items(), key=operator.itemgetter(1)):
+            pieces.insert(token_id, SentencePiece(piece=piece, score=0.0, type=types[piece]))
+        del proto.pieces[:]
+        proto.pieces.extend(pieces)
+        spec.vocab_size = len(pieces)
+        return proto.SerializeToString()
+
+
+def pieces_of(model: bytes) -> list[str]:
+    """Returns the pieces of a SentencePiece model, in the order of its own ids.
+
+    Raises:
+        ConfigError: It is not a SentencePiece model.
+    """
+    return [piece.piece for piece in parse_model(model).pieces]

@@ -55,7 +55,7 @@ def parse_model(content: bytes) -> ModelProto:
         proto = ModelProto.FromString(content)
         num_pieces = len(proto.pieces)
         require(num_pieces <= _MAX_PIECES, "the number of pieces", f"at most {_MAX_PIECES:,}", num_pieces)
-        pieces = [(each.piece, each.score, each.type) for each in proto.pieces]
+        pieces = [(piece.piece, piece.score, piece.type) for piece in proto.pieces]
     except DecodeError:
         pieces = []
     if not pieces:

@@ -6,7 +6,7 @@ that was trained with such sources copies it, inflected or not.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import regex
 import tensorflow as tf
@@ -15,7 +15,8 @@ from ..config import DecodingConfig
 from ..errors import ConfigError
 from ..runtime.backend import silenced
 from ..tensors import Tensor
-from .placeholders import IN_A_WORD, Segmenter
+from .placeholders import IN_A_WORD
+from .tokenizer import Tokenizer
 
 NUM_TERM_PIECES = 3
 
@@ -27,20 +28,7 @@ _OWN, _SEPARATOR, _WORD = _MARK + "\ufdd2", _MARK + "\ufdd3", _MARK + "\ufdd4"
 _NUM_HASHES = 2**63 - 1
 
 
-class TermTokenizer(Segmenter, Protocol):
-    """A tokenizer whose vocabulary may have the pieces of terms: a `Tokenizer`, or `SubwordDropout`."""
-
-    @property
-    def end_id(self) -> int: ...
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def tags(self) -> Mapping[str, int]: ...
-    @property
-    def term_ids(self) -> range: ...
-
-
-def glossary_of(decoding: DecodingConfig, tokenizer: TermTokenizer) -> "Glossary | None":
+def glossary_of(decoding: DecodingConfig, tokenizer: Tokenizer) -> "Glossary | None":
     """Returns the glossary of a configuration; None if it has no terms.
 
     Raises:
@@ -61,7 +49,7 @@ def escaped(text: str) -> str:
 
 
 def annotated(term: str, translation: str) -> str:
-    """Returns a term with its translation as `AnnotatedSources` reads it; both are escaped already."""
+    """Returns a term with its translation as `segment_annotated` reads it; both are escaped already."""
     return f"{_SEPARATOR}{term}{_SEPARATOR}{translation}{_SEPARATOR}"
 
 
@@ -105,11 +93,11 @@ class Glossary:
     def translations(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
         """Returns the translations of the terms in texts, in their order."""
         parts, is_term = self._parts(texts)
-        found = tf.ragged.boolean_mask(parts, is_term)
-        return found.with_flat_values(_plain(self._look_up(found.flat_values)))
+        terms = tf.ragged.boolean_mask(parts, is_term)
+        return terms.with_flat_values(_plain(self._look_up(terms.flat_values)))
 
     def annotate(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "string (n,)"]:
-        """Writes translations beside terms, for `AnnotatedSources`."""
+        """Writes translations beside terms, for `segment_annotated`."""
         parts, is_term = self._parts(texts)
         flat = parts.flat_values
         space = tf.where(tf.strings.regex_full_match(flat, "(?s) .*"), " ", "")
@@ -135,42 +123,25 @@ class Glossary:
         return tf.gather(tf.constant(self._translations), places)
 
 
-class AnnotatedSources:
-    """A tokenizer of sources in which translations stand beside terms; otherwise as the tokenizer that it is made of.
+def segment_annotated(
+    tokenizer: Tokenizer, parts: Annotated[Tensor, "string (n,)"]
+) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
+    """Splits parts of sources, in which translations stand beside terms, into subword ids, as `Tokenizer.segment` does.
 
     Args:
-        tokenizer: Tokenizer, or SubwordDropout; its vocabulary has the pieces of terms.
-        glossary: Glossary, which annotates the texts. Defaults to None: they are annotated already, see `annotated`.
+        tokenizer: whose vocabulary has the pieces of terms.
+        parts: from `Glossary.annotate`, or with what `annotated` returns.
     """
-
-    def __init__(self, tokenizer: TermTokenizer, glossary: Glossary | None = None) -> None:
-        self.end_id = tokenizer.end_id
-        self.vocab_size = tokenizer.vocab_size
-        self.tags = tokenizer.tags
-        self.placeholder_ids = tokenizer.placeholder_ids
-        self.term_ids = tokenizer.term_ids
-        self.space_in_front = tokenizer.space_in_front
-        self._tokenizer = tokenizer
-        self._glossary = glossary
-
-    def tokenize(self, texts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
-        """Splits texts into subword ids, as `Tokenizer.tokenize` does: int32 (n, None)."""
-        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        return self.segment(tf.where(tf.equal(texts, ""), texts, self.space_in_front + texts))
-
-    def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
-        """Splits parts of texts into subword ids, as `Tokenizer.segment` does: int32 (n, None)."""
-        texts = parts if self._glossary is None else self._glossary.annotate(parts)
-        divided = tf.strings.split(texts, _SEPARATOR)
-        # In turn: text, a term, its translation.
-        places = tf.ragged.range(divided.row_lengths()).flat_values
-        follows = places > 0
-        pieces = self.term_ids.start + tf.cast((places - 1) % NUM_TERM_PIECES, tf.int32)
-        in_front = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(pieces, follows), tf.cast(follows, tf.int64))
-        ids = tf.concat([in_front, self._tokenizer.segment(_plain(divided.flat_values))], axis=1)
-        return tf.RaggedTensor.from_row_splits(
-            ids.flat_values, tf.gather(ids.row_splits, divided.row_splits), validate=False
-        )
+    divided = tf.strings.split(parts, _SEPARATOR)
+    # In turn: text, a term, its translation.
+    places = tf.ragged.range(divided.row_lengths()).flat_values
+    follows = places > 0
+    pieces = tokenizer.term_ids.start + tf.cast((places - 1) % NUM_TERM_PIECES, tf.int32)
+    in_front = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(pieces, follows), tf.cast(follows, tf.int64))
+    ids = tf.concat([in_front, tokenizer.segment(_plain(divided.flat_values))], axis=1)
+    return tf.RaggedTensor.from_row_splits(
+        ids.flat_values, tf.gather(ids.row_splits, divided.row_splits), validate=False
+    )
 
 
 def _plain(texts: Tensor) -> Tensor:

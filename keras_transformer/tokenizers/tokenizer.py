@@ -1,9 +1,10 @@
 """What the tokenizers share: special ids, valid UTF-8 in, no special tokens out, one file."""
 
 import os
+import pathlib
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
@@ -14,9 +15,8 @@ from ..tensors import Tensor
 class Tokenizer(tf.Module):
     """Text to subword ids and back, inside the TensorFlow graph.
 
-    A subclass implements `_tokenize` and `_detokenize` for valid input, `pieces` and `load`; one whose vocabulary may
-    have placeholders, also `segment` and `join`. As a `tf.Module`, it can be an attribute of what is passed to
-    `tf.saved_model.save`, which then saves the vocabulary too.
+    A subclass implements `segment`, `join`, `id_to_piece` and `load`. As a `tf.Module`, a tokenizer can be an attribute
+    of what is passed to `tf.saved_model.save`, which then saves the vocabulary too.
 
     Attributes:
         pad_id: int. 0 in every tokenizer, as `unk_id` is 1, `start_id` 2 and `end_id` 3.
@@ -82,7 +82,11 @@ class Tokenizer(tf.Module):
         Returns:
             RaggedTensor, int32 (n, None). An empty text has no ids.
         """
-        return self._tokenize(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"))
+        return self.segment(self.in_front(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")))
+
+    def in_front(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "string (n,)"]:
+        """Returns texts with `space_in_front`, except empty ones."""
+        return tf.where(tf.equal(texts, ""), texts, self.space_in_front + texts) if self.space_in_front else texts
 
     def detokenize(self, token_ids: Annotated[Tensor, "int32 (n, None)"]) -> Annotated[tf.Tensor, "string (n,)"]:
         """Joins subword ids into texts.
@@ -94,7 +98,11 @@ class Tokenizer(tf.Module):
             Always valid UTF-8.
         """
         in_vocabulary = (token_ids > self.end_id) & (token_ids < self.term_ids.start)
-        return self._detokenize(tf.ragged.boolean_mask(token_ids, in_vocabulary))
+        return self.without_spaces(self.join(tf.ragged.boolean_mask(token_ids, in_vocabulary)))
+
+    def without_spaces(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "string (n,)"]:
+        """Returns texts without `space_in_front` and `space_behind`."""
+        return tf.strings.regex_replace(texts, f"^{self.space_in_front}|{self.space_behind}$", "")
 
     def _find_reserved(self, pieces: Sequence[str]) -> None:
         """Finds placeholders and the pieces of terms at the end of a vocabulary."""
@@ -105,12 +113,6 @@ class Tokenizer(tf.Module):
 
         self.placeholder_ids = ids_before(self.vocab_size, self.placeholder_pieces)
         self.term_ids = ids_before(self.placeholder_ids.start, self.term_pieces)
-
-    def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
-        raise NotImplementedError
-
-    def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
-        raise NotImplementedError
 
     def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
         """Splits parts of texts, in valid UTF-8, into subword ids: without `space_in_front`."""
@@ -145,3 +147,40 @@ class Tokenizer(tf.Module):
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
         """Reads a file that `save` wrote."""
         raise NotImplementedError
+
+
+class TokenizerPair(NamedTuple):
+    """The tokenizers of a translator.
+
+    Attributes:
+        source: Tokenizer.
+        target: Tokenizer, the same object if the languages share one.
+    """
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @classmethod
+    def of(cls, tokenizers: "Tokenizer | TokenizerPair") -> "TokenizerPair":
+        """Returns a pair as it is, and a single tokenizer as the one that both languages share."""
+        return cls(tokenizers, tokenizers) if isinstance(tokenizers, Tokenizer) else tokenizers
+
+    @property
+    def is_shared(self) -> bool:
+        return self.source is self.target
+
+    def files(self) -> dict[str, Tokenizer]:
+        """Returns each tokenizer by the name that its file has in a model directory."""
+        names = filenames(type(self.target), self.is_shared)
+        return dict(zip(names, (self.target,) if self.is_shared else self, strict=True))
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes the files of a model directory, each whole or not at all, with its checksum."""
+        for name, tokenizer in self.files().items():
+            tokenizer.save(pathlib.Path(directory, name))
+
+
+def filenames(tokenizer_class: type[Tokenizer], is_shared: bool) -> tuple[str, ...]:
+    """Returns the names of the files in a model directory: the shared one, or those of source and target."""
+    name = tokenizer_class.filename
+    return (name,) if is_shared else (f"source.{name}", f"target.{name}")

@@ -61,12 +61,6 @@ class WordPieceTokenizer(Tokenizer):
             # Such as a piece that occurs twice.
             raise ConfigError(f"WordPiece cannot use the vocabulary ({str(error).splitlines()[0]})") from None
 
-    def _tokenize(self, texts: Tensor) -> tf.RaggedTensor:
-        return self._subwords.tokenize(texts)
-
-    def _detokenize(self, token_ids: Tensor) -> tf.Tensor:
-        return self._subwords.detokenize(token_ids)
-
     def segment(self, parts: Tensor) -> tf.RaggedTensor:
         return self._subwords.tokenize(parts)
 

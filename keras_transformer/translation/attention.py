@@ -1,17 +1,36 @@
-"""What every layer and head attends to while a text is translated."""
+"""What every layer and head attends to while a text is translated: as numbers, a picture, and a page to click in."""
 
-from typing import NamedTuple, cast
+import contextlib
+import json
+import os
+import pathlib
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
 
-from ..config.attention_view import AttentionKind
-from ..config.rules import Sentence, check
+from ..config.attention_view import AttentionKind, AttentionView
+from ..config.rules import PicturePath, Sentence, check
 from ..masks import padding_mask
+from ..model_dir.files import replacing
 from ..models import Transformer
 from ..tensors import Tensor
 from .forced_decoding import attention_to_source
 from .translator import Translator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The page has whole numbers in place of weights: one is 10,000.
+WEIGHT_UNIT = 10_000
+# A picture of many layers and heads and a long sentence has fewer pixels an inch than others.
+_MOST_PIXELS = 5e7
+# A piece that is a byte of a character: the vocabulary lacks the character.
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+_PAGE = pathlib.Path(__file__).with_name("attention_page.html")
 
 
 class Attention(NamedTuple):
@@ -56,9 +75,9 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
     """
     check("text", text, Sentence)
     model, tokenizers = cast(Transformer, translator.model), translator.tokenizers
-    found = translator.search(tf.constant([text]))
-    chosen = np.asarray(found.token_ids)[0, 0]
-    labels = chosen[chosen != tokenizers.target.pad_id]
+    translations = translator.graph.search(tf.constant([text]))
+    token_ids = np.asarray(translations.token_ids)[0, 0]
+    labels = token_ids[token_ids != tokenizers.target.pad_id]
     target = np.concatenate([[tokenizers.target.start_id], labels[:-1]])[None, :]
     source = translator.token_ids([text])
     source_pieces = tokenizers.source.pieces(source[0])
@@ -74,7 +93,141 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
         _, decoder_weights, _ = model.decoder(hidden, encoded, source_mask=source_mask, return_attention_scores=True)
         by_kind["encoder"] = Attention(_stacked(encoder_weights), source_pieces, source_pieces)
         by_kind["decoder"] = Attention(_stacked(decoder_weights), written, before)
-    return TranslationAttention(text, np.asarray(found.texts)[0, 0].decode(), by_kind)
+    return TranslationAttention(text, np.asarray(translations.texts)[0, 0].decode(), by_kind)
+
+
+def source_attention(translator: Translator, text: Sentence) -> tuple[np.ndarray, list[str], list[str], str]:
+    """Translates a text and returns what the decoder's last layer attended to.
+
+    Args:
+        translator: Translator, of a Transformer.
+        text: str, not blank.
+
+    Returns:
+        The weights (num_heads, target length, source length), the tokens of the source, the tokens of the
+        translation, both with their end tokens, and the translation. Row `t` of the weights is what token `t` was
+        chosen from.
+
+    Raises:
+        ConfigError: The text is blank.
+    """
+    attention = translate_with_attention(translator, text)
+    cross = attention.by_kind["cross"]
+    return cross.weights[-1], cross.keys, cross.queries, attention.translation
+
+
+def plot_attention(
+    translator: Translator, text: str, path: str | os.PathLike[str], view: AttentionView | None = None
+) -> str:
+    """Draws what a model attends to while it translates a text.
+
+    Args:
+        translator: Translator, of a Transformer.
+        text: str, not blank.
+        path: str or path of a picture, a .png, .svg or .pdf file, with a panel for each layer and head; or of a .html
+            file, which shows every kind of attention, layer and head, of the token that is pointed at.
+        view: AttentionView. What the picture shows, and the page at first. Defaults to the attention of the decoder's
+            last layer to the source.
+
+    Returns:
+        The translation.
+
+    Raises:
+        ConfigError: The text is blank, the path has another suffix, or the model has no such layer or head.
+    """
+    path, view = os.fspath(path), view or AttentionView()
+    check("output", path, PicturePath)
+    config = translator.model.config
+    layers, heads = view.layers(config), view.heads(config)
+    attention = translate_with_attention(translator, text)
+    with replacing(path) as temporary:
+        if path.lower().endswith(".html"):
+            temporary.write_text(attention_page(attention, view.kind, layers[-1], heads), encoding="utf-8")
+        else:
+            figure = attention_figure(attention.by_kind[view.kind], layers, heads)
+            width, height = figure.get_size_inches()
+            figure.savefig(temporary, dpi=min(150, (_MOST_PIXELS / width / height) ** 0.5))
+    return attention.translation
+
+
+def attention_figure(attention: Attention, layers: list[int], heads: list[int]) -> "Figure":
+    """Draws a row of panels for each layer, and in it one for each head; both are counted from 0."""
+    from matplotlib.figure import Figure
+
+    weights, queries, keys = attention
+    width, height = 0.28 * len(keys) * len(heads) + 2, (0.28 * len(queries) + 1.5) * len(layers)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = figure.subplots(len(layers), len(heads), sharex=True, sharey=True, squeeze=False)
+    for layer, row in zip(layers, panels, strict=True):
+        for head, panel in zip(heads, row, strict=True):
+            panel.imshow(weights[layer, head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+            panel.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
+            # A token may have a "$".
+            panel.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8, parse_math=False)
+            panel.set_yticks(range(len(queries)), queries, fontsize=8, parse_math=False)
+    return figure
+
+
+def attention_page(attention: TranslationAttention, kind: AttentionKind, layer: int, heads: Sequence[int]) -> str:
+    """Returns the page as HTML, which needs no other file and no network.
+
+    Args:
+        attention: TranslationAttention.
+        kind: which attention is shown at first.
+        layer: the layer that is shown at first, counted from 0.
+        heads: the heads that are shown at first: one, counted from 0, or several for the mean of all.
+    """
+    source, target = _direction(attention.text), _direction(attention.translation)
+    directions = {"cross": (target, source), "encoder": (source, source), "decoder": (target, target)}
+    data = {
+        "text": attention.text,
+        "translation": attention.translation,
+        "directions": [source, target],
+        "unit": WEIGHT_UNIT,
+        "shown": {"kind": kind, "layer": layer, "head": heads[0] if len(heads) == 1 else None},
+        "attention": {
+            name: {
+                "queries": readable(queries),
+                "keys": readable(keys),
+                "directions": directions[name],
+                "weights": np.rint(weights * WEIGHT_UNIT).astype(int).tolist(),
+            }
+            for name, (weights, queries, keys) in attention.by_kind.items()
+        },
+    }
+    return _PAGE.read_text(encoding="utf-8").replace("{{data}}", _script_json(data))
+
+
+def readable(pieces: Sequence[str]) -> list[str]:
+    """Returns pieces with characters in place of their bytes.
+
+    Example:
+        >>> readable(["▁", "<0xC3>", "<0xA9>", "<0x24>"])
+        ['▁', 'é 1/2', 'é 2/2', '$']
+    """
+    labels = list(pieces)
+    # The bytes of a character are one to four; a part of them is no character.
+    for length in range(1, 5):
+        for start in range(len(pieces) - length + 1):
+            matches = [_BYTE.fullmatch(piece) for piece in pieces[start : start + length]]
+            encoded = bytes(int(byte[1], 16) for byte in matches if byte)
+            with contextlib.suppress(UnicodeDecodeError):
+                if len(encoded) == length and len(character := encoded.decode()) == 1:
+                    parts = [f"{character} {part}/{length}" for part in range(1, length + 1)]
+                    labels[start : start + length] = [character] if length == 1 else parts
+    return labels
+
+
+def _script_json(data: object) -> str:
+    """JSON that cannot end the script element that it stands in: without "<", ">" and "&"."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def _direction(text: str) -> str:
+    """The direction of a text, that of its first letter that has one: "ltr" or "rtl"."""
+    classes = (unicodedata.bidirectional(character) for character in text)
+    return "rtl" if next((name for name in classes if name in ("L", "R", "AL")), "L") != "L" else "ltr"
 
 
 def _stacked(weights: list[Tensor]) -> np.ndarray:

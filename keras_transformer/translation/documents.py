@@ -1,15 +1,16 @@
 """Documents: texts of many sentences, translated sentence by sentence in one batch."""
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
 from ..config.values import Language
 from ..tensors import Tensor
-from .sentences import SPACES, divide_long_sentences, split_sentences
-
-if TYPE_CHECKING:
-    from .translator import Translator
+from ..tokenizers.placeholders import SPACES, SpanFinder
+from ..tokenizers.text_codec import TextCodec
+from .results import Translations
+from .sentences import divide_long_sentences, split_sentences
 
 # Bounds of what one document costs: about eight pages, and no more tokens than 200 sentences usually have.
 MAX_SENTENCES = 200
@@ -48,8 +49,11 @@ class TranslatedDocument(NamedTuple):
     was_cut: bool
 
 
-def search_documents(
-    translator: "Translator", texts: Annotated[Tensor, "string (batch,)"], language: Language | None = None
+def translate_documents(
+    texts: Annotated[Tensor, "string (batch,)"],
+    language: Language | None,
+    codec: TextCodec,
+    search: Callable[[Tensor], Translations],
 ) -> TranslatedDocuments:
     """Translates the sentences of documents, in the TensorFlow graph.
 
@@ -58,42 +62,39 @@ def search_documents(
     separates sentences by spaces, a space is added.
 
     Args:
-        translator: Translator.
         texts: the documents. Bytes that are not UTF-8 are read as U+FFFD.
-        language: the language of the documents, see `split_sentences`. Defaults to None: unknown.
-
-    Returns:
-        `TranslatedDocuments`.
+        language: the language of the documents, or None, see `split_sentences`.
+        codec: TextCodec.
+        search: Callable. Translates sentences, string (n,).
 
     Raises:
         ConfigError: The language is not known.
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    # One more than are translated, so that it is known.
-    sentences = _joined_in_spans(split_sentences(texts, language), translator)[:, : MAX_SENTENCES + 1]
-    max_tokens = translator.model.config.max_length - len(translator.reader.tag_ids) - 1
-    sentences = divide_long_sentences(sentences, translator.reader.count_source_tokens, max_tokens)
-    sentences = _joined_in_spans(sentences, translator)
-    read = _within_max_tokens(sentences[:, :MAX_SENTENCES], translator)
-    goes_on = _num_filled(sentences) > _num_filled(read)
-    sentences = read
-    found = translator.search(tf.strings.regex_replace(sentences.flat_values, _SPACE_AROUND, ""))
-    is_cut = tf.cast(found.source_lengths, tf.int64) > translator.model.config.max_length
-    translations = tf.strings.regex_replace(found.texts[:, 0], _SPACE_AROUND, "")
-    joined = tf.strings.reduce_join(sentences.with_flat_values(_spaced_as(sentences, translations)), axis=1)
-    any_cut = tf.reduce_any(sentences.with_flat_values(is_cut), axis=1)
+    # One more sentence than is translated shows that a document goes on.
+    sentences = _joined_in_spans(split_sentences(texts, language), codec.spans)[:, : MAX_SENTENCES + 1]
+    max_tokens = codec.max_length - len(codec.tag_ids) - 1
+    sentences = divide_long_sentences(sentences, codec.count_source_tokens, max_tokens)
+    sentences = _joined_in_spans(sentences, codec.spans)
+    translated = _within_max_tokens(sentences[:, :MAX_SENTENCES], codec)
+    goes_on = _num_filled(sentences) > _num_filled(translated)
+    searched = search(tf.strings.regex_replace(translated.flat_values, _SPACE_AROUND, ""))
+    is_cut = tf.cast(searched.source_lengths, tf.int64) > codec.max_length
+    translations = tf.strings.regex_replace(searched.texts[:, 0], _SPACE_AROUND, "")
+    joined = tf.strings.reduce_join(translated.with_flat_values(_spaced_as(translated, translations)), axis=1)
+    any_cut = tf.reduce_any(translated.with_flat_values(is_cut), axis=1)
     return TranslatedDocuments(joined, goes_on | any_cut)
 
 
-def _joined_in_spans(sentences: tf.RaggedTensor, translator: "Translator") -> tf.RaggedTensor:
+def _joined_in_spans(sentences: tf.RaggedTensor, spans: SpanFinder | None) -> tf.RaggedTensor:
     """The sentences (batch, None), of which those are joined that divide what must stay as it is, such as a tag."""
-    if translator.reader.spans is None:
+    if spans is None:
         return sentences
-    parts = translator.reader.spans.parts(tf.strings.reduce_join(sentences, axis=1))
+    parts = spans.parts(tf.strings.reduce_join(sentences, axis=1))
     is_span = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1
     sizes = tf.strings.length(parts.flat_values)
     part_ends = tf.cumsum(sizes)
-    span_ends, span_starts = (tf.boolean_mask(each, is_span) for each in (part_ends, part_ends - sizes))
+    span_ends, span_starts = tf.boolean_mask(part_ends, is_span), tf.boolean_mask(part_ends - sizes, is_span)
     texts = sentences.flat_values
     ends = tf.cumsum(tf.strings.length(texts))
     num_begun, num_ended = tf.searchsorted(span_starts, ends), tf.searchsorted(span_ends, ends, side="right")
@@ -104,9 +105,9 @@ def _joined_in_spans(sentences: tf.RaggedTensor, translator: "Translator") -> tf
     return tf.RaggedTensor.from_value_rowids(joined, text_of, sentences.nrows(), validate=False)
 
 
-def _within_max_tokens(sentences: tf.RaggedTensor, translator: "Translator") -> tf.RaggedTensor:
+def _within_max_tokens(sentences: tf.RaggedTensor, codec: TextCodec) -> tf.RaggedTensor:
     """The sentences (batch, None) that begin within the first `MAX_TOKENS` tokens, of which end tokens are some."""
-    before = tf.cumsum(translator.reader.count_source_tokens(sentences.flat_values) + 1, exclusive=True)
+    before = tf.cumsum(codec.count_source_tokens(sentences.flat_values) + 1, exclusive=True)
     before -= tf.gather(tf.gather(before, sentences.row_starts()), sentences.value_rowids())
     return tf.ragged.boolean_mask(sentences, sentences.with_flat_values(before < MAX_TOKENS))
 

@@ -4,14 +4,14 @@ The decoder is forced to the tokens of the translation, all of them at once.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import tensorflow as tf
 
 from ..losses import token_crossentropy
 from ..models import Transformer
-from ..tensors import Tensor
+from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
 from .length_batches import map_in_length_batches
 
@@ -35,19 +35,16 @@ def token_log_probs(
     lengths, width = _lengths(source, labels), _width(labels)
 
     def score_batch(rows: Tensor) -> Tensor:
-        some = tf.gather(labels, rows).to_tensor()
-        logits = model({"source": tf.gather(source, rows).to_tensor(), "target": _shifted(some)}, training=False)
-        log_probs = tf.where(tf.not_equal(some, Tokenizer.pad_id), -token_crossentropy(some, logits), 0.0)
+        batch_labels = tf.gather(labels, rows).to_tensor()
+        logits = model(
+            {"source": tf.gather(source, rows).to_tensor(), "target": _shifted(batch_labels)}, training=False
+        )
+        log_probs = tf.where(
+            tf.not_equal(batch_labels, Tokenizer.pad_id), -token_crossentropy(batch_labels, logits), 0.0
+        )
         return tf.pad(log_probs, [[0, 0], [0, width - tf.shape(log_probs)[1]]])
 
-    return map_in_length_batches(
-        score_batch,
-        lengths,
-        lengths,
-        tf.zeros([tf.size(lengths), width]),
-        positions_per_batch=POSITIONS_PER_BATCH,
-        max_rows=POSITIONS_PER_BATCH,
-    )
+    return _map_rows(score_batch, lengths, [tf.size(lengths), width])
 
 
 def source_attention(
@@ -68,24 +65,17 @@ def source_attention(
     lengths, source_width, target_width = _lengths(source, labels), _width(source), _width(labels)
 
     def attend_batch(rows: Tensor) -> Tensor:
-        some = tf.gather(labels, rows).to_tensor()
+        batch_labels = tf.gather(labels, rows).to_tensor()
         encoded, source_mask = model.encode(tf.gather(source, rows).to_tensor())
-        by_layer = attention_to_source(model, model.target_embedding(_shifted(some)), encoded, source_mask)
+        by_layer = attention_to_source(model, model.target_embedding(_shifted(batch_labels)), encoded, source_mask)
         scores = next(itertools.islice(by_layer, range(model.config.depths[1])[layer], None))
         scores = tf.cast(scores, tf.float32)
         scores = tf.reduce_mean(scores, axis=1) if head is None else scores[:, head]
-        scores = tf.where(tf.not_equal(some, Tokenizer.pad_id)[:, :, None], scores, 0.0)
+        scores = tf.where(tf.not_equal(batch_labels, Tokenizer.pad_id)[:, :, None], scores, 0.0)
         size = tf.shape(scores)
         return tf.pad(scores, [[0, 0], [0, target_width - size[1]], [0, source_width - size[2]]])
 
-    return map_in_length_batches(
-        attend_batch,
-        lengths,
-        lengths,
-        tf.zeros([tf.size(lengths), target_width, source_width]),
-        positions_per_batch=POSITIONS_PER_BATCH,
-        max_rows=POSITIONS_PER_BATCH,
-    )
+    return _map_rows(attend_batch, lengths, [tf.size(lengths), target_width, source_width])
 
 
 def mean_encoding(model: Transformer, source: tf.RaggedTensor) -> Annotated[Tensor, "float32 (batch, d_model)"]:
@@ -102,14 +92,7 @@ def mean_encoding(model: Transformer, source: tf.RaggedTensor) -> Annotated[Tens
         weights = tf.cast(mask, tf.float32)[:, :, None]
         return tf.reduce_sum(tf.cast(encoded, tf.float32) * weights, axis=1) / tf.reduce_sum(weights, axis=1)
 
-    return map_in_length_batches(
-        encode_batch,
-        lengths,
-        lengths,
-        tf.zeros([tf.size(lengths), model.config.d_model]),
-        positions_per_batch=POSITIONS_PER_BATCH,
-        max_rows=POSITIONS_PER_BATCH,
-    )
+    return _map_rows(encode_batch, lengths, [tf.size(lengths), model.config.d_model])
 
 
 def attention_to_source(
@@ -132,6 +115,12 @@ def attention_to_source(
     for layer in model.decoder.layers:
         hidden, _, scores = layer(hidden, encoded, source_mask=source_mask, return_attention_scores=True)
         yield scores
+
+
+def _map_rows(function: Callable[[Tensor], Tensor], lengths: Tensor, shape: list[Dimension]) -> Tensor:
+    """Computes the results, of a shape, of a function of row numbers, in batches of rows of similar lengths."""
+    sizes = dict(positions_per_batch=POSITIONS_PER_BATCH, max_rows=POSITIONS_PER_BATCH)
+    return map_in_length_batches(function, lengths, lengths, tf.zeros(shape), **sizes)
 
 
 def _shifted(labels: Tensor) -> Tensor:

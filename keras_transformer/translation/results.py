@@ -1,6 +1,6 @@
 """What a translator returns: of graphs, as tensors; in Python, as lists and arrays."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,27 @@ class Scores(NamedTuple):
     log_probs: np.ndarray
     source_lengths: np.ndarray
     target_lengths: np.ndarray
+
+
+def dual_scores(forward: Scores, backward: Scores) -> Annotated[np.ndarray, "float (number of pairs,)"]:
+    """Computes scores by dual conditional cross-entropy (Junczys-Dowmunt 2018, arXiv 1809.00197).
+
+    They are `exp(-(|a - b| + (a + b) / 2))`, of the cross-entropies `a` of the target given its source and `b` of the
+    source given the target, each for a token: 1 for pairs of which both models are certain, near 0 for those that one
+    of them finds less probable than the other, or both improbable.
+
+    Args:
+        forward: Scores of the pairs.
+        backward: Scores of the same pairs by a model of the opposite direction, to which targets are sources.
+
+    Example:
+        >>> english, german = np.array([1]), np.array([2])
+        >>> forward, backward = Scores(np.array([-2.0]), english, german), Scores(np.array([-3.0]), german, english)
+        >>> dual_scores(forward, backward).round(4)
+        array([0.0183])
+    """
+    ours, theirs = (-scores.log_probs / scores.target_lengths for scores in (forward, backward))
+    return np.exp(-(np.abs(ours - theirs) + (ours + theirs) / 2))
 
 
 class TokenScores(NamedTuple):

@@ -14,15 +14,63 @@ import tensorflow as tf
 from ..config.rules import check
 from ..config.values import Language
 from ..tensors import Tensor
-from .abbreviations import ABBREVIATIONS, BEFORE_NUMBERS, WITH_ORDINAL_DOTS
+from ..tokenizers.placeholders import SPACES
+
+# Abbreviations after which a sentence goes on, by language. Single letters ("J. Smith", "z. B.", "U.S.") need no entry.
+# Abbreviations that end sentences as often as not, such as "etc.", have none: a sentence that is divided there costs
+# less than two that stay one.
+ABBREVIATIONS: dict[Language, tuple[str, ...]] = {
+    "ar": (),
+    "cs": ("Bc", "Ing", "JUDr", "Mgr", "MUDr", "např", "PhDr", "prof", "doc", "sv", "tj", "tzv", "ul"),
+    "da": ("bl.a", "ca", "dr", "evt", "f.eks", "hr", "kl", "prof", "skt"),
+    "de": (
+        "bspw", "bzgl", "bzw", "ca", "Dipl", "Dr", "ehem", "evtl", "Fr", "geb", "gegr", "ggf", "Hr", "Hrn", "Ing",
+        "inkl", "insb", "jr", "lt", "med", "Mio", "Mrd", "Prof", "sog", "St", "Str", "vgl", "zzgl",
+    ),
+    "el": ("κ", "κα", "π.χ"),
+    "en": (
+        "approx", "Ave", "Blvd", "Capt", "cf", "Cmdr", "Col", "Dr", "e.g", "Gen", "Gov", "Hon", "i.e", "Lt", "Maj",
+        "Messrs", "Mr", "Mrs", "Ms", "Mt", "Prof", "Rep", "Rev", "Sen", "Sgt", "St", "viz", "vs",
+    ),
+    "es": (
+        "Av", "Avda", "Dr", "Dra", "Dña", "Excmo", "Gral", "Ilmo", "Lic", "p.ej", "Prof", "Sr", "Sra", "Srta", "Ud",
+        "Uds",
+    ),
+    "fi": ("esim", "mm", "ns", "prof", "tri"),
+    "fr": (
+        "av", "boul", "c.-à-d", "cf", "Dr", "env", "Me", "Mgr", "MM", "Mme", "Mmes", "Mlle", "Mlles", "Pr", "St", "Ste",
+    ),
+    "hi": ("डॉ", "श्री"),
+    "hu": ("dr", "ifj", "kb", "özv", "pl", "prof", "stb", "ún"),
+    "it": ("Arch", "Avv", "ca", "cfr", "Dott", "Dr", "Geom", "Ing", "On", "p.es", "Prof", "Rag", "Sig", "Sigg"),
+    "ja": (),
+    "ko": (),
+    "nb": ("bl.a", "ca", "dr", "f.eks", "hr", "kl", "prof"),
+    "nl": ("bijv", "bv", "ca", "dhr", "dr", "drs", "evt", "ing", "ir", "mevr", "mr", "mw", "prof", "St", "t.a.v"),
+    "pl": ("dr", "inż", "mgr", "np", "prof", "płk", "św", "tzn", "tzw", "ul"),
+    "pt": ("Av", "Dr", "Dra", "Eng", "Exmo", "p.ex", "Prof", "Profa", "Sr", "Sra", "Srta", "Sto"),
+    "ro": ("dl", "dna", "dr", "ing", "prof", "str"),
+    "ru": ("акад", "гос", "гр", "др", "им", "ок", "пр", "проф", "см", "ср", "т.е", "ул"),
+    "sv": ("bl.a", "ca", "dr", "d.v.s", "f.ö", "kl", "prof", "s.k", "t.ex"),
+    "tr": ("Av", "Doç", "Dr", "örn", "Prof", "Sn", "vb"),
+    "uk": ("акад", "див", "ім", "напр", "проф", "т.зв", "вул"),
+    "zh": (),
+}  # fmt: skip
+
+# Before a number only, in any language: "No. 5", "Art. 3", "S. 12".
+BEFORE_NUMBERS = (
+    "Abb", "Abs", "Art", "Bd", "cap", "ch", "fig", "Kap", "n", "no", "nos", "Nr", "núm", "p", "par", "pp", "sec", "S",
+    "t", "Tab", "vol", "č", "s", "стр",
+)  # fmt: skip
+
+# Languages that write "3rd" as "3.".
+WITH_ORDINAL_DOTS: frozenset[Language] = frozenset({"cs", "da", "de", "fi", "hu", "nb", "pl", "tr"})
 
 # Marks are put into the text: where it is divided, and after a full stop that ends no sentence. They begin with a
 # character that Unicode keeps for a program's own use; where a text has it, a letter follows that no mark has.
 _MARK = "\ufdd0"
 _OWN, _DIVISION, _NO_END = _MARK + "o", _MARK + "d", _MARK + "n"
 
-# For use between brackets.
-SPACES = r"\s\v\x{85}\p{Z}"
 _LINE_BREAKS = r"\n\r\v\f\x{85}\x{2028}\x{2029}"
 _ENDS = ".!?…؟۔।॥։።"
 _CLOSING = r"""\p{Pe}\p{Pf}"'”’"""
@@ -113,12 +161,12 @@ def _exceptions(language: Language | None) -> list[str]:
 def _of_unknown_languages() -> Collection[str]:
     """The abbreviations that are hardly words of other languages, as German "med" is one of Swedish."""
     languages_of = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
-    return [one for one, languages in languages_of.items() if languages > 1 or not one.islower() or "." in one]
+    return [form for form, num in languages_of.items() if num > 1 or not form.islower() or "." in form]
 
 
 def _any_of(abbreviations: Collection[str]) -> str:
     # As they are, or with a capital at the beginning of a sentence: "On." is an Italian title, "on." is none.
-    forms = {form for one in abbreviations for form in (one, one[0].upper() + one[1:])}
+    forms = {form for text in abbreviations for form in (text, text[0].upper() + text[1:])}
     return _NOT_IN_A_WORD + rf"((?:{'|'.join(map(re.escape, sorted(forms)))})\.)"
 
 

@@ -26,7 +26,7 @@ from keras_transformer.commands.main import COMMANDS, main
 from keras_transformer.config import Config, DataConfig
 from keras_transformer.errors import ConfigError, DivergedError, LockedError, MemoryLimitError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.translation.attention_plot import source_attention
+from keras_transformer.translation.attention import source_attention
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
 ENGLISH = "the dog runs\na cat sleeps\n"
@@ -386,7 +386,7 @@ def test_the_labels_of_a_picture_are_the_tokens_that_the_search_chose(translator
     table.assign_add(noise)
     request.addfinalizer(lambda: table.assign(trained))
     _, _, target, translation = source_attention(translator, "Anna sees a tree.")
-    search = tf.function(translator.search, autograph=False)
+    search = tf.function(translator.graph.search, autograph=False)
     chosen = search(tf.constant(["Anna sees a tree."])).token_ids.numpy()[0, 0]
     chosen = chosen[chosen != 0]
     assert target == translator.tokenizers.target.pieces(chosen)

@@ -15,7 +15,7 @@ from test_page_in_chromium import wait, wait_for_alignment
 from test_server import graphs_of, running
 
 from keras_transformer.translation import Translator
-from keras_transformer.translation.attention_page import attention_page
+from keras_transformer.translation.attention import attention_page
 
 pytestmark = pytest.mark.slow
 SITE = pathlib.Path(__file__).parents[2] / "build" / "docs"

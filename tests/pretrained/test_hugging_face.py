@@ -157,7 +157,7 @@ def test_searches_find_what_pytorch_finds(hugging_face, beam_size):
     torch.set_num_threads(1)
     lines = sorted((pair[0] for pair in PAIRS[:100]), key=lambda line: len(tokenizer(line)["input_ids"]))
     decoding = DecodingConfig(beam_size, 0.0, max_extra_tokens=10, forbidden_tokens="special")
-    found = Translator.load(path, decoding).search(tf.constant(lines))
+    found = Translator.load(path, decoding).graph.search(tf.constant(lines))
     ours = [
         without(tokenizer.pad_token_id, row) for row in their_ids(path, found.token_ids.numpy()[:, 0], tokenizer)[1]
     ]
@@ -243,7 +243,7 @@ def test_searches_of_an_exported_model_find_what_ours_find(exported, beam_size):
     # All at most as long as any source may become, so that only one limit is needed.
     lines = [pair[0] for pair in PAIRS[:100]]
     decoding = DecodingConfig(beam_size, 0.0, max_extra_tokens=64)
-    ours = Translator(translator.model, translator.tokenizers, decoding).search(tf.constant(lines))
+    ours = Translator(translator.model, translator.tokenizers, decoding).graph.search(tf.constant(lines))
     settings = dict(length_penalty=0.0, early_stopping="never") if beam_size > 1 else {}
     with torch.no_grad():
         inputs = tokenizer(lines, return_tensors="pt", padding=True, truncation=True)

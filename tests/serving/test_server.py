@@ -19,8 +19,7 @@ from keras_transformer.export.servable import graph_of
 from keras_transformer.export.signatures import SIGNATURES
 
 from keras_transformer.commands.main import main
-from keras_transformer.serving.rest import RestApi, Signature
-from keras_transformer.serving.servable import load_servable
+from keras_transformer.serving.rest import RestApi, Signature, load_servable
 from keras_transformer.serving.server import MAX_BYTES, make_server
 from keras_transformer.translation import Translator
 

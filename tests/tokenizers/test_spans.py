@@ -2,19 +2,13 @@
 
 import pytest
 import tensorflow as tf
-from keras_transformer.training.batches.subword_dropout import SubwordDropout
+from keras_transformer.training.batches.augmentation import SubwordDropout
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.errors import ConfigError
-from keras_transformer.tokenizers import SentencePieceTokenizer
-from keras_transformer.tokenizers.placeholders import (
-    NUM_PLACEHOLDERS,
-    SpanFinder,
-    detokenize_divided,
-    numbered_as,
-    tokenize_divided,
-    tokenize_pairs,
-)
+from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair
+from keras_transformer.tokenizers.placeholders import NUM_PLACEHOLDERS, SpanFinder, numbered_as
+from keras_transformer.tokenizers.text_codec import TextCodec
 
 LINES = ["the dog runs to a tree", "a cat sees the house {now}"] * 5
 SIZES = {"bpe": 292, "unigram": 285, "wordpiece": 46}
@@ -23,6 +17,15 @@ SIZES = {"bpe": 292, "unigram": 285, "wordpiece": 46}
 @pytest.fixture(scope="module", params=SIZES)
 def tokenizer(request):
     return train_tokenizer(LINES, request.param, SIZES[request.param])
+
+
+def codec_of(tokenizer):
+    return TextCodec(TokenizerPair(tokenizer, tokenizer), max_length=100, spans=SpanFinder())
+
+
+def placeholders_in(tokenizer, token_ids):
+    first = tokenizer.placeholder_ids.start
+    return [[i - first for i in row if i >= first] for row in token_ids.to_list()]
 
 
 def spans_of(text, terms=()):
@@ -75,13 +78,11 @@ def test_no_text_has_placeholders_and_none_becomes_text(tokenizer):
 
 def test_a_span_is_one_token_and_comes_back(tokenizer):
     texts = ["the dog {now} runs to <b>a</b> tree {now}", "{now}", "", "a cat", " ".join(["%s"] * 10)]
-    finder = SpanFinder()
-    divided = finder.divide(tf.constant(texts))
-    ids = tokenize_divided(tokenizer, divided, divided.numbers)
-    first = tokenizer.placeholder_ids.start
-    assert [[i - first for i in row if i >= first] for row in ids.to_list()] == [[0, 1, 2, 3], [0], [], [], [*range(8)]]
-    assert tf.reduce_all(ids[3] == tokenizer.tokenize(["a cat"])[0])
-    back = [text.decode() for text in detokenize_divided(tokenizer, ids, divided.spans).numpy()]
+    codec = codec_of(tokenizer)
+    source = codec.encode_sources(tf.constant(texts))
+    assert placeholders_in(tokenizer, source.token_ids) == [[0, 1, 2, 3], [0], [], [], [*range(8)]]
+    assert source.token_ids[3].numpy().tolist() == [*tokenizer.tokenize(["a cat"]).to_list()[0], tokenizer.end_id]
+    back = [text.decode() for text in codec.decode(source.token_ids, source, 1).numpy()]
     if isinstance(tokenizer, SentencePieceTokenizer):
         assert back == texts
     else:
@@ -92,24 +93,21 @@ def test_a_span_is_one_token_and_comes_back(tokenizer):
 def test_pairs_have_placeholders_for_what_is_on_both_sides(tokenizer):
     source = ["{a} the %s {b} {a}", "{a} {a}", "{x}", "the"]
     target = ["{b} <i> {a} {a} {a}", "{a} a", "{y}", "the"]
-    finder = SpanFinder()
-    sides = tokenize_pairs((tokenizer, tokenizer), *(finder.divide(tf.constant(side)) for side in (source, target)))
-    first = tokenizer.placeholder_ids.start
-    numbers = [[[i - first for i in row if i >= first] for row in side.to_list()] for side in sides]
+    sides = codec_of(tokenizer).encode_pairs(tf.constant(source), tf.constant(target))
+    numbers = [placeholders_in(tokenizer, side.token_ids) for side in sides]
     # {b} is the source's second that is kept, its two {a} are the first and the third.
     assert numbers == [[[0, 1, 2], [0], [], []], [[1, 0, 2], [0], [], []]]
     # What is not on both sides is text as if there were no placeholders.
-    assert tf.reduce_all(sides[0][2] == tokenizer.tokenize(["{x}"])[0])
+    assert sides[0].token_ids[2].numpy().tolist() == [*tokenizer.tokenize(["{x}"]).to_list()[0], tokenizer.end_id]
     # In a prefix, of what a source has: {b} is its third.
-    _, own = numbered_as(*(finder.divide(tf.constant(side)) for side in (source, target)))
+    _, own = numbered_as(*(SpanFinder().divide(tf.constant(side)) for side in (source, target)))
     assert own.numpy()[0].tolist() == [2, 0, 3, -1, -1, -1, -1, -1]
 
 
 def test_subword_dropout_leaves_placeholders_alone():
     tokenizer = train_tokenizer(LINES, "bpe", SIZES["bpe"])
-    divided = SpanFinder().divide(tf.constant(["the dog {now} runs", "{a}{b}", ""]))
-    sampler = SubwordDropout(tokenizer, rate=0.5, seed=1)
-    ids = tokenize_divided(sampler, divided, divided.numbers)
-    assert detokenize_divided(tokenizer, ids, divided.spans).numpy().tolist() == [b"the dog {now} runs", b"{a}{b}", b""]
-    first = tokenizer.placeholder_ids.start
-    assert [sum(i >= first for i in row) for row in ids.to_list()] == [1, 2, 0]
+    texts = [b"the dog {now} runs", b"{a}{b}", b""]
+    codec = codec_of(SubwordDropout(tokenizer, rate=0.5, seed=1))
+    source = codec.encode_sources(tf.constant(texts))
+    assert codec.decode(source.token_ids, source, 1).numpy().tolist() == texts
+    assert placeholders_in(tokenizer, source.token_ids) == [[0], [0, 1], []]

@@ -6,8 +6,10 @@ from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
-from keras_transformer.tokenizers.placeholders import SpanFinder, tokenize_divided
-from keras_transformer.tokenizers.terms import AnnotatedSources, Glossary, glossary_of
+from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.tokenizers.placeholders import SpanFinder
+from keras_transformer.tokenizers.terms import Glossary, glossary_of
+from keras_transformer.tokenizers.text_codec import TextCodec
 
 LINES = ["A dog runs to the hot dog.", "Ein Hund rennt zur Wurst.", "{term} C++ \ufdd1 \ufdd1\ufdd3 [TERM]"]
 TERMS = {"dog": "Hund", "hot dog": "Wurst", "C++": "C plus", "Kibo's": "von Kibo", "Öl": "oil", "öl": "OIL"}
@@ -17,6 +19,11 @@ TERMS = {"dog": "Hund", "hot dog": "Wurst", "C++": "C plus", "Kibo's": "von Kibo
 def tokenizer(request):
     vocab_size = {"bpe": 330, "unigram": 305, "wordpiece": 86}[request.param]
     return train_tokenizer(LINES, request.param, vocab_size, terms=True)
+
+
+def encoded(tokenizer, glossary, texts, spans=None):
+    codec = TextCodec(TokenizerPair(tokenizer, tokenizer), 100, spans, glossary)
+    return [row[:-1] for row in codec.encode_sources(tf.constant(texts)).token_ids.to_list()]
 
 
 @pytest.mark.parametrize(
@@ -39,28 +46,25 @@ def test_terms_are_found_as_whole_words_the_longest_first(text, expected):
 
 def test_translations_stand_beside_terms():
     tokenizer = train_tokenizer(LINES, "bpe", 330, terms=True)
-    sources = AnnotatedSources(tokenizer, Glossary(TERMS))
     begin, middle, end = tokenizer.term_ids
     plain = [tokenizer.segment(tf.constant([part])).to_list()[0] for part in (" A", " hot dog", " Wurst", ".")]
-    (found,) = sources.tokenize(["A hot dog."]).to_list()
-    assert found == [*plain[0], begin, *plain[1], middle, *plain[2], end, *plain[3]]
+    (token_ids,) = encoded(tokenizer, Glossary(TERMS), ["A hot dog."])
+    assert token_ids == [*plain[0], begin, *plain[1], middle, *plain[2], end, *plain[3]]
     assert tokenizer.pieces(tokenizer.term_ids) == ["{term}", "{translation}", "{/term}"]
     assert tokenizer.term_ids.stop == tokenizer.placeholder_ids.start == tokenizer.vocab_size - 8
 
 
 def test_texts_without_terms_are_as_before_and_no_text_has_the_pieces(tokenizer):
     texts = [*LINES[1:], "", " ", "\ufdd1 \ufdd1\ufdd3x\ufdd1\ufdd2", "{translation}", "[/TERM] x", "\u2581 a"]
-    sources = AnnotatedSources(tokenizer, Glossary({"absent": "x"}))
-    assert sources.tokenize(texts).to_list() == tokenizer.tokenize(texts).to_list()
+    assert encoded(tokenizer, Glossary({"absent": "x"}), texts) == tokenizer.tokenize(texts).to_list()
     assert not set(tokenizer.term_ids) & set(tokenizer.tokenize(texts).flat_values.numpy().tolist())
     assert tokenizer.detokenize(tf.constant([list(tokenizer.term_ids)])).numpy().tolist() == [b""]
 
 
 def test_terms_beside_placeholders():
     tokenizer = train_tokenizer(LINES, "bpe", 330, terms=True)
-    divided = SpanFinder(["dog Kibo"]).divide(tf.constant(["a {dog} dog <b>dog dog Kibo"]))
-    ids = tokenize_divided(AnnotatedSources(tokenizer, Glossary(TERMS)), divided, divided.numbers)
-    special = [piece for piece in tokenizer.pieces(ids[0].numpy()) if piece.startswith("{")]
+    (token_ids,) = encoded(tokenizer, Glossary(TERMS), ["a {dog} dog <b>dog dog Kibo"], SpanFinder(["dog Kibo"]))
+    special = [piece for piece in tokenizer.pieces(token_ids) if piece.startswith("{")]
     term = ["{term}", "{translation}", "{/term}"]
     assert special == ["{ph1}", *term, "{ph2}", *term, "{ph3}"]
 

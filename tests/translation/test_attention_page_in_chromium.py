@@ -4,8 +4,7 @@ import browser
 import numpy as np
 import pytest
 
-from keras_transformer.translation.attention import Attention, TranslationAttention
-from keras_transformer.translation.attention_page import attention_page
+from keras_transformer.translation.attention import Attention, TranslationAttention, attention_page
 
 pytestmark = pytest.mark.slow
 

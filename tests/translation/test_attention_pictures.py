@@ -13,9 +13,16 @@ from keras_transformer.config.attention_view import AttentionView
 from keras_transformer.errors import ConfigError
 from keras_transformer.models import build_transformer
 from keras_transformer.translation import Translator
-from keras_transformer.translation.attention import Attention, TranslationAttention, translate_with_attention
-from keras_transformer.translation.attention_page import WEIGHT_UNIT, attention_page, readable
-from keras_transformer.translation.attention_plot import attention_figure, plot_attention
+from keras_transformer.translation.attention import (
+    WEIGHT_UNIT,
+    Attention,
+    TranslationAttention,
+    attention_figure,
+    attention_page,
+    plot_attention,
+    readable,
+    translate_with_attention,
+)
 
 TEXT = "Anna sees a tree."
 HOSTILE = ["<script>", "</script><script>alert(1)</script>", "<!--", "&lt;", "\"'\\", "\u2028", "{{data}}", "</s>"]
@@ -72,7 +79,7 @@ def numpy_weights(translator, text, monkeypatch):
         return output, weights
 
     monkeypatch.setattr(numpy_transformer, "multi_head_attention", keep)
-    found = np.asarray(translator.search(np.array([text])).token_ids)[0, 0]
+    found = np.asarray(translator.graph.search(np.array([text])).token_ids)[0, 0]
     labels = found[found != 0]
     target = np.array([[2, *labels[:-1]]])
     model = translator.model
@@ -155,7 +162,7 @@ def test_a_token_may_have_the_marks_of_formulas():
 
 
 def test_a_large_picture_has_fewer_pixels_an_inch(translator, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_transformer.translation.attention_plot._MOST_PIXELS", 1e5)
+    monkeypatch.setattr("keras_transformer.translation.attention._MOST_PIXELS", 1e5)
     plot_attention(translator, TEXT, tmp_path / "a.png", AttentionView("encoder", layer="all"))
     width, height = (int.from_bytes((tmp_path / "a.png").read_bytes()[at : at + 4]) for at in (16, 20))
     assert 0.9e5 < width * height < 1.1e5

@@ -68,10 +68,10 @@ def test_empty_prefixes_change_nothing_and_long_ones_stay_as_they_are(greedy, ti
 
 def test_max_lengths_limit_a_translation_with_its_prefix(greedy):
     sources, prefixes = tf.constant(SOURCES[:4]), tf.constant(["", "Anna hat", "", "Anna"])
-    found = greedy.search(sources, prefixes=prefixes, max_lengths=tf.constant([3, 6, 0, 1]))
+    found = greedy.graph.search(sources, prefixes=prefixes, max_lengths=tf.constant([3, 6, 0, 1]))
     prefix_lengths = [len(token_ids(greedy, prefix)) - 1 for prefix in ("", "Anna hat", "", "Anna")]
     lengths = prefix_lengths + np.count_nonzero(found.token_ids.numpy()[:, 0], axis=1)
-    whole = np.count_nonzero(greedy.search(sources).token_ids.numpy()[:, 0], axis=1)
+    whole = np.count_nonzero(greedy.graph.search(sources).token_ids.numpy()[:, 0], axis=1)
     # The last prefix has more tokens than its limit.
     assert lengths.tolist() == [3, 6, whole[2], len(token_ids(greedy, "Anna")) - 1]
 

@@ -98,7 +98,7 @@ def test_each_comes_back_once_in_samples_and_with_prefixes_and_limits(translator
         found = translator.translate(sources, sampling=Sampling(seed=4, temperature=2.0, top_k=9), **options)
         assert_kept(texts, [each.hypotheses[0][0] for each in found])
     # A promise goes before a limit.
-    found = translator.search(tf.constant(sources), prefixes=tf.fill([30], "Anna"), max_lengths=tf.fill([30], 2))
+    found = translator.graph.search(tf.constant(sources), prefixes=tf.fill([30], "Anna"), max_lengths=tf.fill([30], 2))
     assert_kept(texts, [text.decode() for text in found.texts[:, 0].numpy()])
 
 

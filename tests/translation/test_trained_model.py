@@ -14,7 +14,7 @@ from sacrebleu import corpus_bleu
 from examples.corpus import NOUN, english_s, generate
 from keras_transformer import Translator
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.translation.translator import ALIGNMENT_LAYER
+from keras_transformer.translation.graph import ALIGNMENT_LAYER
 
 # What the grammar translates into each German noun, in every number and case.
 ENGLISH: dict[str, set[str]] = {}

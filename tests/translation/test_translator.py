@@ -87,7 +87,7 @@ def test_what_was_learned_is_translated(translator):
 
 def test_batches_may_be_searched_side_by_side(translator):
     signature = [tf.TensorSpec([None], tf.string)]
-    search = tf.function(translator.search, input_signature=signature, autograph=False)
+    search = tf.function(translator.graph.search, input_signature=signature, autograph=False)
     graph = search.get_concrete_function().graph.as_graph_def()
     operations = {
         node.op for part in (graph, *graph.library.function) for node in (getattr(part, "node", None) or part.node_def)
@@ -117,7 +117,7 @@ def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
     model.output_projection.bias.assign(bias)
     for forbidden, chosen in (("none", tokenizer.pad_id), ("special", tokenizer.unk_id), ("unknown", 7)):
         decoding = DecodingConfig(beam_size=beam_size, max_extra_tokens=3, forbidden_tokens=forbidden)
-        found = Translator(model, tokenizer, decoding).search(tf.constant(["Anna"]))
+        found = Translator(model, tokenizer, decoding).graph.search(tf.constant(["Anna"]))
         assert np.all(found.token_ids.numpy() == chosen) and found.token_ids.shape[-1] > 3
 
 
@@ -331,9 +331,8 @@ def test_a_sentence_that_is_too_long_is_divided_and_not_cut(translator):
     assert translator.num_tokens([sentence])[0] > 5 * translator.model.config.max_length
     (found,) = translator.translate_document([sentence])
     assert not found.was_cut and translator.translate([sentence])[0].source_length > translator.model.config.max_length
-    parts = divide_long_sentences(
-        tf.ragged.constant([[sentence]]), translator.reader.count_source_tokens, translator.model.config.max_length - 1
-    )
+    count_tokens, max_tokens = translator.graph.codec.count_source_tokens, translator.model.config.max_length - 1
+    parts = divide_long_sentences(tf.ragged.constant([[sentence]]), count_tokens, max_tokens)
     parts = [part.decode() for part in parts.to_list()[0]]
     assert "".join(parts) == sentence and all(part.endswith(", ") for part in parts[:-1])
     assert found.text == " ".join(translator([part.strip() for part in parts]))
@@ -347,10 +346,10 @@ def test_sentences_without_spaces_between_them_get_one_where_the_translation_nee
         swapped = tf.where(tf.strings.regex_full_match(texts, ".*!"), "！", swapped)
         return Translations(swapped[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
 
-    monkeypatch.setattr(translator, "search", search)
-    found = translator.search_documents(tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh")
+    monkeypatch.setattr(translator.graph, "search", search)
+    found = translator.graph.translate_documents(tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh")
     assert [text.decode() for text in found.texts.numpy()] == ["一. 二. 三.", "！ ！ ！ ", "一. 二."]
-    found = translator.search_documents(tf.constant(["一!二。!二"]), "zh")
+    found = translator.graph.translate_documents(tf.constant(["一!二。!二"]), "zh")
     assert found.texts.numpy()[0].decode() == "一!二. !二"
 
 
@@ -361,20 +360,21 @@ def copies(texts, n_best=1):
 
 
 def test_a_document_of_too_many_sentences_is_cut_and_that_is_said(translator, monkeypatch):
-    monkeypatch.setattr(translator, "search", copies)
+    monkeypatch.setattr(translator.graph, "search", copies)
     monkeypatch.setattr(documents, "MAX_SENTENCES", 3)
-    found = translator.search_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
+    found = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
     assert found.was_cut.numpy().tolist() == [True, False]
     assert found.texts.numpy()[0].count(b"\n") == 3
-    whole = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.\n", "Anna.\nZoë.\n"]))
+    whole = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\nAnna.\n", "Anna.\nZoë.\n"]))
     assert not whole.was_cut.numpy().any()
     # What a sentence has with its end token; the third begins after so many.
     monkeypatch.setattr(documents, "MAX_TOKENS", int(sum(translator.num_tokens(["Anna.\n", "Zoë.\n"]))))
-    found = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë.\n", "", "Anna sees. " * 3]))
+    texts = ["Anna.\nZoë.\nAnna.", "Anna.\nZoë.\n", "", "Anna sees. " * 3]
+    found = translator.graph.translate_documents(tf.constant(texts))
     assert found.was_cut.numpy().tolist() == [True, False, False, True]
     assert found.texts.numpy()[0] == whole.texts.numpy()[1] == found.texts.numpy()[1]
     monkeypatch.setattr(documents, "MAX_TOKENS", 1)
-    found = translator.search_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë."]))
+    found = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë."]))
     assert found.was_cut.numpy().all() and found.texts.numpy()[0].count(b"\n") == 1
 
 
@@ -391,11 +391,11 @@ def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
 def test_the_language_of_a_translator_divides_its_documents(tiny_model_dir, translator, monkeypatch):
     text = "Anna sees approx. Zoë. Anna buys a tree."
     english = Translator.load(tiny_model_dir, language="en")
-    monkeypatch.setattr(english, "search", copies)
-    monkeypatch.setattr(translator, "search", copies)
+    monkeypatch.setattr(english.graph, "search", copies)
+    monkeypatch.setattr(translator.graph, "search", copies)
 
     def divided(translator, language=None):
-        return translator.search_documents(tf.constant([text]), language).texts.numpy()[0].decode()
+        return translator.graph.translate_documents(tf.constant([text]), language).texts.numpy()[0].decode()
 
     assert divided(english) == divided(translator, "en") == "|Anna sees approx. Zoë.| |Anna buys a tree.|"
     assert divided(english, "de") == divided(translator) == "|Anna sees approx.| |Zoë.| |Anna buys a tree.|"
@@ -408,32 +408,6 @@ def test_one_text_for_documents_or_an_unknown_language_is_refused(translator):
         translator.translate_document("a")
     with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='xx'"):
         translator.translate_document(["a"], "xx")
-
-
-@pytest.mark.slow
-def test_translations_begin_with_their_prefixes_and_go_on_as_the_model_would(translator, greedy):
-    pairs = sentence_pairs()[::9]
-    sources, targets = zip(*pairs)
-    cut = [target[: 3 + 4 * i] for i, target in enumerate(targets)]
-    found = [each.hypotheses[0][0] for each in greedy.translate(sources, prefixes=cut)]
-    for source, prefix, text in zip(sources, cut, found):
-        ids = token_ids(greedy, prefix.rstrip())[:-1]
-        assert text.startswith(prefix.rstrip())
-        source_ids, most = token_ids(greedy, source), len(token_ids(greedy, source)) + 10
-        while len(ids) < most and (not ids or ids[-1] != greedy.tokenizers.target.end_id):
-            ids.append(int(next_log_probs(greedy, source_ids, ids)[-1].argmax()))
-        assert text == texts_of(greedy, [ids])[0]
-    # Nothing as a prefix is no prefix; in a batch as alone.
-    plain = translator.translate(sources[:3], 2)
-    with_some = translator.translate(sources[:4], 2, prefixes=["", " ", "", "Zoë hat"])
-    for one, other in zip(plain, with_some):
-        assert [text for text, _ in one.hypotheses] == [text for text, _ in other.hypotheses]
-        np.testing.assert_allclose([s for _, s in one.hypotheses], [s for _, s in other.hypotheses], rtol=1e-4)
-    assert all(text.startswith("Zoë hat") for text, _ in with_some[3].hypotheses)
-    with pytest.raises(
-        ConfigError, match="texts and prefixes must have the same length; received 2 texts and 1 prefixes"
-    ):
-        translator.translate(["a", "b"], prefixes=["a"])
 
 
 def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model_dir):
@@ -488,7 +462,7 @@ def ids_of(wordpiece_model_dir):
 
     def ids_of(**options):
         translator = Translator.load(wordpiece_model_dir, DecodingConfig(max_extra_tokens=12, **options))
-        found = translator.search(tf.constant(["Anna sees a tree.", "the dog buys two apples."]))
+        found = translator.graph.search(tf.constant(["Anna sees a tree.", "the dog buys two apples."]))
         return [[int(i) for i in row if i] for row in found.token_ids.numpy()[:, 0]]
 
     return ids_of
@@ -525,9 +499,9 @@ def test_documents_prefixes_and_sampling_run_in_session_mode(translator, tmp_pat
 
     @tf.function(input_signature=[strings, strings, tf.TensorSpec([], tf.int32)], autograph=False)
     def serve(text, prefix, seed):
-        found = translator.search_documents(text)
-        begun = translator.search(text, prefixes=prefix)
-        drawn = translator.search(text, sampling=Sampling(seed, temperature=2.0))
+        found = translator.graph.translate_documents(text)
+        begun = translator.graph.search(text, prefixes=prefix)
+        drawn = translator.graph.search(text, sampling=Sampling(seed, temperature=2.0))
         return {"text": found.texts, "was_cut": found.was_cut, "begun": begun.texts[:, 0], "drawn": drawn.texts[:, 0]}
 
     module.serve = serve

@@ -1,15 +1,23 @@
-"""Augmentation: pairs in the other shapes that users write, drawn anew in each epoch."""
+"""What is drawn anew each time a text is read: the shapes that users write, terms with translations, subwords."""
 
 import dataclasses
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Annotated
 
+import numpy as np
 import regex
+import sentencepiece
 import tensorflow as tf
 
 from keras_transformer.config.data import AugmentConfig
+from keras_transformer.tensors import Tensor
+from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.tokenizers.placeholders import SpanFinder
+from keras_transformer.tokenizers.sentencepiece import escape
+from keras_transformer.tokenizers.terms import annotated, escaped
 
+from ..alignment.lexicon import Lexicon, Term
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.filters import Pair
 
@@ -26,6 +34,8 @@ _SHORTEST_WORD_WITH_TYPO = 3
 _EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
 _KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _PAIRS_AT_A_TIME = 8192
+# Words and phrases of a source that have their translations beside them.
+_MAX_TERMS = 4
 
 Change = Callable[[str, str, random.Random], Pair]
 
@@ -72,17 +82,18 @@ class Augmentation:
             first: int. The number of the first pair in the epoch. Defaults to 0.
         """
         augmented = list(pairs)
-        drawn = {
+        changes_by_place = {
             place: (changes, rng)
             for place, pair in enumerate(pairs)
             if pair[0].strip() and _SPAN not in "".join(pair)
             for rng in [random.Random(f"{self.seed} {epoch} {first + place}")]
             if (changes := self._draw(rng))
         }
-        if not drawn:
+        if not changes_by_place:
             return augmented
-        divided = [self.spans.parts(tf.constant([pairs[place][side] for place in drawn])) for side in (0, 1)]
-        for (place, (changes, rng)), *sides in zip(drawn.items(), *(parts.to_list() for parts in divided), strict=True):
+        divided = [self.spans.parts(tf.constant([pairs[place][side] for place in changes_by_place])) for side in (0, 1)]
+        rows = zip(changes_by_place.items(), *(parts.to_list() for parts in divided), strict=True)
+        for (place, (changes, rng)), *sides in rows:
             texts, kept = zip(*(_without_spans([part.decode() for part in parts]) for parts in sides), strict=True)
             source, target = texts
             for change in changes:
@@ -139,7 +150,7 @@ def _without_spans(parts: Sequence[str]) -> tuple[str, list[str]]:
 
 def _with_spans(text: str, spans: Sequence[str]) -> str:
     between = text.split(_SPAN)
-    return "".join(part for each in zip(between, [*spans, ""], strict=True) for part in each)
+    return "".join(text + span for text, span in zip(between, [*spans, ""], strict=True))
 
 
 def _upper_case(source: str, target: str, _: random.Random) -> Pair:
@@ -208,7 +219,7 @@ def _neighbors(letter: str) -> str:
 
 
 def _with_wrong_spaces(source: str, target: str, rng: random.Random) -> Pair:
-    for space in _one_of_ten([found.start() for found in _SPACE.finditer(source)], rng):
+    for space in _one_of_ten([space.start() for space in _SPACE.finditer(source)], rng):
         source = source[:space] + ("  ", "")[_below(2, rng)] + source[space + 1 :]
     return source, target
 
@@ -223,10 +234,83 @@ def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
 def _one_of_ten(items: Sequence, rng: random.Random) -> list:
     """Draws one of ten items, but at least one if there is any, and returns them from the last to the first."""
     places = list(range(len(items)))
-    drawn = [places.pop(_below(len(places), rng)) for _ in range(-(-len(items) // _ONE_OF))]
-    return [items[place] for place in sorted(drawn, reverse=True)]
+    chosen = [places.pop(_below(len(places), rng)) for _ in range(-(-len(items) // _ONE_OF))]
+    return [items[place] for place in sorted(chosen, reverse=True)]
 
 
 def _below(number: int, rng: random.Random) -> int:
     # Python promises to draw the same in all its releases for `random()` alone.
     return int(rng.random() * number)
+
+
+class TermAnnotation:
+    """Writes beside words and phrases of some sources what they are in the target, as a glossary does.
+
+    Args:
+        lexicon: Lexicon, which knows the words.
+        share: float. The share of the sources.
+        seed: int. Seed of the random numbers.
+    """
+
+    def __init__(self, lexicon: Lexicon, share: float, seed: int) -> None:
+        self._lexicon = lexicon
+        self._share = share
+        self._random = np.random.default_rng(seed)
+
+    def annotate(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
+        """Returns sources for `segment_annotated`; some have one to four words or phrases with translations."""
+        texts = [escaped(source) for source in sources]
+        places = np.flatnonzero(self._random.random(len(sources)) < self._share).tolist()
+        terms_of = self._lexicon.terms([sources[place] for place in places], [targets[place] for place in places])
+        for place, terms in zip(places, terms_of, strict=True):
+            if terms:
+                number = self._random.integers(min(len(terms), _MAX_TERMS)) + 1
+                chosen = sorted(self._random.choice(len(terms), number, replace=False))
+                texts[place] = _with_translations(sources[place], [terms[i] for i in chosen])
+        return texts
+
+
+def _with_translations(source: str, terms: list[Term]) -> str:
+    parts, end = [], 0
+    for term in terms:
+        # The space before a term belongs to it, as to any word.
+        begin = max(term.begin - 1, end) if source[: term.begin].endswith(" ") else term.begin
+        parts.append(escaped(source[end:begin]))
+        space = source[begin : term.begin]
+        parts.append(annotated(escaped(source[begin : term.end]), space + escaped(term.translation)))
+        end = term.end
+    return "".join([*parts, escaped(source[end:])])
+
+
+class SubwordDropout(SentencePieceTokenizer):
+    """A tokenizer for training that skips merges at random (Provilkov et al. 2020, arXiv 1910.13267).
+
+    Args:
+        tokenizer: SentencePieceTokenizer of kind "bpe".
+        rate: float. Probability with which a possible merge is skipped.
+        seed: int. Seed of the random numbers.
+
+    Example:
+        >>> sampler = SubwordDropout(tokenizer, rate=0.5, seed=1)
+        >>> first, second = (sampler.tokenize(["A dog runs through the park."]).to_list() for _ in range(2))
+        >>> first != second
+        True
+    """
+
+    def __init__(self, tokenizer: SentencePieceTokenizer, rate: float, seed: int) -> None:
+        super().__init__(tokenizer.file_content)
+        self.rate = rate
+        self.seed = seed
+        self._calls = 0
+        self._sampler = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.file_content)
+
+    def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
+        lines = [escape(part.decode()) for part in parts.numpy()]
+        # SentencePiece's random numbers start from the seed in a new thread, and it starts one for two lines or more.
+        sentencepiece.set_random_generator_seed((self.seed * 1_000_003 + self._calls) % 2**32)
+        self._calls += 1
+        *rows, _ = self._sampler.encode(
+            [*lines, ""], out_type=int, enable_sampling=True, nbest_size=-1, alpha=self.rate, num_threads=1
+        )
+        token_ids = tf.constant([token_id for row in rows for token_id in row], tf.int32)
+        return tf.RaggedTensor.from_row_lengths(token_ids, [len(row) for row in rows])

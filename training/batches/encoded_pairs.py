@@ -4,8 +4,8 @@ import dataclasses
 import operator
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import numpy as np
 import tensorflow as tf
@@ -15,13 +15,13 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tensors import Dimension, Tensor
-from keras_transformer.tokenizers.placeholders import Segmenter, SpanFinder, tokenize_pairs
-from keras_transformer.tokenizers.terms import AnnotatedSources
+from keras_transformer.tokenizers import Tokenizer, TokenizerPair
+from keras_transformer.tokenizers.placeholders import SpanFinder
+from keras_transformer.tokenizers.text_codec import TextCodec
 
 from ..text.corpus import SentencePairs, in_chunks, pairs_of_epoch, pairs_per_epoch
 from ..text.fingerprint import TextFingerprint, TextHash
-from .augmentation import Augmentation
-from .term_annotation import TermAnnotation
+from .augmentation import Augmentation, TermAnnotation
 
 # Sentences tokenized at a time; bounds memory.
 _SENTENCES_PER_CALL = 8192
@@ -32,20 +32,6 @@ _SIDES = ("source", "target")
 LENGTH_COUNT = np.dtype(
     [("block", np.int64), ("source_length", np.int64), ("target_length", np.int64), ("num_pairs", np.int64)]
 )
-
-
-class SubwordTokenizer(Segmenter, Protocol):
-    """What a text is encoded with: a `Tokenizer`, or `SubwordDropout`."""
-
-    @property
-    def end_id(self) -> int: ...
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def tags(self) -> Mapping[str, int]: ...
-    @property
-    def term_ids(self) -> range: ...
-    def tokenize(self, texts: Annotated[Tensor, "string (n,)"], /) -> tf.RaggedTensor: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -155,7 +141,7 @@ def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.nda
 
 def encode(
     pairs: SentencePairs,
-    tokenizers: tuple[SubwordTokenizer, SubwordTokenizer],
+    tokenizers: TokenizerPair,
     max_length: int,
     directory: str | os.PathLike[str],
     times: int = 1,
@@ -168,7 +154,7 @@ def encode(
 
     Args:
         pairs: SentencePairs.
-        tokenizers: tuple of SubwordTokenizer. That of the source and that of the target.
+        tokenizers: TokenizerPair.
         max_length: int. Tokens of the longest sequence to keep, including its end token.
         directory: str or path of a new directory for the token ids.
         times: int. How many epochs of the text to tokenize, for a tokenizer that segments it differently each time,
@@ -182,8 +168,8 @@ def encode(
     Raises:
         ConfigError: No pair is left, or the vocabulary lacks a tag.
     """
-    _require_tags(pairs, tokenizers[0])
-    readers = tokenizers if terms is None else (AnnotatedSources(tokenizers[0]), tokenizers[1])
+    _require_tags(pairs, tokenizers.source)
+    codec = TextCodec(tokenizers, max_length, spans, are_annotated=terms is not None)
     directory = pathlib.Path(directory)
     directory.mkdir()
     num_pairs = times * pairs_per_epoch(pairs)
@@ -199,17 +185,16 @@ def encode(
             sources, targets = zip(*augmentation.augment([*zip(sources, targets, strict=True)], epoch, first))
         if terms is not None:
             sources = tuple(terms.annotate(sources, targets))
-        sides = _tokenized(readers, [tf.constant(sources), tf.constant(targets)], spans)
-        lengths = np.stack([side.row_lengths().numpy() for side in sides])  # (2, chunk)
-        is_empty = lengths.min(axis=0) == 0
-        sides[0] = _with_tags(sides[0], tags, tokenizers[0])
-        lengths[0] = sides[0].row_lengths()
-        is_too_long = ~is_empty & (lengths.max(axis=0) + 1 > max_length)
+        tag_ids = _tag_ids(tags, tokenizers.source)
+        sides = codec.encode_pairs(tf.constant(sources), tf.constant(targets), tag_ids, shorten=False)
+        lengths = np.stack([side.lengths.numpy() for side in sides])  # (2, chunk)
+        is_empty = (lengths == [[1 + (tag != "") for tag in tags], [1] * len(tags)]).any(axis=0)
+        is_too_long = ~is_empty & (lengths.max(axis=0) > max_length)
         kept = np.flatnonzero(~(is_empty | is_too_long))
         blocks = random.integers(num_blocks, size=len(kept))
         order = np.argsort(blocks, kind="stable")
-        for name, tokenizer, ragged in zip(_SIDES, tokenizers, sides):
-            rows = _with_end(tf.gather(ragged, kept[order]), tokenizer.end_id)
+        for name, side in zip(_SIDES, sides, strict=True):
+            rows = tf.gather(side.token_ids, kept[order])
             _append(directory, name, rows, np.bincount(blocks, minlength=num_blocks), dtype)
         num_kept += len(kept)
         num_empty += int(is_empty.sum())
@@ -218,14 +203,6 @@ def encode(
         raise _nothing_left(pairs, num_empty // times, num_too_long // times, max_length)
     length_counts = np.concatenate([_count_lengths_of_block(directory, block) for block in range(num_blocks)])
     return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint())
-
-
-def _tokenized(
-    tokenizers: tuple[SubwordTokenizer, SubwordTokenizer], texts: list[Tensor], spans: SpanFinder | None
-) -> list[tf.RaggedTensor]:
-    if spans is None:
-        return [tokenizer.tokenize(side) for tokenizer, side in zip(tokenizers, texts, strict=True)]
-    return list(tokenize_pairs(tokenizers, *map(spans.divide, texts)))
 
 
 def _nothing_left(pairs: SentencePairs, num_empty: int, num_too_long: int, max_length: int) -> ConfigError:
@@ -258,22 +235,18 @@ def _chunks(
                 bar.advance(len(chunk))
 
 
-def _require_tags(pairs: SentencePairs, tokenizer: SubwordTokenizer) -> None:
+def _require_tags(pairs: SentencePairs, tokenizer: Tokenizer) -> None:
     if missing := {tag for _, tag in pairs.tags if tag and tag not in tokenizer.tags}:
         known = f"among {listed(tokenizer.tags)}, which the vocabulary has" if tokenizer.tags else "left out"
         raise ConfigError(f"data.tags must be {known}; received {listed(sorted(missing))}")
 
 
-def _with_tags(ragged: tf.RaggedTensor, tags: Sequence[str], tokenizer: SubwordTokenizer) -> tf.RaggedTensor:
-    """Puts the ids of the tags that are not empty in front of the rows."""
+def _tag_ids(tags: Sequence[str], tokenizer: Tokenizer) -> tf.RaggedTensor | None:
+    """The token in front of each source, int32 (batch, None); none where the tag is empty."""
     if not any(tags):
-        return ragged
-    ids = tf.constant([tokenizer.tags[tag] for tag in tags if tag], ragged.dtype)
-    return tf.concat([tf.RaggedTensor.from_row_lengths(ids, [int(tag != "") for tag in tags]), ragged], axis=1)
-
-
-def _with_end(ragged: tf.RaggedTensor, end_id: int) -> tf.RaggedTensor:
-    return tf.concat([ragged, tf.fill([ragged.nrows(), 1], tf.cast(end_id, ragged.dtype))], axis=1)
+        return None
+    token_ids = tf.constant([tokenizer.tags[tag] for tag in tags if tag], tf.int32)
+    return tf.RaggedTensor.from_row_lengths(token_ids, [int(tag != "") for tag in tags])
 
 
 def _append(

@@ -49,8 +49,8 @@ def _source_places(source: Sentences, target: Sentences, probabilities: Counts) 
     places = np.zeros(len(target.token_ids), "int64")
     begins = np.cumsum(target.lengths) - target.lengths
     for begin, links in zip(begins, best_links(source, target, probabilities), strict=True):
-        for one, other in links:
-            places[begin + other] = one + 1
+        for source_place, target_place in links:
+            places[begin + target_place] = source_place + 1
     return places
 
 

@@ -94,8 +94,8 @@ def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig, terms: bool 
     tokenizers: list[Tokenizer] = []
     for name, lines in texts.items():
         with ProgressBar(f"learning a {name} of {config.vocab_size:,} tokens"):
-            own = ([], False) if tokenizers else (tags, terms)
-            tokenizers.append(train_tokenizer(lines, kind, config.vocab_size, *own))
+            reserved = ([], False) if tokenizers else (tags, terms)
+            tokenizers.append(train_tokenizer(lines, kind, config.vocab_size, *reserved))
         _log.info(f"{name}: {tokenizers[-1].vocab_size:,} tokens")
     return TokenizerPair(tokenizers[0], tokenizers[-1])
 

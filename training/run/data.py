@@ -17,12 +17,10 @@ from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, 
 from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
 
 from ..alignment.lexicon import learn_lexicon
-from ..batches.augmentation import Augmentation
+from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
 from ..batches.encoded_pairs import EncodedPairs, encode
 from ..batches.pipeline import training_dataset, validation_dataset
 from ..batches.plan import BatchPlan, plan_batches
-from ..batches.subword_dropout import SubwordDropout
-from ..batches.term_annotation import TermAnnotation
 from ..batches.token_links import align_encoded
 from ..batches.vocabulary import learn_tokenizers
 from ..step.model import Batch
@@ -175,13 +173,13 @@ class TrainingText:
         return TermAnnotation(learn_lexicon(self.train_pairs), share, self.config.training.seed)
 
 
-def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> tuple[SubwordDropout, SubwordDropout]:
+def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> TokenizerPair:
     # Both sides of a shared vocabulary take turns with one sampler.
     samplers = [
         SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
         for tokenizer in tokenizers.files().values()
     ]
-    return samplers[0], samplers[-1]
+    return TokenizerPair(samplers[0], samplers[-1])
 
 
 def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:

@@ -16,9 +16,10 @@ from keras_transformer.training.batches.plan import Bucket, choose_buckets, plan
 from keras_transformer.training.text.corpus import SentencePairs
 
 from keras_transformer.errors import ConfigError
+from keras_transformer.tokenizers import TokenizerPair
 
 START, END = 2, 3
-FIRST_VERSION = "a8f30f4f7d19e2eb625f93286cd52c301821f9ef4b27cb325346f687e6d10d24"
+BATCHES_SHA256 = "a8f30f4f7d19e2eb625f93286cd52c301821f9ef4b27cb325346f687e6d10d24"
 
 
 class NumberTokenizer:
@@ -39,7 +40,7 @@ def encoded(tmp_path):
 
     def encoded(source, target, max_length=100, vocab_size=2**16, times=1):
         pairs = SentencePairs(source, target, "invented")
-        return encode(pairs, [NumberTokenizer(vocab_size)] * 2, max_length, next(folders), times)
+        return encode(pairs, TokenizerPair(*[NumberTokenizer(vocab_size)] * 2), max_length, next(folders), times)
 
     return encoded
 
@@ -150,7 +151,7 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(encoded):
 def test_weights_that_leave_an_epoch_without_pairs_are_an_error(tmp_path):
     pairs = SentencePairs(["5", "6"], ["7", "8"], "invented", weights=((1, 0.001), (1, 0.002)))
     with pytest.raises(ConfigError) as raised:
-        encode(pairs, [NumberTokenizer(2**16)] * 2, 100, tmp_path / "ids")
+        encode(pairs, TokenizerPair(*[NumberTokenizer(2**16)] * 2), 100, tmp_path / "ids")
     assert str(raised.value) == (
         "invented: data.weights must be large enough that an epoch has a sentence pair; received "
         "data.weights=[0.001, 0.002] for 2 in all"
@@ -436,8 +437,8 @@ def test_a_number_out_of_its_range_is_an_error_that_names_it(setting, value, rul
     assert str(raised.value) == f"{setting} must be {rule}; received {setting}={value}"
 
 
-# The batches that version 0.1 made of the same pairs, so that a training which it began is resumed with them.
-def test_batches_are_those_of_the_first_version(encoded, monkeypatch):
+# A training is resumed with the batches that it would have had, on any machine and with any release of TensorFlow.
+def test_the_same_pairs_make_the_same_batches_everywhere(encoded, monkeypatch):
     monkeypatch.setattr(encoded_pairs, "_PAIRS_PER_BLOCK", 37)
     rng = np.random.default_rng(0)
     sides = [
@@ -446,4 +447,4 @@ def test_batches_are_those_of_the_first_version(encoded, monkeypatch):
     ]
     plan = plan_batches(encoded(*sides), tokens_per_batch=150, num_buckets=4, num_parts=2)
     batches = as_lists(first(training_dataset(plan, seed=3, start_id=START, first_step=5), 40))
-    assert hashlib.sha256(json.dumps(batches).encode()).hexdigest() == FIRST_VERSION
+    assert hashlib.sha256(json.dumps(batches).encode()).hexdigest() == BATCHES_SHA256

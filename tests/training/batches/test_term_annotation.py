@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.alignment.lexicon import Term, learn_lexicon
+from keras_transformer.training.batches.augmentation import TermAnnotation
 from keras_transformer.training.batches.encoded_pairs import encode
-from keras_transformer.training.batches.term_annotation import TermAnnotation
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
 

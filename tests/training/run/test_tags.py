@@ -11,8 +11,8 @@ import sentencepiece
 import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export.servable import export_servable
+from keras_transformer.training.batches.augmentation import SubwordDropout
 from keras_transformer.training.batches.encoded_pairs import encode
-from keras_transformer.training.batches.subword_dropout import SubwordDropout
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run.devices import make_strategy
@@ -28,7 +28,7 @@ from keras_transformer.config import DataConfig, DecodingConfig, TransformerConf
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer, pieces_of
+from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair, pieces_of
 
 PAIRS = sentence_pairs()
 ENGLISH, GERMAN = (list(side) for side in zip(*PAIRS, strict=True))
@@ -95,7 +95,7 @@ def test_a_tag_counts_for_the_longest_source(two_directions):
     max_length = tagged.model.config.max_length
     ids = tagged.token_ids(["dog " * max_length])
     assert ids.shape == (1, max_length)
-    assert (ids[0, 0], ids[0, -1]) == (tagged.reader.tag_ids[0], tagged.tokenizers.source.end_id)
+    assert (ids[0, 0], ids[0, -1]) == (tagged.graph.codec.tag_ids[0], tagged.tokenizers.source.end_id)
     assert tagged.translate(["dog " * max_length])[0].source_length > max_length
 
 
@@ -175,17 +175,22 @@ def test_encoded_pairs_begin_with_the_tag_of_their_corpus(tmp_path):
     plain = SentencePairs(pairs.source, pairs.target, "x", pairs.weights)
     dog, tree = (ids + [3] for ids in tokenizer.tokenize(["the dog", "a tree"]).to_list())
     for number, sampler in enumerate((tokenizer, SubwordDropout(tokenizer, 0.0, seed=1))):
-        encoded = encode(pairs, (sampler, sampler), 64, tmp_path / f"tagged{number}")
+        encoded = encode(pairs, TokenizerPair(sampler, sampler), 64, tmp_path / f"tagged{number}")
         assert encoded.token_ids("source", 0).numpy().tolist() == dog * 4 + [4] + tree
         assert encoded.lengths("source", 0).numpy().tolist() == [len(dog)] * 4 + [len(tree) + 1]
         assert encoded.num_empty == 2
         # A run that is resumed notices that its tags have changed; without tags nothing has.
-        untagged = encode(plain, (sampler, sampler), 64, tmp_path / f"plain{number}")
+        untagged = encode(plain, TokenizerPair(sampler, sampler), 64, tmp_path / f"plain{number}")
         assert encoded.fingerprint["source"] != untagged.fingerprint["source"]
     too_long = SentencePairs(["the dog"] * 2, ["der"] * 2, "x", tags=((1, ""), (1, "<bt>")))
-    assert encode(too_long, (tokenizer, tokenizer), len(dog), tmp_path / "long").num_too_long == 1
+    assert encode(too_long, TokenizerPair(tokenizer, tokenizer), len(dog), tmp_path / "long").num_too_long == 1
     with pytest.raises(ConfigError, match="^data.tags must be among <bt>, which the vocabulary has; received <x>$"):
-        encode(SentencePairs(["a"], ["b"], "x", tags=((1, "<x>"),)), (tokenizer, tokenizer), 64, tmp_path / "none")
+        encode(
+            SentencePairs(["a"], ["b"], "x", tags=((1, "<x>"),)),
+            TokenizerPair(tokenizer, tokenizer),
+            64,
+            tmp_path / "none",
+        )
 
 
 def test_pairs_that_are_held_out_keep_their_tags():

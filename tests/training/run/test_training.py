@@ -34,7 +34,7 @@ from keras_transformer.losses import token_crossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.runtime.device import divide_cores
 from keras_transformer.tokenizers import load_tokenizer, load_tokenizers
-from keras_transformer.translation.attention_plot import source_attention
+from keras_transformer.translation.attention import source_attention
 
 PAIRS = generate(400, seed=3)
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -400,7 +400,7 @@ def test_two_vocabularies_translate_score_and_are_exported(two_vocabularies, tmp
     logits = translator.model({"source": source_ids, "target": np.insert(labels, 0, 2, axis=1)[:, :-1]})
     expected = -token_crossentropy(labels, logits).numpy().sum()
     assert translator.score([source], [target])[0] == pytest.approx(expected, rel=1e-4)
-    found = tf.function(translator.search, autograph=False)(tf.constant([source]))
+    found = tf.function(translator.graph.search, autograph=False)(tf.constant([source]))
     ids = [[token_id for token_id in found.token_ids.numpy()[0, 0] if token_id > 3]]
     assert translator([source]) == [german.detokenize(tf.ragged.constant(ids, tf.int32)).numpy()[0].decode()]
     # The SavedModel translates as the translator does, or it would not be there.

@@ -1,0 +1,256 @@
+"""What a model reads of a text, and how what it writes becomes one: in training and translation, in the graph.
+
+A source is a tag, its subwords, and the end token. Among the subwords, placeholders stand for what must stay as it is,
+and translations stand beside terms. A target has no tag and no terms.
+"""
+
+from typing import Annotated, Literal, NamedTuple
+
+import tensorflow as tf
+
+from ..config import DecodingConfig
+from ..config.rules import require
+from ..config.values import listed
+from ..tensors import Tensor
+from .placeholders import NUM_PLACEHOLDERS, SPACES, Divided, SpanFinder, in_common, numbered_as, span_finder
+from .terms import Glossary, glossary_of, segment_annotated
+from .tokenizer import Tokenizer, TokenizerPair
+
+Side = Literal["source", "target"]
+
+
+class Encoded(NamedTuple):
+    """Texts as a model reads them.
+
+    Attributes:
+        token_ids: int32 (batch, None), with tags and end tokens, without the tokens beyond the longest length.
+        lengths: int64 (batch,), the numbers of tokens before any is left out. Of a text that was shortened, it is above
+            the longest length, and what is far beyond that is not counted.
+    """
+
+    token_ids: tf.RaggedTensor
+    lengths: Tensor
+
+
+class EncodedSource(NamedTuple):
+    """Sources as a model reads them, and what is needed to write their translations.
+
+    Attributes:
+        token_ids: see `Encoded`.
+        lengths: see `Encoded`.
+        divided: the texts and their spans; None for a model without placeholders.
+        placeholders: bool (batch, NUM_PLACEHOLDERS), those that are read; None for a model without placeholders.
+    """
+
+    token_ids: tf.RaggedTensor
+    lengths: Tensor
+    divided: Divided | None
+    placeholders: Tensor | None
+
+
+class TextCodec:
+    """Encodes texts as the tokens that a model reads, and decodes the tokens that it writes.
+
+    Args:
+        tokenizers: TokenizerPair.
+        max_length: int. The most tokens of a text, with its tag and its end token; the others are left out.
+        spans: SpanFinder, which finds what placeholders stand for. Defaults to None: nothing.
+        glossary: Glossary, whose translations stand beside terms in sources. Defaults to None: none.
+        tag: str, in front of each source. Defaults to None: none.
+        are_annotated: bool. Whether sources have translations beside terms already, see `terms.annotated`. Defaults to
+            False.
+
+    Attributes:
+        tag_ids: the tokens in front of each source.
+
+    Raises:
+        ConfigError: The vocabulary has no such tag.
+    """
+
+    def __init__(
+        self,
+        tokenizers: TokenizerPair,
+        max_length: int,
+        spans: SpanFinder | None = None,
+        glossary: Glossary | None = None,
+        tag: str | None = None,
+        are_annotated: bool = False,
+    ) -> None:
+        self.tokenizers = tokenizers
+        self.max_length = max_length
+        self.spans = spans
+        self.tag_ids = _tag_ids(tag, tokenizers.source)
+        self._glossary = glossary
+        self._has_terms = are_annotated or glossary is not None
+
+    @classmethod
+    def for_translation(cls, tokenizers: TokenizerPair, max_length: int, decoding: DecodingConfig) -> "TextCodec":
+        """Returns the codec of a configuration.
+
+        Raises:
+            ConfigError: The vocabulary has no such tag, no placeholders, or no pieces for terms.
+        """
+        spans, glossary = span_finder(decoding, tokenizers), glossary_of(decoding, tokenizers.source)
+        return cls(tokenizers, max_length, spans, glossary, decoding.tag)
+
+    def encode_sources(self, texts: Annotated[Tensor, "string (batch,)"]) -> EncodedSource:
+        """Encodes sources to translate. Texts of too many bytes are shortened first, so that none costs much."""
+        texts, is_cut = self.tokenizers.source.shorten(texts, self.max_length)
+        divided = None if self.spans is None else self.spans.divide(texts)
+        encoded = self._complete(self._tokenize("source", texts, divided), self._tags(tf.size(texts)), is_cut)
+        if divided is None:
+            return EncodedSource(*encoded, None, None)
+        placeholder_ids = tf.range(NUM_PLACEHOLDERS) + self.tokenizers.source.placeholder_ids.start
+        is_read = tf.reduce_any(tf.equal(encoded.token_ids.to_tensor()[..., None], placeholder_ids), axis=1)
+        return EncodedSource(*encoded, divided, is_read)
+
+    def encode_pairs(
+        self,
+        sources: Annotated[Tensor, "string (batch,)"],
+        targets: Annotated[Tensor, "string (batch,)"],
+        tags: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None = None,
+        shorten: bool = True,
+    ) -> tuple[Encoded, Encoded]:
+        """Encodes sources and their translations. Placeholders stand for what both sides of a pair have.
+
+        Args:
+            sources: the sources.
+            targets: the translations.
+            tags: the tokens in front of each source. Defaults to None: `tag_ids`.
+            shorten: whether texts of too many bytes are shortened first, so that none costs much. Defaults to True.
+        """
+        sources_cut = targets_cut = None
+        if shorten:
+            sources, sources_cut = self.tokenizers.source.shorten(sources, self.max_length)
+            targets, targets_cut = self.tokenizers.target.shorten(targets, self.max_length)
+        if self.spans is None:
+            source_ids, target_ids = self._tokenize("source", sources), self._tokenize("target", targets)
+        else:
+            source, target, numbers = in_common(self.spans.divide(sources), self.spans.divide(targets))
+            source_ids = self._tokenize_divided("source", source, source.numbers)
+            target_ids = self._tokenize_divided("target", target, numbers)
+        source_tags = self._tags(tf.size(sources)) if tags is None else tags
+        return self._complete(source_ids, source_tags, sources_cut), self._complete(target_ids, None, targets_cut)
+
+    def encode_prefixes(
+        self, prefixes: Annotated[Tensor, "string (batch,)"], source: EncodedSource
+    ) -> Annotated[tf.RaggedTensor, "int32 (batch, None)"]:
+        """Encodes what translations begin with, without the white space at its end, which belongs to the next token."""
+        tokenizer = self.tokenizers.target
+        prefixes, _ = tokenizer.shorten(prefixes, self.max_length)
+        prefixes = tf.strings.regex_replace(prefixes, rf"[{SPACES}]+$", "")
+        if self.spans is None or source.divided is None or source.placeholders is None:
+            return tokenizer.tokenize(prefixes)[:, : self.max_length - 1]
+        spans_read = source.divided._replace(spans=tf.where(source.placeholders, source.divided.spans, ""))
+        token_ids = self._tokenize_divided("target", *numbered_as(spans_read, self.spans.divide(prefixes)))
+        # The placeholders that a prefix lacks need room.
+        room = tf.cast(self.max_length - 1 - _count(source.placeholders), tf.int64)[:, None]
+        return tf.ragged.boolean_mask(token_ids, tf.ragged.range(token_ids.row_lengths()) < room)
+
+    def num_missing(
+        self,
+        placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"],
+        prefix: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None,
+    ) -> Annotated[Tensor, "int32 (batch,)"]:
+        """Returns how many of the sources' placeholders the prefixes lack."""
+        if prefix is None:
+            return _count(placeholders)
+        return _count(placeholders) - _count(prefix >= self.tokenizers.target.placeholder_ids.start)
+
+    def num_tokens(
+        self, texts: Annotated[Tensor, "string (n,)"], side: Side = "source"
+    ) -> Annotated[Tensor, "int64 (n,)"]:
+        """Returns how many tokens texts have, with tags and end tokens, before any is left out."""
+        divided = None if self.spans is None else self.spans.divide(texts)
+        return self._tokenize(side, texts, divided).row_lengths() + 1 + (len(self.tag_ids) if side == "source" else 0)
+
+    def count_source_tokens(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "int64 (n,)"]:
+        """Returns how many tokens sources have without tags and end tokens; more than are read of one that is cut."""
+        return self.encode_sources(texts).lengths - len(self.tag_ids) - 1
+
+    def decode(
+        self, token_ids: Annotated[tf.RaggedTensor, "int32 (batch * n_best, None)"], source: EncodedSource, n_best: int
+    ) -> Annotated[Tensor, "string (batch * n_best,)"]:
+        """Joins the tokens of translations, `n_best` of each source, into texts, with spans for their placeholders."""
+        tokenizer = self.tokenizers.target
+        if source.divided is None:
+            return tokenizer.detokenize(token_ids)
+        spans = tf.repeat(source.divided.spans, n_best, axis=0)
+        first, end = tokenizer.placeholder_ids.start, tokenizer.placeholder_ids.stop
+        is_text = (token_ids > tokenizer.end_id) & (token_ids < tokenizer.term_ids.start)
+        token_ids = tf.ragged.boolean_mask(token_ids, is_text | ((token_ids >= first) & (token_ids < end)))
+        flat_ids = token_ids.flat_values
+        is_placeholder = flat_ids >= first
+        used = tf.ragged.boolean_mask(token_ids, token_ids >= first)
+        # Each placeholder ends a part, and so does each text.
+        places = tf.stack([used.value_rowids(), tf.cast(used.flat_values - first, tf.int64)], axis=1)
+        after = used.with_flat_values(tf.gather_nd(spans, places))
+        after = tf.concat([after, tf.fill([token_ids.nrows(), 1], "")], axis=1)
+        part_of = token_ids.value_rowids() + tf.cumsum(tf.cast(is_placeholder, tf.int64), exclusive=True)
+        parts = tf.RaggedTensor.from_value_rowids(
+            tf.boolean_mask(flat_ids, ~is_placeholder),
+            tf.boolean_mask(part_of, ~is_placeholder),
+            tf.size(after.flat_values, tf.int64),
+            validate=False,
+        )
+        texts = after.with_flat_values(tf.strings.join([tokenizer.join(parts), after.flat_values]))
+        return tokenizer.without_spaces(tf.strings.reduce_join(texts, axis=1))
+
+    def _tokenize(self, side: Side, texts: Tensor, divided: Divided | None = None) -> tf.RaggedTensor:
+        """Splits texts into subwords, with placeholders if the texts are divided."""
+        if divided is not None:
+            return self._tokenize_divided(side, divided, divided.numbers)
+        tokenizer = getattr(self.tokenizers, side)
+        if not (self._has_terms and side == "source"):
+            return tokenizer.tokenize(texts)
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        return segment_annotated(tokenizer, tokenizer.in_front(self._annotate(texts)))
+
+    def _tokenize_divided(
+        self, side: Side, divided: Divided, numbers: Annotated[Tensor, "int32 (n, NUM_PLACEHOLDERS)"]
+    ) -> tf.RaggedTensor:
+        """Splits texts into subwords, with a placeholder for each span, whose numbers are from 0; -1 for no span."""
+        tokenizer, has_terms = getattr(self.tokenizers, side), self._has_terms and side == "source"
+        texts = self._annotate(divided.texts) if has_terms else divided.texts
+        is_empty = tf.equal(texts[:, :1], "") & tf.equal(divided.spans[:, :1], "")
+        front = tf.where(is_empty, "", tokenizer.space_in_front + texts[:, :1])
+        parts = tf.reshape(tf.concat([front, texts[:, 1:]], axis=1), [-1])
+        after = tf.reshape(tf.pad(numbers, [[0, 0], [0, 1]], constant_values=-1), [-1])
+        placeholders = tf.RaggedTensor.from_row_lengths(
+            tokenizer.placeholder_ids.start + tf.boolean_mask(after, after >= 0), tf.cast(after >= 0, tf.int64)
+        )
+        subwords = segment_annotated(tokenizer, parts) if has_terms else tokenizer.segment(parts)
+        ids = tf.concat([subwords, placeholders], axis=1)
+        # A row of parts, each with its placeholder, is one text.
+        return tf.RaggedTensor.from_row_splits(ids.flat_values, ids.row_splits[:: NUM_PLACEHOLDERS + 1], validate=False)
+
+    def _annotate(self, texts: Tensor) -> Tensor:
+        # Before a space is put in front, as in training: at the beginning of a text it belongs to no term.
+        if self._glossary is None:
+            return texts
+        return tf.reshape(self._glossary.annotate(tf.reshape(texts, [-1])), tf.shape(texts))
+
+    def _tags(self, num_texts: Tensor) -> Tensor | None:
+        return tf.tile(tf.constant([self.tag_ids]), [num_texts, 1]) if self.tag_ids else None
+
+    def _complete(self, token_ids: tf.RaggedTensor, tags: Tensor | None, is_cut: Tensor | None) -> Encoded:
+        """Puts tags in front, leaves out what is too long, and ends texts."""
+        if tags is not None:
+            token_ids = tf.concat([tags, token_ids], axis=1)
+        lengths = token_ids.row_lengths() + 1
+        if is_cut is not None:
+            lengths = tf.where(is_cut, tf.maximum(lengths, self.max_length + 1), lengths)
+        ends = tf.fill([token_ids.nrows(), 1], Tokenizer.end_id)
+        return Encoded(tf.concat([token_ids[:, : self.max_length - 1], ends], axis=1), lengths)
+
+
+def _tag_ids(tag: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
+    if tag is None:
+        return ()
+    known = f"one of {listed(tokenizer.tags)}" if tokenizer.tags else "null: the vocabulary has no tags"
+    require(tag in tokenizer.tags, "decoding.tag", known, tag)
+    return (tokenizer.tags[tag],)
+
+
+def _count(placeholders: Tensor) -> Tensor:
+    return tf.reduce_sum(tf.cast(placeholders, tf.int32), axis=1)
