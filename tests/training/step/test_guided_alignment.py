@@ -18,6 +18,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 
 from keras_transformer.config import TrainingConfig, TransformerConfig
 from keras_transformer.models import build_transformer
+from keras_transformer.models.transformer import GUIDED_HEAD
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translation import Translator
 
@@ -83,8 +84,8 @@ def test_the_step_adds_the_loss_for_each_target_token_and_the_head_learns(linked
     num_tokens = np.count_nonzero(labels)
 
     def guidance(model):
-        _, attention = model.transformer.hidden_states_and_alignment(inputs)
-        return float(alignment_loss(attention, inputs["links"]))
+        _, _, scores = model.transformer.hidden_states(inputs, return_attention_scores=True)
+        return float(alignment_loss(scores[-1][:, GUIDED_HEAD], inputs["links"]))
 
     plain, guided = training_model(0.0), training_model(0.5, parts=2)
     before = guidance(guided)
@@ -107,8 +108,8 @@ def test_a_translator_aligns_with_the_head_that_learned_it(tiny_model_dir):
         "source": np.pad(rows[0], [(0, 0), (0, 1)], constant_values=3),
         "target": np.pad(rows[1], [(0, 0), (1, 0)], constant_values=2),
     }
-    _, expected = mean.model.hidden_states_and_alignment(inputs)
-    np.testing.assert_allclose(by_head.attention, expected[0], atol=1e-5)
+    _, _, scores = mean.model.hidden_states(inputs, return_attention_scores=True)
+    np.testing.assert_allclose(by_head.attention, scores[-1][0, GUIDED_HEAD], atol=1e-5)
     assert np.abs(by_head.attention - by_mean.attention).max() > 1e-3
 
 
