@@ -32,7 +32,7 @@ def add_check_data_options(parser: Parser) -> None:
     )
 
 
-def check_data(options: argparse.Namespace) -> None:
+def run_check_data(options: argparse.Namespace) -> None:
     """Runs `check-data`."""
     check_text_options(options)
     from keras_transformer.training.recipe import load_recipe

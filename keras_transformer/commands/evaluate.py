@@ -40,7 +40,7 @@ def add_evaluate_options(parser: Parser) -> None:
     add_json(parser)
 
 
-def evaluate(options: argparse.Namespace) -> None:
+def run_evaluate(options: argparse.Namespace) -> None:
     """Runs `evaluate`."""
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
@@ -102,7 +102,7 @@ def add_score_options(parser: Parser) -> None:
     )
 
 
-def score(options: argparse.Namespace) -> None:
+def run_score(options: argparse.Namespace) -> None:
     """Runs `score`."""
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of

@@ -31,11 +31,11 @@ COMMANDS = {
     "check-data": Command(
         "Print how long the sentences of a text are and what filters leave out.",
         check_data.add_check_data_options,
-        check_data.check_data,
+        check_data.run_check_data,
     ),
     "translate": Command("Translate standard input, line by line.", translate.add_options, translate.run),
     "evaluate": Command(
-        "Print BLEU and chrF of the translations of a file.", evaluate.add_evaluate_options, evaluate.evaluate
+        "Print BLEU and chrF of the translations of a file.", evaluate.add_evaluate_options, evaluate.run_evaluate
     ),
     "compare": Command(
         "Compare translations of several models or files: BLEU and chrF with significance, and their faults.",
@@ -43,20 +43,20 @@ COMMANDS = {
         compare.run,
     ),
     "score": Command(
-        "Print the log probability of each given translation.", evaluate.add_score_options, evaluate.score
+        "Print the log probability of each given translation.", evaluate.add_score_options, evaluate.run_score
     ),
     "average": Command(
-        "Average checkpoints, to translate with the average.", weights.add_average_options, weights.average
+        "Average checkpoints, to translate with the average.", weights.add_average_options, weights.run_average
     ),
     "backtranslate": Command(
         "Translate text of the target language back, to train on the pairs.",
         synthesis.add_backtranslate_options,
-        synthesis.backtranslate,
+        synthesis.run_backtranslate,
     ),
     "distill": Command(
         "Translate a training text with a teacher, to train a smaller model on the pairs.",
         synthesis.add_distill_options,
-        synthesis.distill,
+        synthesis.run_distill,
     ),
     "augment": Command(
         "Write a text in other shapes, such as UPPER CASE, to test a model on them.", augment.add_options, augment.run
@@ -74,17 +74,17 @@ COMMANDS = {
     "import": Command(
         "Convert a model of Marian, or of Hugging Face's port of it, to a model directory.",
         weights.add_import_options,
-        weights.import_model,
+        weights.run_import,
     ),
     "plot-attention": Command(
         "Draw what a translation attends to: a picture, or a page to point at tokens.",
         plots.add_attention_options,
-        plots.plot_attention,
+        plots.run_attention,
     ),
     "plot-training": Command(
         "Draw the loss, perplexity, BLEU and learning rate of training runs.",
         plots.add_training_options,
-        plots.plot_training,
+        plots.run_training,
     ),
     "serve": Command(
         "Try a model in a browser, and by TensorFlow Serving's REST API; not for production.",

@@ -36,7 +36,7 @@ def add_attention_options(parser: Parser) -> None:
     )
 
 
-def plot_attention(options: argparse.Namespace) -> None:
+def run_attention(options: argparse.Namespace) -> None:
     """Runs `plot-attention`."""
     trained = read_trained(options.model_dir, options)
     aligns = options.kind == "cross" and options.layer == "last" and trained.config.training.guided_alignment > 0
@@ -55,7 +55,7 @@ def add_training_options(parser: Parser) -> None:
     _add_output(parser, "whose numbers can be read")
 
 
-def plot_training(options: argparse.Namespace) -> None:
+def run_training(options: argparse.Namespace) -> None:
     """Runs `plot-training`."""
     from keras_transformer.training.curves import plot_training
 

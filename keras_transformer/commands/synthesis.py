@@ -77,7 +77,7 @@ def _add_common_options(parser: Parser) -> None:
     )
 
 
-def backtranslate(options: argparse.Namespace) -> None:
+def run_backtranslate(options: argparse.Namespace) -> None:
     """Runs `backtranslate`."""
     check_sampling(options)
     from keras_transformer.training.text.text_files import read_texts
@@ -92,7 +92,7 @@ def backtranslate(options: argparse.Namespace) -> None:
     backtranslate(translator, targets, options.output, settings, sampling)
 
 
-def distill(options: argparse.Namespace) -> None:
+def run_distill(options: argparse.Namespace) -> None:
     """Runs `distill`."""
     for name, value in (("--n-best", options.n_best), ("--metric", options.metric)):
         if value is not None and options.target is None:

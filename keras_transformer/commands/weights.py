@@ -16,7 +16,7 @@ def add_average_options(parser: Parser) -> None:
     parser.add_option("--best", Size, metavar="N", help="the N checkpoints with the best validation score")
 
 
-def average(options: argparse.Namespace) -> None:
+def run_average(options: argparse.Namespace) -> None:
     """Runs `average`."""
     from ..model_dir import ModelDir
 
@@ -38,7 +38,7 @@ def add_import_options(parser: Parser) -> None:
     parser.add_option("--from", ExistingDirectory, metavar="DIR", required=True, help="the folder that holds the model")
 
 
-def import_model(options: argparse.Namespace) -> None:
+def run_import(options: argparse.Namespace) -> None:
     """Runs `import`."""
     with tensorflow_backend():
         from ..pretrained import import_model
