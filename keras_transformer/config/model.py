@@ -4,6 +4,7 @@ import dataclasses
 from typing import Annotated, Any, Literal
 
 from ..errors import ConfigError
+from ..rules import require_divisor
 from .mappings import from_dict
 from .rules import EvenSize, OddSize, Positive, Rate, Rule, Size, at_least, at_most, check, check_fields, require
 
@@ -134,12 +135,7 @@ class TransformerConfig:
             f"a multiple of num_heads={self.num_heads} unless key_dim is given",
             self.d_model,
         )
-        require(
-            self.num_key_value_heads is None or self.num_heads % self.num_key_value_heads == 0,
-            "model.num_key_value_heads",
-            f"a divisor of num_heads={self.num_heads}",
-            self.num_key_value_heads,
-        )
+        require_divisor("model.num_key_value_heads", self.num_key_value_heads, num_heads=self.num_heads)
         require(
             self.positions != "rotary" or self._key_dim % 2 == 0,
             "model.key_dim",

@@ -274,12 +274,12 @@ def _build_layers(
     stack.input_spec = keras.InputSpec(ndim=3, axes={-1: input_shape[-1]})
     stack.layers = []
     for name in (f"layer_{i}" for i in range(stack.num_layers)):
-        own = {
+        of_layer = {
             "kernel_initializer": child_initializer(stack.kernel_initializer, name),
             "bias_initializer": child_initializer(stack.bias_initializer, name),
             "seed": child_seed(stack.seed, name),
         }
-        layer = layer_class(**{**options_of(stack), **own}, dtype=stack.dtype_policy, name=name)
+        layer = layer_class(**{**options_of(stack), **of_layer}, dtype=stack.dtype_policy, name=name)
         layer.build(input_shape, *source_shape)
         stack.layers.append(layer)
     # Pre-norm layers do not normalize their sums; the stack does so once, at its end.

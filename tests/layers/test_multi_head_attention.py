@@ -142,26 +142,6 @@ def test_an_attention_mask_may_differ_between_heads(with_key):
             np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("use_bias", [False, True])
-@pytest.mark.parametrize("use_causal_mask", [False, True])
-def test_equals_keras_own_layer_with_the_same_weights(use_bias, use_causal_mask):
-    layer = attention_of(QUERY, VALUE, KEY, value_dim=5, use_bias=use_bias)
-    keras_layer = keras.layers.MultiHeadAttention(HEADS, key_dim=4, value_dim=5, use_bias=use_bias)
-    keras_layer.build(QUERY.shape, VALUE.shape, KEY.shape)
-    # The order of Keras' weights. Its kernels and biases have an axis for the heads; ours have them side by side.
-    projections = (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense)
-    ours = [weight for projection in projections for weight in projection.get_weights()]
-    keras_layer.set_weights(
-        [weight.reshape(variable.shape) for weight, variable in zip(ours, keras_layer.weights, strict=True)]
-    )
-    for mask in (None, MASK_PER_HEAD[:, 0], MASK_PER_HEAD, MASK_PER_HEAD[:, :1]):
-        arguments = dict(attention_mask=mask, use_causal_mask=use_causal_mask, return_attention_scores=True)
-        expected, expected_weights = keras_layer(QUERY, VALUE, KEY, **arguments)
-        output, weights = layer(QUERY, VALUE, KEY, **arguments)
-        np.testing.assert_allclose(numpy(weights), numpy(expected_weights), atol=TOLERANCE)
-        np.testing.assert_allclose(numpy(output), numpy(expected), atol=TOLERANCE)
-
-
 @pytest.mark.parametrize("lengths", [(TARGET, SOURCE), (SOURCE, TARGET), (TARGET, 1), (1, SOURCE)])
 def test_causal_attention_of_unequal_lengths_sees_what_is_not_later(lengths):
     # As in Keras, both sequences are counted from their start: position i of the query sees j <= i of the value.
@@ -346,23 +326,6 @@ def test_weights_are_dropped_in_training_alone():
     np.testing.assert_allclose(2 * dropped, halves, rtol=1e-6)
     assert set(np.unique(halves)) == {0.0, 1.0, 2.0, 3.0, 4.0}
     assert 0.85 < dropped.mean() < 1.15
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_heads": 0, "key_dim": 4}, "num_heads must be positive; received num_heads=0"),
-        ({"num_heads": 1, "key_dim": -1}, "key_dim must be positive; received key_dim=-1"),
-        (
-            {"num_heads": 1, "key_dim": 1, "value_dim": 0},
-            "value_dim must be positive; received value_dim=0",
-        ),
-    ],
-)
-def test_a_size_that_is_not_positive_is_refused(arguments, message):
-    with pytest.raises(ValueError) as error:
-        MultiHeadAttention(**arguments)
-    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("max_length", [None, 4])

@@ -231,12 +231,6 @@ def test_symbolic_shapes_and_dtypes_are_those_of_the_computation():
     assert (hidden.shape, hidden.dtype) == ((None, None, 6), "bfloat16")
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
-def test_id_0_is_masked(positions):
-    hidden = built(10, 6, positions=positions, max_length=4)(TOKEN_IDS)
-    np.testing.assert_array_equal(numpy(implicit_mask(hidden)), TOKEN_IDS != 0)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -6,7 +6,7 @@ import numpy_transformer as reference
 import pytest
 from keras import ops
 
-from keras_transformer import DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention
+from keras_transformer import DecoderLayer, Encoder, MultiHeadAttention
 from keras_transformer.masks import implicit_mask
 
 BATCH, LENGTH, D_MODEL = 2, 11, 6
@@ -219,19 +219,6 @@ def test_layers_restrict_self_attention_alone(norm_first):
         atol=5e-5,
     )
     assert decoder.attention.neighborhood == 3 and decoder.source_attention.neighborhood is None
-
-
-@pytest.mark.parametrize("neighborhood", [0, -3, 4])
-def test_a_neighborhood_has_a_middle(neighborhood):
-    message = f"neighborhood must be positive and odd; received neighborhood={neighborhood}"
-    for make in (
-        lambda: MultiHeadAttention(1, 1, neighborhood=neighborhood),
-        lambda: EncoderLayer(1, 4, neighborhood=neighborhood),
-        lambda: DecoderLayer(1, 4, neighborhood=neighborhood),
-    ):
-        with pytest.raises(ValueError) as error:
-            make()
-        assert str(error.value) == message
 
 
 @both
