@@ -19,7 +19,7 @@ from .search_loop import check_search_arguments, extend_until_finished, float32_
 IMPOSSIBLE = -math.inf
 
 
-class _Found(NamedTuple):
+class _Results(NamedTuple):
     """The best finished hypotheses of each sequence."""
 
     scores: Tensor  # float32 (n, n_best)
@@ -35,7 +35,7 @@ class _Active(NamedTuple, Generic[State]):
 
     rows: Tensor  # int32 (n,), places in the batch
     max_lengths: Tensor  # int32 (n, 1)
-    found: _Found
+    results: _Results
     links: Tensor  # int32 (n, beam_size, 2): parent and newest token of each hypothesis
     log_probs: Tensor  # float32 (n, beam_size)
     history: History
@@ -133,7 +133,7 @@ def _start(
         rows=ops.arange(batch, dtype="int32"),
         max_lengths=max_lengths,
         # Without room for a token the empty sequence is found.
-        found=_Found(ops.where(has_room, IMPOSSIBLE, log_probs[:n_best]), ops.zeros((batch, n_best, 3), "int32")),
+        results=_Results(ops.where(has_room, IMPOSSIBLE, log_probs[:n_best]), ops.zeros((batch, n_best, 3), "int32")),
         links=ops.stack([parents, token_ids], axis=-1),
         log_probs=ops.where(has_room, log_probs, IMPOSSIBLE),
         history=history,
@@ -150,7 +150,7 @@ def _extend(
     constraints: Constraints,
 ) -> _Active[State]:
     """The active sequences after one more step."""
-    beam_size, n_best = active.log_probs.shape[-1], active.found.scores.shape[-1]
+    beam_size, n_best = active.log_probs.shape[-1], active.results.scores.shape[-1]
     parents, newest = active.links[..., 0], active.links[..., 1]
     history = active.history.append(newest, parents)
 
@@ -174,19 +174,21 @@ def _extend(
     new_scores = ops.where(is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE)
     new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
     # Of equals the first is taken, so what finished earlier comes first.
-    scores, kept = stable_top_k(ops.concatenate([active.found.scores, new_scores], axis=1), n_best)
-    ends = gather_in_rows(ops.concatenate([active.found.ends, new_ends], axis=1), kept)
+    scores, kept = stable_top_k(ops.concatenate([active.results.scores, new_scores], axis=1), n_best)
+    ends = gather_in_rows(ops.concatenate([active.results.ends, new_ends], axis=1), kept)
 
     log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
     links = gather_in_rows(ops.stack([parents, token_ids], axis=-1), kept)
-    return active._replace(found=_Found(scores, ends), links=links, log_probs=log_probs, history=history, state=state)
+    return active._replace(
+        results=_Results(scores, ends), links=links, log_probs=log_probs, history=history, state=state
+    )
 
 
 def _stop_searches(active: _Active[State], length_penalty: float) -> _Active[State]:
     """Kills the hypotheses of sequences whose n_best cannot change any more."""
     # log P only falls, and no length divides it by more than the maximum length does.
     attainable = active.log_probs[:, :1] / _penalty(active.max_lengths, length_penalty)
-    is_settled = active.found.scores[:, -1:] >= attainable
+    is_settled = active.results.scores[:, -1:] >= attainable
     return active._replace(log_probs=ops.where(is_settled, IMPOSSIBLE, active.log_probs))
 
 

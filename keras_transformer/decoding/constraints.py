@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -24,8 +24,8 @@ class History(NamedTuple):
         exactly_once: see `Constraints`.
     """
 
-    token_ids: Annotated[Tensor, "int32 (batch, beam_size, number of tokens)"] | tuple[()]
-    exactly_once: Annotated[Tensor, "bool (batch, n)"] | tuple[()]
+    token_ids: Annotated[Any, "int32 (batch, beam_size, number of tokens)"]
+    exactly_once: Annotated[Any, "bool (batch, n)"]
 
     def append(
         self,

@@ -30,10 +30,7 @@ def greedy_search(
     never goes back. Beam search with a beam of 1 also considers an end token that is second best, so that it may
     return another sequence, whose log probability is never lower.
 
-    Args and errors are those of `beam_search`; the step function's beam_size is 1.
-
-    Returns:
-        `Hypotheses` with n_best = 1.
+    Args and errors are those of `beam_search`; the step function's beam_size is 1. The result has n_best = 1.
 
     Example:
         >>> probabilities = [[0.1, 0.3, 0.6], [0.1, 0.7, 0.2], [0.2, 0.7, 0.1]]  # [previous][next]
@@ -88,7 +85,7 @@ class Choice(Protocol):
     ) -> tuple[Annotated[Tensor, "float32 (n, 1)"], Annotated[Tensor, "int32 (n, 1)"]]: ...
 
 
-class _Found(NamedTuple):
+class _Results(NamedTuple):
     lengths: Tensor  # int32 (n, 1)
     log_probs: Tensor  # float32 (n, 1)
 
@@ -96,7 +93,7 @@ class _Found(NamedTuple):
 class _Active(NamedTuple, Generic[State]):
     rows: Tensor  # int32 (n,), places in the batch
     max_lengths: Tensor  # int32 (n, 1)
-    found: _Found
+    results: _Results
     is_unfinished: Tensor  # bool (n, 1)
     token_ids: Tensor  # int32 (n, 1), the newest tokens
     history: History
@@ -126,7 +123,7 @@ def extend_single_hypothesis(
     active = _Active(
         rows=ops.arange(batch, dtype="int32"),
         max_lengths=max_lengths,
-        found=_Found(ops.zeros((batch, 1), "int32"), ops.zeros((batch, 1), "float32")),
+        results=_Results(ops.zeros((batch, 1), "int32"), ops.zeros((batch, 1), "float32")),
         is_unfinished=max_lengths > 0,
         token_ids=start_ids[:, -1][:, None],
         history=constraints.start_history(start_ids, max_length),
@@ -158,7 +155,7 @@ def _extend(
     logits, state = step(constraints.token_at(newest), ops.zeros_like(newest), position, active.state)
     logits = constraints.penalize(float32_logits(logits, newest), history)
     allowed_logits = constraints.forbid(logits, history, position, active.max_lengths, end_ids)
-    lengths, log_probs = active.found
+    lengths, log_probs = active.results
     continued, token_ids = choose(log_probs, logits, allowed_logits, position, active.rows)
     log_probs = ops.where(active.is_unfinished, continued, log_probs)
 
@@ -167,7 +164,7 @@ def _extend(
     if end_ids:
         is_end = is_any_of(token_ids, end_ids) | is_end
     return active._replace(
-        found=_Found(ops.where(active.is_unfinished, length, lengths), log_probs),
+        results=_Results(ops.where(active.is_unfinished, length, lengths), log_probs),
         is_unfinished=active.is_unfinished & (log_probs > -math.inf) & ops.logical_not(is_end),
         token_ids=token_ids,
         history=history,

@@ -46,21 +46,15 @@ def sample(
     the batch. The score is the log probability of the sequence as in greedy search: before the temperature, top_k and
     top_p.
 
+    The other arguments are those of `beam_search`; the step function's beam_size is 1.
+
     Args:
-        step: as in `beam_search`; its beam_size is 1.
-        state: as in `beam_search`.
-        max_lengths: as in `beam_search`.
-        max_length: as in `beam_search`.
-        start_id: as in `beam_search`.
-        end_id: as in `beam_search`.
         seed: int, of which 64 bits count, or int32 scalar. The same seed gives the same tokens.
         rows: the numbers of the rows, on which the numbers that are drawn depend. Defaults to None: 0, 1, 2, ...
         temperature: what the logits are divided by: below 1 for more probable tokens, above 1 for more variety.
             Defaults to 1.
         top_k: how many of the most probable tokens are kept; of equals those with lower ids. Defaults to None: all.
         top_p: the probability that is kept, above 0 and at most 1 (Holtzman et al., 2020). Defaults to None: all.
-        constraints: as in `beam_search`.
-        drop_finished: as in `beam_search`.
 
     Returns:
         `Hypotheses` with n_best = 1.

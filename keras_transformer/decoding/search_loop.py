@@ -1,8 +1,8 @@
 """What all searches have in common: their arguments, and a loop in which finished sequences cost nothing.
 
 A search keeps what it knows about the sequences that it still extends in a NamedTuple of tensors with one row per
-sequence. Two of its fields are used here: `rows`, the places of these sequences in the batch, and `found`, what
-goes into the results.
+sequence. Two of its fields are used here: `rows`, the places of these sequences in the batch, and `results`, what
+is returned of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,9 +32,9 @@ def check_search_arguments(
     Raises:
         ConfigError: An argument breaks its rule.
     """
-    max_lengths = ops.convert_to_tensor(max_lengths, "int32")
-    if len(max_lengths.shape) != 1:
-        shape = tuple(max_lengths.shape)
+    limits: Tensor = ops.convert_to_tensor(max_lengths, "int32")
+    if len(limits.shape) != 1:
+        shape = tuple(limits.shape)
         raise ConfigError(f"max_lengths must have shape (batch,); received max_lengths of shape {shape}")
     for name, value in (("max_length", max_length), ("start_id", start_id)):
         require(not isinstance(value, int) or value >= 0, name, "at least 0", value)
@@ -44,10 +44,10 @@ def check_search_arguments(
     end_ids = (end_id,) if isinstance(end_id, int) else tuple(end_id)
     require(all(token_id >= 0 for token_id in end_ids), "end_id", "at least 0", end_id)
     constraints.check()
-    max_lengths = ops.minimum(max_lengths, max_length)[:, None]
+    limits = ops.minimum(limits, max_length)[:, None]
     if isinstance(start_id, int):
-        return max_lengths, ops.full_like(max_lengths, start_id), end_ids
-    return max_lengths, constraints.place_of(ops.cast(start_id, "int32")), end_ids
+        return limits, ops.full_like(limits, start_id), end_ids
+    return limits, constraints.place_of(ops.cast(start_id, "int32")), end_ids
 
 
 def float32_logits(
@@ -66,7 +66,7 @@ class ActiveRows(Protocol):
     @property
     def rows(self) -> Annotated[Tensor, "int32 (n,)"]: ...
     @property
-    def found(self) -> tuple[Tensor, ...]: ...
+    def results(self) -> tuple[Tensor, ...]: ...
 
 
 Active = TypeVar("Active", bound=ActiveRows)
@@ -91,7 +91,7 @@ def extend_until_finished(
             would not pay. Shapes then change.
 
     Returns:
-        The number of steps, the record of them, and what was found for all sequences.
+        The number of steps, the record of them, and the results of all sequences.
     """
 
     def step(position: Tensor, record: Tensor, active: Active) -> tuple[Tensor, Tensor, Active]:
@@ -105,10 +105,10 @@ def extend_until_finished(
     start = ops.zeros((), "int32")
     if not drop_finished:
         num_steps, record, active = ops.while_loop(any_unfinished, step, (start, record, active))
-        return num_steps, record, active.found
+        return num_steps, record, active.results
 
     def steps(
-        position: Tensor, record: Tensor, active: Active, found: tuple[Tensor, ...]
+        position: Tensor, record: Tensor, active: Active, results: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor, Active, tuple[Tensor, ...]]:
         def few_finished(position: Tensor, record: Tensor, active: Active) -> Tensor:
             num_finished = ops.sum(ops.cast(ops.logical_not(is_unfinished(active)), "int32"))
@@ -116,13 +116,13 @@ def extend_until_finished(
 
         position, record, active = ops.while_loop(few_finished, step, (position, record, active))
         at = active.rows[:, None]
-        found = tree.map_structure(lambda all, some: ops.scatter_update(all, at, some), found, active.found)
+        results = tree.map_structure(lambda all, some: ops.scatter_update(all, at, some), results, active.results)
         kept = ops.nonzero(is_unfinished(active))[0]
-        return position, record, tree.map_structure(lambda tensor: ops.take(tensor, kept, axis=0), active), found
+        return position, record, tree.map_structure(lambda tensor: ops.take(tensor, kept, axis=0), active), results
 
-    num_steps, record, _, found = ops.while_loop(
-        lambda position, record, active, found: ops.shape(active.rows)[0] > 0,
+    num_steps, record, _, results = ops.while_loop(
+        lambda position, record, active, results: ops.shape(active.rows)[0] > 0,
         steps,
-        (start, record, active, active.found),
+        (start, record, active, active.results),
     )
-    return num_steps, record, found
+    return num_steps, record, results

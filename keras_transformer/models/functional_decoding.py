@@ -125,7 +125,8 @@ class FunctionalDecoder:
         for call in self._step_calls:
             self._check(call)
         constants = [tensor for call in self._step_calls if not call.is_decoder for tensor in call.inputs]
-        self._constants = list({id(one): one for one in constants if not self._depends_on_target(one)}.values())
+        constants = [tensor for tensor in constants if not self._depends_on_target(tensor)]
+        self._constants = list({id(tensor): tensor for tensor in constants}.values())
         last = self._step_calls[-1].operation
         activation = getattr(last, "activation", None)
         self._has_probabilities = _is_one_of(last, (ops.softmax,)) or activation is keras.activations.softmax

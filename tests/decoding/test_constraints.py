@@ -19,6 +19,7 @@ CONSTRAINTS = [
     {"no_repeat_ngram_size": 1},
     {"no_repeat_ngram_size": 2},
     {"no_repeat_ngram_size": 3},
+    {"repetition_penalty": 2.0},
     {"min_length": 3},
     {"min_length": 4, "no_repeat_ngram_size": 2},
     {"min_length": 3, "forbidden_ids": [2]},
@@ -133,13 +134,23 @@ def test_sampling_draws_from_what_is_allowed_by_its_own_numbers(constraints, tem
         assert sequences == ([(pytest.approx(score, rel=1e-4), tokens)] if score > -np.inf else [])
 
 
-def test_where_nothing_is_left_there_is_no_sequence():
+SEARCHES = {
+    "greedy": greedy_search,
+    "beam": lambda *args, **kwargs: beam_search(*args, **kwargs, beam_size=3),
+    "sample": lambda *args, **kwargs: sample(*args, **kwargs, seed=3, top_k=2),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_where_nothing_is_left_there_is_no_sequence(search):
+    arguments = dict(max_length=VOCAB_SIZE + 3, start_id=START, end_id=())
     constraints = Constraints(no_repeat_ngram_size=1)
-    arguments = dict(max_length=VOCAB_SIZE + 3, start_id=START, end_id=(), constraints=constraints)
-    for search in (greedy_search, lambda *args, **kwargs: beam_search(*args, **kwargs, beam_size=3)):
-        # Five other tokens after the first.
-        [[(_, tokens)], nothing] = as_lists(search(step, (), [VOCAB_SIZE - 1, VOCAB_SIZE], **arguments))
-        assert sorted(tokens) == [1, 2, 3, 4, 5] and nothing == []
+    # Five other tokens after the first.
+    limits = [VOCAB_SIZE - 1, VOCAB_SIZE]
+    [[(_, tokens)], nothing] = as_lists(search(step, (), limits, **arguments, constraints=constraints))
+    assert sorted(tokens) == [1, 2, 3, 4, 5] and nothing == []
+    constraints = Constraints(forbidden_ids=range(VOCAB_SIZE))
+    assert as_lists(search(step, (), [3], **arguments, constraints=constraints)) == [[]]
 
 
 def test_an_n_gram_may_be_longer_than_the_text_and_a_limit_below_the_minimum():
@@ -162,18 +173,9 @@ def test_an_n_gram_may_be_longer_than_the_text_and_a_limit_below_the_minimum():
     ],
 )
 def test_constraints_are_checked(constraints, message):
-    for search, options in ((greedy_search, {}), (beam_search, {}), (sample, dict(seed=1))):
+    for search in SEARCHES.values():
         with pytest.raises(ConfigError, match=message):
-            search(
-                step,
-                (),
-                [2],
-                max_length=2,
-                start_id=START,
-                end_id=END,
-                constraints=Constraints(**constraints),
-                **options,
-            )
+            search(step, (), [2], max_length=2, start_id=START, end_id=END, constraints=Constraints(**constraints))
 
 
 if keras.backend.backend() == "tensorflow":
@@ -186,12 +188,7 @@ if keras.backend.backend() == "tensorflow":
     def test_required_tokens_are_there_with_other_constraints_and_rows_that_leave_the_batch(limits):
         required = [[False, False], [True, False], [False, True], [True, True]]
         constraints = dict(no_repeat_ngram_size=2, repetition_penalty=2.0, min_length=2, forbidden_ids=[0])
-        searches = {
-            "greedy": greedy_search,
-            "beam": lambda *args, **kwargs: beam_search(*args, **kwargs, beam_size=3),
-            "sample": lambda *args, **kwargs: sample(*args, **kwargs, seed=3, top_k=2),
-        }
-        for name, search in searches.items():
+        for name, search in SEARCHES.items():
 
             @tf.function(input_signature=[tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2], tf.bool)])
             def run(limits, required, search=search):

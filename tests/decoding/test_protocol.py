@@ -150,18 +150,6 @@ def test_greedy_search_needs_nothing_of_a_model_but_the_protocol():
         assert_same_sentences(sentences, [expected])
 
 
-def test_greedy_search_with_one_token_of_freedom_equals_exhaustive_search():
-    # One step: the most probable token is the most probable sequence.
-    model = RecurrentModel()
-    with run_step_by_step():
-        step, state = model.start_decoding(SOURCES)
-        found = greedy_search(step, state, [1] * 5, max_length=1, start_id=START, end_id=END)
-    model.assert_calls_keep_the_protocol(5, beam_size=1)
-    for source, sentences in zip(SOURCES, as_lists(found)):
-        expected = exhaustive_search(lambda prefix: model.next_log_probs(source, prefix), 4, 1, 0.0, 1)
-        assert_same_sentences(sentences, expected)
-
-
 def test_the_transformer_starts_decoding_as_the_protocol_says():
     ours, protocol = (inspect.signature(cls.start_decoding).parameters for cls in (Transformer, Decodable))
     ours, protocol = ([(p.name, p.kind, p.default) for p in each.values()] for each in (ours, protocol))

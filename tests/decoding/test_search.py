@@ -22,7 +22,7 @@ from searches_in_python import (
     step,
 )
 
-from keras_transformer.decoding import Constraints, beam_search, greedy_search
+from keras_transformer.decoding import beam_search, greedy_search
 
 # Worked by hand.
 
@@ -57,61 +57,6 @@ def test_beam_search_finds_what_greedy_misses():
     np.testing.assert_array_equal(token_ids, [[[B, END, 0, 0], [A, A, 0, 0]]])
     np.testing.assert_array_equal(lengths, [[2, 2]])
     np.testing.assert_allclose(scores, [[np.log(0.36) * 6 / 7, np.log(0.24) * 6 / 7]], rtol=1e-6)
-
-
-def test_forbidden_tokens_are_never_chosen_and_the_others_keep_their_probabilities():
-    # Without a: b (0.4), then end (0.9), or cut after b and nothing else.
-    arguments = dict(max_length=3, start_id=START, end_id=END, constraints=Constraints(forbidden_ids=[A]))
-    token_ids, _, scores = as_arrays(greedy_search(markov_step(TRAP), (), [3], **arguments))
-    np.testing.assert_array_equal(token_ids, [[[B, END, 0]]])
-    np.testing.assert_allclose(scores, [[np.log(0.36)]], rtol=1e-6)
-    found = beam_search(markov_step(TRAP), (), [3], **arguments, beam_size=3, length_penalty=0.0, n_best=3)
-    token_ids, lengths, scores = as_arrays(found)
-    np.testing.assert_array_equal(token_ids, [[[B, END, 0], [0] * 3, [0] * 3]])
-    np.testing.assert_array_equal(lengths, [[2, 0, 0]])
-    np.testing.assert_allclose(scores, [[np.log(0.36), -np.inf, -np.inf]], rtol=1e-6)
-
-
-def test_where_everything_is_forbidden_nothing_is_found():
-    arguments = dict(max_length=3, start_id=START, end_id=END, constraints=Constraints(forbidden_ids=range(4)))
-    for found in (
-        greedy_search(markov_step(TRAP), (), [3], **arguments),
-        beam_search(markov_step(TRAP), (), [3], **arguments, beam_size=2),
-    ):
-        token_ids, lengths, scores = as_arrays(found)
-        assert not token_ids.any() and lengths.tolist() == [[0]] and scores.tolist() == [[-np.inf]]
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_to_forbid_a_token_is_to_search_a_model_that_lacks_it(beam_size):
-    # The same probabilities otherwise, so that those of a step no longer add up to 1.
-    generator = np.random.default_rng(beam_size)
-    probabilities = generator.dirichlet(np.ones(40), size=40)
-    arguments = dict(max_length=8, start_id=0, end_id=1)
-    if beam_size > 1:
-        arguments |= dict(beam_size=beam_size, n_best=beam_size)
-    forbidden = [0, 5, 39]
-    search = greedy_search if beam_size == 1 else beam_search
-    step = markov_step(probabilities)
-    found = as_arrays(search(step, (), [8, 3], **arguments, constraints=Constraints(forbidden_ids=forbidden)))
-    kept = [token_id for token_id in range(40) if token_id not in forbidden[1:]]
-    # Token 0 of the smaller model stands for what is left out, and is forbidden still.
-    smaller = probabilities[np.ix_(kept, kept)]
-    smaller[:, 0] = 1 - smaller[:, 1:].sum(axis=1)
-    expected = as_arrays(
-        search(markov_step(smaller), (), [8, 3], **arguments, constraints=Constraints(forbidden_ids=[0]))
-    )
-    np.testing.assert_array_equal(found[0], np.array(kept)[expected[0]])
-    np.testing.assert_array_equal(found[1], expected[1])
-    np.testing.assert_allclose(found[2], expected[2], rtol=1e-5)
-
-
-@pytest.mark.parametrize("token_id", [-1, 4])
-def test_a_forbidden_id_must_be_in_the_vocabulary(token_id):
-    with pytest.raises(ValueError) as error:
-        constraints = Constraints(forbidden_ids=(token_id,))
-        greedy_search(markov_step(TRAP), (), [3], max_length=3, start_id=0, end_id=1, constraints=constraints)
-    assert str(error.value) == f"forbidden_ids must be from 0 to 3; received forbidden_ids=({token_id},)"
 
 
 @pytest.mark.parametrize(

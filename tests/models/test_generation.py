@@ -216,23 +216,19 @@ def monotonous_model():
     return model
 
 
-def test_a_repetition_penalty_counts_the_prompt(monotonous_model):
-    model = monotonous_model
-    assert generate(model, [[10]], max_new_tokens=3).token_ids.tolist() == [[10, 10, 10]]
-    # 10 / 2 = 5 is no longer the best, nor then 9 / 2 = 4.5, nor 8 / 2.
-    generated = generate(model, [[10]], max_new_tokens=4, repetition_penalty=2.0)
-    assert generated.token_ids.tolist() == [[9, 8, 7, 6]]
-
-
-def test_no_ngram_is_there_twice_with_those_of_the_prompt(monotonous_model):
-    # 10, 10 is in the first prompt, so 9 follows; 9, 10 is new; after it neither 10, 10 nor 10, 9 may come again.
-    generated = generate(monotonous_model, [[10, 10], [3]], max_new_tokens=3, no_repeat_ngram_size=2)
-    assert generated.token_ids.tolist() == [[9, 10, 8], [10, 10, 9]]
-
-
-def test_no_text_ends_before_its_minimum(monotonous_model):
-    generated = generate(monotonous_model, [[3]], max_new_tokens=5, stop_ids=10, min_new_tokens=3)
-    assert (generated.token_ids.tolist(), generated.lengths.tolist()) == ([[9, 9, 10, 0, 0]], [3])
+@pytest.mark.parametrize(
+    ("prompts", "options", "expected"),
+    [
+        ([[10]], {}, [[10, 10, 10, 10]]),
+        # 10 / 2 = 5 is no longer the best, nor then 9 / 2 = 4.5, nor 8 / 2: the prompt counts.
+        ([[10]], {"repetition_penalty": 2.0}, [[9, 8, 7, 6]]),
+        # 10, 10 is in the first prompt, so 9 follows; 9, 10 is new; after it neither 10, 10 nor 10, 9 may come again.
+        ([[10, 10], [3]], {"no_repeat_ngram_size": 2}, [[9, 10, 8, 10], [10, 10, 9, 10]]),
+        ([[3]], {"stop_ids": 10, "min_new_tokens": 3}, [[9, 9, 10, 0]]),
+    ],
+)
+def test_constraints_of_a_text(monotonous_model, prompts, options, expected):
+    assert generate(monotonous_model, prompts, max_new_tokens=4, **options).token_ids.tolist() == expected
 
 
 @pytest.mark.slow
