@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,9 +20,6 @@ from .documents import TranslatedDocument
 from .graph import ALIGNMENT_LAYER, TranslationGraph
 from .results import Alignment, Scores, TokenScores, Translation, Translations
 from .search import CandidateTable, Sampling, TranslationModel, sampling_inputs
-
-# A nest of tensors.
-Results = TypeVar("Results")
 
 
 class Translator:
@@ -324,7 +321,7 @@ class Translator:
         """
         return self._run(self.graph.codec.num_tokens, _text_tensors(texts=texts), side=side)
 
-    def _run(self, function: Callable[..., Results], tensors: dict[str, Tensor], **options: object) -> Results:
+    def _run(self, function: Callable[..., Any], tensors: dict[str, Tensor], **options: object) -> Any:
         """Calls a function of the graph and returns its results as NumPy arrays.
 
         The function is traced once for the same options and tensors of the same names.

@@ -305,7 +305,7 @@ class SubwordDropout(SentencePieceTokenizer):
         self._sampler = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.file_content)
 
     def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
-        lines = [escape(part.decode()) for part in parts.numpy()]
+        lines = [escape(part.decode()) for part in np.asarray(parts)]
         # SentencePiece's random numbers start from the seed in a new thread, and it starts one for two lines or more.
         sentencepiece.set_random_generator_seed((self.seed * 1_000_003 + self._calls) % 2**32)
         self._calls += 1
