@@ -6,15 +6,12 @@ import os
 import re
 import sys
 import typing
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from ..config.decoding import BeamSize, LengthPenalty, Temperature, TopP
 from ..config.rules import Count, Rule, Sentence, Size, at_most, check
 from ..config.values import PrecisionOrAuto, Tag
 from ..errors import ConfigError, StreamError
-
-if TYPE_CHECKING:
-    from ..translation import Sampling
 
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
 InputFile = Annotated[
@@ -169,16 +166,6 @@ def check_sampling(options: argparse.Namespace) -> None:
     given = [name for name in _SAMPLING if getattr(options, name) is not None]
     if given and not options.sample:
         raise ConfigError(f"--{given[0].replace('_', '-')} needs --sample")
-
-
-def sampling_of(options: argparse.Namespace, first_row: int = 0) -> "Sampling | None":
-    """Returns how translations are drawn, or None if they are searched."""
-    from ..translation import Sampling
-
-    if not options.sample:
-        return None
-    temperature = 1.0 if options.temperature is None else options.temperature
-    return Sampling(options.seed or 0, temperature, options.top_k, options.top_p, first_row)
 
 
 def check_options(options: argparse.Namespace) -> None:

@@ -18,9 +18,8 @@ from .options import (
     add_sampling,
     add_texts,
     check_sampling,
-    sampling_of,
 )
-from .trained import Trained, load_translator, read_trained
+from .trained import Trained, load_translator, read_trained, sampling_of
 
 if TYPE_CHECKING:
     from ..translation import Translator

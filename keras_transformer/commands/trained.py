@@ -17,7 +17,7 @@ from ..runtime.progress import ProgressBar
 
 if TYPE_CHECKING:
     from ..model_dir import ModelDir
-    from ..translation import Translator
+    from ..translation import Sampling, Translator
 
 Item = TypeVar("Item")
 
@@ -141,6 +141,16 @@ def load_translator(trained: Trained, language: Language | None = None) -> "Tran
     return Translator.from_config(
         trained.model_dir, trained.config, trained.decoding, precision, language, trained.shortlist
     )
+
+
+def sampling_of(options: argparse.Namespace, first_row: int = 0) -> "Sampling | None":
+    """Returns how translations are drawn, or None if they are searched."""
+    from ..translation import Sampling
+
+    if not options.sample:
+        return None
+    temperature = 1.0 if options.temperature is None else options.temperature
+    return Sampling(options.seed or 0, temperature, options.top_k, options.top_p, first_row)
 
 
 def numbered_blocks(items: Iterable[Item]) -> Iterator[tuple[int, list[Item]]]:

@@ -25,9 +25,8 @@ from .options import (
     add_sampling,
     add_terms,
     check_sampling,
-    sampling_of,
 )
-from .trained import LINES_PER_BLOCK, load_translator, log_truncated, read_trained
+from .trained import LINES_PER_BLOCK, load_translator, log_truncated, read_trained, sampling_of
 
 if TYPE_CHECKING:
     from ..translation import Translator
