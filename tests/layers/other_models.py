@@ -101,7 +101,9 @@ def train(directory, policy):
         keras.utils.set_random_seed(0)
         model, labels, loss = make_model()
         optimizer = keras.optimizers.Adam(keras_transformer.WarmupInverseSqrt(**SCHEDULE))
-        model.compile(optimizer, loss, metrics=[keras_transformer.MaskedAccuracy()])
+        # XLA would compile for longer than TensorFlow trains.
+        jit_compile = "auto" if keras.backend.backend() == "jax" else False
+        model.compile(optimizer, loss, metrics=[keras_transformer.MaskedAccuracy()], jit_compile=jit_compile)
         losses[name] = model.fit(inputs(name), labels, batch_size=32, epochs=10, verbose=0).history["loss"]
         predictions[name] = predict(model, name)
         model.save(directory / f"{name}.keras")

@@ -8,24 +8,11 @@ import sys
 import pytest
 
 TESTS = pathlib.Path(__file__).parents[1]
-# One process for each part, at once. `make test-jax` runs more.
+# One process for each part, at once. `make test-jax` runs others.
 FEW_TESTS = (
     (
         "layers/test_multi_head_attention.py::test_an_attention_mask_may_differ_between_heads",
         "decoding/test_protocol.py::test_greedy_search_needs_nothing_of_a_model_but_the_protocol",
-    ),
-)
-MOST_TESTS = (
-    (
-        "package/test_masks.py",
-        "layers/test_multi_head_attention.py::test_equals_numpy",
-        "layers/test_positional_embedding.py",
-    ),
-    (
-        "layers/test_encoder_decoder_layers.py",
-        "layers/test_layer_normalization.py",
-        "package/test_loss_metrics_schedule.py",
-        "decoding/test_search_in_graphs.py::test_a_compiled_search_equals_a_plain_one",
     ),
 )
 # JAX compiles every operation anew for every shape, of which these have many.
@@ -48,8 +35,8 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 @pytest.mark.parametrize(
     "parts",
-    [FEW_TESTS, *(pytest.param(parts, marks=pytest.mark.slow) for parts in (MOST_TESTS, TESTS_OF_MANY_SHAPES))],
-    ids=["few", "most", "many shapes"],
+    [FEW_TESTS, pytest.param(TESTS_OF_MANY_SHAPES, marks=pytest.mark.slow)],
+    ids=["few", "many shapes"],
 )
 def test_they_pass_on_jax_without_tensorflow(parts):
     options = ["--noconftest", "-p", "no:cacheprovider", "-v"]
