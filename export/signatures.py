@@ -223,7 +223,7 @@ SIGNATURES: dict[SignatureName, Signature] = {
         lambda texts: {"token_id": [[4 + i, -1, 2 * i, 2**31 - 1, 9, 3, 0] for i, _ in enumerate(texts)]},
     ),
     "encode": Signature(
-        "Computes vectors by which similar texts can be results.",
+        "Computes vectors by which similar texts can be found.",
         _encode,
         _strings("text"),
         {

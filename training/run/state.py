@@ -5,20 +5,14 @@ import json
 import logging
 import math
 import pathlib
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
 
-from keras_transformer.errors import DamagedFileError, Error, InvalidFileError
+from keras_transformer.errors import DamagedFileError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.files import (
-    rename_with_checksum,
-    replacing_with_checksum,
-    require_undamaged,
-)
+from keras_transformer.model_dir.files import reading_archive, rename_with_checksum, replacing_with_checksum
 
 from ..step.model import TrainingModel
 from ..text.fingerprint import Fingerprint
@@ -29,11 +23,6 @@ _log = logging.getLogger(__name__)
 Row = dict[str, float]
 # NumPy's kinds of types.
 _INTEGER, _FLOAT = "iu", "f"
-# What NumPy, zipfile and json raise for bytes that are not theirs, and the checks here.
-_UNREADABLE = (
-    *(OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError),
-    *(MemoryError, RecursionError, NotImplementedError, zipfile.BadZipFile, zlib.error),
-)
 
 
 @dataclasses.dataclass
@@ -165,29 +154,21 @@ def _read_last_state(model_dir: ModelDir, variables: Mapping[str, keras.Variable
 
 
 def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> RunState:
-    try:
-        require_undamaged(path)
-        with np.load(path, allow_pickle=False) as arrays:
-            # First what is small: nothing is assigned if it is damaged.
-            state = _run_state(arrays)
-            for name, variable in variables.items():
-                if name.startswith("loss_scale.") and name not in arrays:
-                    continue  # The training was in another precision before.
-                array = arrays.get(name)
-                if array is None or array.shape != tuple(variable.shape):
-                    raise InvalidFileError(
-                        f"{path}: the training state does not fit the model "
-                        f"({variable.path} is missing or has another shape)"
-                    )
-                kinds = _FLOAT if keras.backend.is_float_dtype(variable.dtype) else _INTEGER
-                variable.assign(_checked(name, array, kinds, variable.shape))
-            return state
-    except Error:
-        raise
-    except _UNREADABLE as error:
-        # NumPy takes any other file for a pickle, and advises to load it.
-        reason = "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
-        raise DamagedFileError(f"{path}: the training state is damaged ({reason or type(error).__name__})") from None
+    with reading_archive(path, "the training state") as arrays:
+        # First what is small: nothing is assigned if it is damaged.
+        state = _run_state(arrays)
+        for name, variable in variables.items():
+            if name.startswith("loss_scale.") and name not in arrays:
+                continue  # The training was in another precision before.
+            array = arrays.get(name)
+            if array is None or array.shape != tuple(variable.shape):
+                raise InvalidFileError(
+                    f"{path}: the training state does not fit the model "
+                    f"({variable.path} is missing or has another shape)"
+                )
+            kinds = _FLOAT if keras.backend.is_float_dtype(variable.dtype) else _INTEGER
+            variable.assign(_checked(name, array, kinds, variable.shape))
+        return state
 
 
 def _run_state(arrays: Mapping[str, np.ndarray]) -> RunState:
