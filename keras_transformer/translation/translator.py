@@ -249,7 +249,7 @@ class Translator:
         Args and errors are those of `score`.
         """
         scores = self.score_tokens(sources, targets)
-        return Scores(scores.log_probs, scores.source_lengths, scores.target_lengths)
+        return Scores(*map(np.asarray, (scores.log_probs, scores.source_lengths, scores.target_lengths)))
 
     def score_tokens(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> TokenScores:
         """Computes the same as `score`, and the log probability of every token.
