@@ -1,5 +1,6 @@
 """Text to text: a model, its tokenizers and a search in one TensorFlow graph."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -249,7 +250,7 @@ class Translator:
         Args and errors are those of `score`.
         """
         scores = self.score_tokens(sources, targets)
-        return Scores(scores.log_probs, scores.source_lengths, scores.target_lengths)
+        return Scores(*map(np.asarray, (scores.log_probs, scores.source_lengths, scores.target_lengths)))
 
     def score_tokens(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> TokenScores:
         """Computes the same as `score`, and the log probability of every token.
@@ -329,11 +330,15 @@ class Translator:
         key = (function.__name__, *options.items(), *tensors)
         if key not in self._traced:
             types = {name: tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+            # Not a lambda: TensorFlow would count all as one function, and warn that it is traced again and again.
+            call = functools.partial(_call, function, options)
             # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
-            self._traced[key] = tf.function(
-                lambda tensors: function(**tensors, **options), input_signature=[types], autograph=False
-            )
+            self._traced[key] = tf.function(call, input_signature=[types], autograph=False)
         return tf.nest.map_structure(np.asarray, self._traced[key](tensors))
+
+
+def _call(function: Callable[..., Any], options: dict[str, object], tensors: dict[str, Tensor]) -> Any:
+    return function(**tensors, **options)
 
 
 def _text_tensors(**sides: Sequence[str | bytes]) -> dict[str, Tensor]:

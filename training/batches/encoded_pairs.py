@@ -187,7 +187,7 @@ def encode(
             sources = tuple(terms.annotate(sources, targets))
         tag_ids = _tag_ids(tags, tokenizers.source)
         sides = codec.encode_pairs(tf.constant(sources), tf.constant(targets), tag_ids, shorten=False)
-        lengths = np.stack([side.lengths.numpy() for side in sides])  # (2, chunk)
+        lengths = np.stack([np.asarray(side.lengths) for side in sides])  # (2, chunk)
         is_empty = (lengths == [[1 + (tag != "") for tag in tags], [1] * len(tags)]).any(axis=0)
         is_too_long = ~is_empty & (lengths.max(axis=0) > max_length)
         kept = np.flatnonzero(~(is_empty | is_too_long))

@@ -15,7 +15,7 @@ from keras_transformer.tokenizers.terms import Glossary
 from keras_transformer.translation import Translator
 
 MAX_LENGTH = 60
-SIZES = {"bpe": 330, "unigram": 305, "wordpiece": 90}
+SIZES = {"bpe": 340, "unigram": 333, "wordpiece": 140}
 LINES = ["A dog runs to the tree.", "Ein Hund rennt zum Baum.", "{term} >>de<< \ufdd1 \ufdd0k % < [PH1] 🙂"] * 3
 GLOSSARY = {"dog": "Hund", "the tree": "der Baum"}
 PAIRS = [
@@ -54,7 +54,7 @@ def filled(token_ids):
 @pytest.mark.parametrize("decoding", [{}, {"placeholders": True, "tag": ">>de<<", "terms": GLOSSARY}], ids=str)
 @pytest.mark.parametrize("kind", SIZES)
 def test_training_and_translation_read_the_same_tokens(tmp_path, kind, decoding):
-    tokenizer = train_tokenizer([*LINES, *sum(PAIRS, ())], kind, SIZES[kind] + 10, [">>de<<"], terms=True)
+    tokenizer = train_tokenizer([*LINES, *sum(PAIRS, ())], kind, SIZES[kind], [">>de<<"], terms=True)
     tag = decoding.get("tag", "")
     text = SentencePairs(*zip(*PAIRS, *LEFT_OUT), "x", tags=((len(PAIRS) + len(LEFT_OUT), tag),))
     options = dict(spans=SpanFinder(), terms=EveryTerm()) if decoding else {}
