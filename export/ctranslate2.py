@@ -36,19 +36,14 @@ _VOCABULARY_MAP = "vmap.txt"
 def export_ctranslate2(
     translator: Translator, output: str | os.PathLike[str], version: int | None = None
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, a CTranslate2 model with the files of the tokenizers beside it.
+    """Writes `output/<version>/`, a CTranslate2 model with the files of the tokenizers beside it, and returns its path.
 
     The directory appears when it is complete and has scored some texts as the translator does. It holds float32
     weights, which CTranslate2 can quantize when it loads them. Search settings are not part of such a model; the
     translator's shortlist is, as a "vocabulary map", which `translate_batch` uses with `use_vmap=True`.
 
     Args:
-        translator: what is exported.
-        output: the directory of the model's versions.
         version: defaults to one more than the highest version.
-
-    Returns:
-        The path of the version's directory.
 
     Raises:
         ConfigError: CTranslate2 has no such model, or the version exists or is not positive.

@@ -21,19 +21,12 @@ _DIVIDED = "<(?=/s>|s>|pad>|unk>|0x[0-9A-F]{2}>)"
 
 
 class HuggingFaceTokenizers(NamedTuple):
-    """The tokenizers of a translator for Hugging Face.
+    """The tokenizers of a translator for Hugging Face."""
 
-    Attributes:
-        files: the content of each file by its name.
-        source_ids: our id of each of their source ids.
-        target_ids: the same for the target.
-        special_ids: their ids by our names: "pad", "unk", "start" and "end".
-    """
-
-    files: dict[str, bytes]
-    source_ids: Sequence[int]
-    target_ids: Sequence[int]
-    special_ids: dict[str, int]
+    files: dict[str, bytes]  # the content of each file by its name
+    source_ids: Sequence[int]  # our id of each of their source ids
+    target_ids: Sequence[int]  # the same for the target
+    special_ids: dict[str, int]  # their ids by our names: "pad", "unk", "start" and "end"
 
     @property
     def pads_with_start(self) -> bool:
@@ -45,10 +38,7 @@ def convert_tokenizers(tokenizers: TokenizerPair, max_length: int) -> HuggingFac
     """Writes tokenizers as Hugging Face reads them.
 
     A SentencePiece model that was trained here becomes a tokenizer.json, which needs no SentencePiece; those of an
-    imported model become the files that they were imported from.
-
-    Args:
-        max_length: the most tokens of a text, with its end token.
+    imported model become the files that they were imported from. The end token counts for `max_length`.
 
     Raises:
         ConfigError: Hugging Face has no such tokenizers.

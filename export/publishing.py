@@ -30,42 +30,26 @@ _FREE = {
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What a translator does not know of itself.
+    """What a translator does not know of itself; None is unknown."""
 
-    Args:
-        languages: such as "en-de". Defaults to None: unknown.
-        license: the license of the weights. Defaults to None: unknown.
-        scores: scores with their signatures, and the text that they were measured on. Defaults to none.
-        training: the text that it was trained on, and how long. Defaults to None: unknown.
-    """
-
-    languages: str | None = None
-    license: str | None = None
-    scores: Sequence[str] = ()
-    training: str | None = None
+    languages: str | None = None  # such as "en-de"
+    license: str | None = None  # of the weights
+    scores: Sequence[str] = ()  # with their signatures, and the text that they were measured on
+    training: str | None = None  # the text that it was trained on, and how long
 
 
 def transformer_of(translator: Translator) -> Transformer:
-    """Returns the model of a translator, which may be of any class, if it is a Transformer.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Returns the model of a translator; a ConfigError if it is not a Transformer."""
     if not isinstance(translator.model, Transformer):
         raise ConfigError(f"translator.model must be a Transformer; received a {type(translator.model).__name__}")
     return translator.model
 
 
 def require_supported(config: TransformerConfig, format: str, **supported: Collection[object]) -> None:
-    """Checks that a format holds what a model computes.
+    """Raises a ConfigError unless a format holds what a model computes.
 
-    Args:
-        format: the format's name, for messages.
-        **supported: the values that options may have. Options that are not given must have their defaults, but for
-            those of which every format holds any value.
-
-    Raises:
-        ConfigError: An option has another value.
+    Options must have one of the `supported` values. Those that are not given must have their defaults, but for those of
+    which every format holds any value.
     """
     for field in dataclasses.fields(config):
         if field.name in supported or field.name not in _FREE:
@@ -77,11 +61,7 @@ def require_supported(config: TransformerConfig, format: str, **supported: Colle
 
 
 def verify_scores(received: Sequence[float] | np.ndarray, translator: Translator, program: str) -> None:
-    """Checks the log probabilities of `PROBES`, each given as its own translation.
-
-    Args:
-        received: those that an exported model gives.
-        program: who computed them, for messages.
+    """Checks the log probabilities of `PROBES`, each given as its own translation, that an exported model gives.
 
     Raises:
         VerificationError: They are not those of the translator.
@@ -110,20 +90,16 @@ def publish(
     write: Callable[[pathlib.Path], None],
     card: pathlib.PurePath | None = None,
 ) -> pathlib.Path:
-    """Writes a version, which appears when it is complete.
+    """Writes a version, which appears when it is complete, and returns its path.
 
     Until then it has a name that TensorFlow Serving ignores. If another export takes the number meanwhile, the version
     gets the next one.
 
     Args:
-        output: the directory of the model's versions, which need not exist.
         version: defaults to one more than the highest version.
         write: writes the files into the empty directory that it is given.
         card: a Markdown file among them, of which a copy becomes `output/README.md` just before the version
             appears; it says which version it is of. Defaults to None: there is none.
-
-    Returns:
-        The path of the version's directory.
 
     Raises:
         ConfigError: The version exists or is not positive.

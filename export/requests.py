@@ -82,12 +82,7 @@ _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
 def write_warmup_requests(
     saved_model: str | os.PathLike[str], signatures: Sequence[SignatureName] = ("serving_default",)
 ) -> None:
-    """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them.
-
-    Args:
-        saved_model: a SavedModel.
-        signatures: names of `SIGNATURES` that it has. Defaults to `serving_default`.
-    """
+    """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them."""
     path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
     path.parent.mkdir(exist_ok=True)
     # Signatures with the same function are one graph, which is warmed up once.
@@ -115,10 +110,9 @@ def verify(
     """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
 
     Args:
-        path: the SavedModel.
         functions: by the names of signatures, the concrete functions that were saved, which compute with the
             translator.
-        precision: `Translator.precision`. Defaults to "float32".
+        precision: that of the translator.
         python: the interpreter that runs it, which may have other releases of TensorFlow and tensorflow-text. Defaults
             to the one of this process.
 

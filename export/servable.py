@@ -34,12 +34,6 @@ class Servable(tf.Module):
 
     The Keras model itself is not tracked: TensorFlow Serving and the C API load a SavedModel in session mode, in which
     the variables of a tracked Keras model are not found.
-
-    Args:
-        signatures: names of `SIGNATURES`.
-
-    Attributes:
-        functions: the signatures' concrete functions by name.
     """
 
     def __init__(self, translator: Translator, signatures: Sequence[SignatureName] = tuple(SIGNATURES)) -> None:

@@ -18,21 +18,13 @@ Numbers = Annotated[Tensor, "int32 (batch,)"]
 
 
 class Signature(NamedTuple):
-    """One way to call a servable.
-
-    Attributes:
-        description: what it computes.
-        function: computes the outputs by name from a translator and the inputs.
-        inputs: the inputs by name, in the order of the function's arguments.
-        outputs: the outputs by name, described.
-        example: makes inputs of texts, for requests that warm up a server and for those that check what was written.
-    """
+    """One way to call a servable."""
 
     description: str
-    function: Callable[..., dict[str, Tensor]]
-    inputs: dict[str, tf.TensorSpec]
-    outputs: dict[str, str]
-    example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]]
+    function: Callable[..., dict[str, Tensor]]  # computes the outputs by name from a translator and the inputs
+    inputs: dict[str, tf.TensorSpec]  # by name, in the order of the function's arguments
+    outputs: dict[str, str]  # by name, described
+    example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]]  # makes inputs of texts, for requests
 
 
 def _translate(translator: Translator, text: Texts) -> dict[str, Tensor]:

@@ -27,13 +27,7 @@ _TEMPLATE = pathlib.Path(__file__).with_name("curves_page.html")
 
 
 def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
-    """Reads the log that training left in a model directory.
-
-    Args:
-        model_dir: ModelDir.
-
-    Returns:
-        The numbers of each validation by their names, such as `step`, `loss` and `val_perplexity`.
+    """Reads the numbers of each validation by their names, such as `step`, `loss` and `val_perplexity`.
 
     Raises:
         ConfigError: The directory is not a model directory, or has no log.
@@ -63,13 +57,6 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
     """Draws loss, perplexity, BLEU and learning rate of training runs by their steps, in one color for each run.
 
     Perplexity is drawn on a logarithmic scale. A panel that no run has numbers for, such as that of BLEU, is left out.
-
-    Args:
-        model_dirs: the model directories of the runs.
-
-    Raises:
-        ConfigError: A directory is not a model directory, or has no log.
-        InvalidFileError: A log is damaged, or empty.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -101,15 +88,7 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
 
 
 def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> str:
-    """Returns a page with the curves of `training_figure` as HTML, which needs no other file and no network.
-
-    Args:
-        model_dirs: the model directories of the runs.
-
-    Raises:
-        ConfigError: as `training_figure`.
-        InvalidFileError: as `training_figure`.
-    """
+    """Returns a page with the curves of `training_figure` as HTML, which needs no other file and no network."""
     logs = [read_log(ModelDir(model_dir)) for model_dir in model_dirs]
     panels = []
     for title, styles in _PANELS.items():
@@ -128,15 +107,11 @@ def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> st
 
 
 def plot_training(model_dirs: Sequence[str | os.PathLike[str] | ModelDir], path: str | os.PathLike[str]) -> None:
-    """Writes the picture that `training_figure` draws, or the page of `training_page`.
-
-    Args:
-        model_dirs: the model directories of the runs.
-        path: str or path of the picture, a .png, .svg or .pdf file, or of the page, a .html file.
+    """Writes the picture that `training_figure` draws, .png, .svg or .pdf, or the page of `training_page`, .html.
 
     Raises:
-        ConfigError: The path has another suffix; or as `training_figure`.
-        InvalidFileError: as `training_figure`.
+        ConfigError: The path has another suffix, or a directory is not a model directory with a log.
+        InvalidFileError: A log is damaged, or empty.
     """
     check("output", os.fspath(path), PicturePath)
     if os.fspath(path).lower().endswith(".html"):

@@ -9,28 +9,14 @@ from .text.corpus import SentencePairs
 
 
 class Score(NamedTuple):
-    """A corpus score.
-
-    Attributes:
-        score: float.
-        text: str. The score with its parts, as sacreBLEU prints it.
-        signature: str. How it was computed.
-    """
+    """A corpus score."""
 
     score: float
-    text: str
-    signature: str
+    text: str  # the score with its parts, as sacreBLEU prints it
+    signature: str  # how it was computed
 
 
 class Evaluation(NamedTuple):
-    """Scores of translations.
-
-    Attributes:
-        bleu: Score.
-        chrf: Score.
-        translations: list of str.
-    """
-
     bleu: Score
     chrf: Score
     translations: list[str]

@@ -96,11 +96,7 @@ def recipe_names() -> list[str]:
 
 
 def read_recipe(recipe: str | os.PathLike[str]) -> Sections:
-    """Returns the sections of a YAML file, or of the recipe of the package with this name, as they are written.
-
-    Raises:
-        ConfigError: There is no such recipe, or the file cannot be read.
-    """
+    """Returns the sections of a YAML file, or of the recipe of the package with this name, as they are written."""
     path = pathlib.Path(recipe)
     if path.suffix in (".yaml", ".yml"):
         return read_sections(path)

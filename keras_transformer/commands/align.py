@@ -9,7 +9,6 @@ from .trained import load_translator, read_trained
 
 
 def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
     add_model_dir(parser)
     add_texts(
         parser,
@@ -33,7 +32,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
     from keras_transformer.training.text.corpus import read_text
     from keras_transformer.training.text.parallel_text import text_corpora
 

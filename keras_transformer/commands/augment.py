@@ -23,7 +23,6 @@ _SHARES = {
 
 
 def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
     add_texts(parser, "--source", f"sentences, {ONE_PER_LINE}", required=True)
     add_texts(parser, "--target", "their translations, one per line")
     parser.add_option(
@@ -43,7 +42,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
     config = AugmentConfig(**{name: getattr(options, name) for name in _SHARES})
     if not config:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in _SHARES)

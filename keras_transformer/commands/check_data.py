@@ -23,7 +23,6 @@ _GIVE_VALIDATION_TEXT = (
 
 
 def add_check_data_options(parser: Parser) -> None:
-    """Adds the options of `check-data`."""
     add_text_options(parser)
     add_json(parser)
     parser.epilog = (
@@ -33,7 +32,6 @@ def add_check_data_options(parser: Parser) -> None:
 
 
 def run_check_data(options: argparse.Namespace) -> None:
-    """Runs `check-data`."""
     check_text_options(options)
     from keras_transformer.training.recipe import load_recipe
     from keras_transformer.training.text.check_data import check_data, report_lines
@@ -86,15 +84,7 @@ def add_text_options(parser: Parser) -> None:
 
 
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
-    """Checks that a text to train on is given in one way, and one to validate on in at most one.
-
-    Args:
-        options: the options that `add_text_options` adds.
-        needs_validation: bool. Whether a text to validate on must be given. Defaults to False.
-
-    Raises:
-        ConfigError: None is given, or several are.
-    """
+    """Raises a ConfigError unless the text to train on is given in one way, and that to validate on in at most one."""
     files = (options.source, options.target, options.pairs, options.tfds)
     if [value is not None for value in files] not in _WAYS_TO_GIVE_A_TEXT:
         raise ConfigError("give the training text in one way: by --source and --target, by --pairs, or by --tfds")
@@ -105,7 +95,6 @@ def check_text_options(options: argparse.Namespace, needs_validation: bool = Fal
 
 
 def train_corpora(options: argparse.Namespace) -> "list[Corpus]":
-    """Opens the text to train on."""
     return _tfds_corpora(options.tfds, "train") or _corpora_of_files(options.source, options.target, options.pairs)
 
 
@@ -116,7 +105,6 @@ def valid_corpora(options: argparse.Namespace) -> "list[Corpus]":
 
 
 def held_out(options: argparse.Namespace) -> "HeldOut | None":
-    """Returns what to hold out of the text to train on, if anything."""
     from keras_transformer.training.text.held_out import HeldOut
 
     if options.valid_fraction or options.valid_size:

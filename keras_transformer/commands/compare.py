@@ -37,7 +37,6 @@ ReportPath = Annotated[
 
 
 def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
     for name, help in (
         ("--source", "sentences, one per line: a file for each test set"),
         ("--reference", "their translations by people, in the same order of test sets"),
@@ -81,7 +80,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
     names = [*options.model_dir, *options.hypotheses]
     if not names:
         raise ConfigError("nothing to compare: give --model-dir, --hypotheses or both")

@@ -29,7 +29,6 @@ from .trained import (
 
 
 def add_evaluate_options(parser: Parser) -> None:
-    """Adds the options of `evaluate`."""
     add_model_dir(parser)
     parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
     parser.add_option("--reference", InputFile, metavar="FILE", required=True, help="their translations")
@@ -41,7 +40,6 @@ def add_evaluate_options(parser: Parser) -> None:
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
-    """Runs `evaluate`."""
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 
@@ -88,7 +86,6 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
 
 def add_score_options(parser: Parser) -> None:
-    """Adds the options of `score`."""
     add_model_dir(parser)
     add_tag(parser)
     parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
@@ -103,7 +100,6 @@ def add_score_options(parser: Parser) -> None:
 
 
 def run_score(options: argparse.Namespace) -> None:
-    """Runs `score`."""
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 

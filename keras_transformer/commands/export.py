@@ -32,7 +32,6 @@ _log = logging.getLogger(__name__)
 
 
 def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
     add_model_dir(parser)
     parser.add_option(
         "--output",
@@ -78,7 +77,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
     if options.format == "saved-model":
         check("--output", options.output, ServablePath)
     else:

@@ -19,8 +19,6 @@ from .options import Parser, check_options
 
 
 class Command(NamedTuple):
-    """A command: what it is for, what adds its options to a parser, and what runs it with them."""
-
     summary: str
     add_options: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], None]
@@ -95,11 +93,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command; a user's mistake is one line on standard error, and the exit code 1 or 2.
-
-    Args:
-        arguments: list of str, or None for those of the process. Defaults to None.
-    """
+    """Runs a command; a user's mistake is one line on standard error, and the exit code 1 or 2."""
     occupy_closed_streams()
     show_log()
     options = _parse(arguments)

@@ -70,7 +70,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_model_dir(parser: Parser) -> None:
-    """Adds --model-dir."""
     parser.add_option("--model-dir", Directory, metavar="DIR", required=True, help="the model directory")
 
 
@@ -80,12 +79,10 @@ def add_texts(parser: Parser, name: str, help: str, required: bool = False) -> N
 
 
 def add_json(parser: Parser) -> None:
-    """Adds --json."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def add_decoding(parser: Parser) -> None:
-    """Adds --beam-size, --length-penalty, --no-shortlist and --tag."""
     parser.add_option(
         "--beam-size", BeamSize, metavar="N", help="hypotheses kept at each step, at most 1,000; 1 is greedy search"
     )
@@ -99,14 +96,12 @@ def add_decoding(parser: Parser) -> None:
 
 
 def add_tag(parser: Parser) -> None:
-    """Adds --tag."""
     parser.add_option(
         "--tag", Tag, metavar="TAG", help="of the vocabulary, in front of every source, such as '>>de<<' (decoding.tag)"
     )
 
 
 def add_keep(parser: Parser) -> None:
-    """Adds --keep."""
     parser.add_option(
         "--keep",
         ExistingFile,
@@ -116,7 +111,6 @@ def add_keep(parser: Parser) -> None:
 
 
 def add_terms(parser: Parser) -> None:
-    """Adds --terms."""
     parser.add_option(
         "--terms",
         ExistingFile,
@@ -126,7 +120,6 @@ def add_terms(parser: Parser) -> None:
 
 
 def add_tokenize(parser: Parser) -> None:
-    """Adds --tokenize."""
     parser.add_argument(
         "--tokenize",
         choices=("13a", "none", "intl", "char"),
@@ -136,7 +129,6 @@ def add_tokenize(parser: Parser) -> None:
 
 
 def add_precision_or_auto(parser: Parser) -> None:
-    """Adds --precision with "auto" as its default."""
     parser.add_argument(
         "--precision",
         choices=typing.get_args(PrecisionOrAuto),
@@ -147,7 +139,6 @@ def add_precision_or_auto(parser: Parser) -> None:
 
 
 def add_sampling(parser: Parser) -> None:
-    """Adds --sample, --temperature, --top-k, --top-p and --seed."""
     parser.add_argument(
         "--sample", action="store_true", help="draw translations at random instead of searching the best"
     )

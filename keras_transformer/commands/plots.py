@@ -16,7 +16,6 @@ def _add_output(parser: Parser, page: str) -> None:
 
 
 def add_attention_options(parser: Parser) -> None:
-    """Adds the options of `plot-attention`."""
     add_model_dir(parser)
     add_tag(parser)
     parser.add_option("--text", SentenceToTranslate, required=True, help="the sentence to translate")
@@ -37,7 +36,6 @@ def add_attention_options(parser: Parser) -> None:
 
 
 def run_attention(options: argparse.Namespace) -> None:
-    """Runs `plot-attention`."""
     trained = read_trained(options.model_dir, options)
     aligns = options.kind == "cross" and options.layer == "last" and trained.config.training.guided_alignment > 0
     view = AttentionView(options.kind, options.layer, options.head or ("1" if aligns else "all"))
@@ -50,13 +48,11 @@ def run_attention(options: argparse.Namespace) -> None:
 
 
 def add_training_options(parser: Parser) -> None:
-    """Adds the options of `plot-training`."""
     parser.add_option("model_dirs", Directory, metavar="DIR", nargs="+", help="the model directory of a run")
     _add_output(parser, "whose numbers can be read")
 
 
 def run_training(options: argparse.Namespace) -> None:
-    """Runs `plot-training`."""
     from keras_transformer.training.curves import plot_training
 
     plot_training(options.model_dirs, options.output)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
     parser.add_option("--model-dir", Directory, metavar="DIR", help="the model directory")
     parser.add_option("--servable", ExistingDirectory, metavar="DIR", help="or a SavedModel, as export writes it")
     parser.add_option(
@@ -28,7 +27,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
     if (options.model_dir is None) == (options.servable is None):
         raise ConfigError("give either --model-dir or --servable")
     api = _api_of_model_dir(options) if options.servable is None else _api_of_servable(options)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def add_backtranslate_options(parser: Parser) -> None:
-    """Adds the options of `backtranslate`."""
     add_model_dir(parser)
     help = "sentences of the language that is translated into later, which this model translates from; " + ONE_PER_LINE
     add_texts(parser, "--target", help, required=True)
@@ -35,7 +34,6 @@ def add_backtranslate_options(parser: Parser) -> None:
 
 
 def add_distill_options(parser: Parser) -> None:
-    """Adds the options of `distill`."""
     add_model_dir(parser)
     add_texts(parser, "--source", f"sentences to translate, {ONE_PER_LINE}", required=True)
     add_texts(
@@ -77,7 +75,6 @@ def _add_common_options(parser: Parser) -> None:
 
 
 def run_backtranslate(options: argparse.Namespace) -> None:
-    """Runs `backtranslate`."""
     check_sampling(options)
     from keras_transformer.training.text.text_files import read_texts
 
@@ -92,7 +89,6 @@ def run_backtranslate(options: argparse.Namespace) -> None:
 
 
 def run_distill(options: argparse.Namespace) -> None:
-    """Runs `distill`."""
     for name, value in (("--n-best", options.n_best), ("--metric", options.metric)):
         if value is not None and options.target is None:
             raise ConfigError(f"{name} needs --target")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
     parser.add_option("--model-dir", Directory, metavar="DIR", help="the model directory; required for training")
     add_text_options(parser)
     parser.add_option(
@@ -48,7 +47,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
     if options.print_config:
         from keras_transformer.training.recipe import load_recipe, recipe_of
 

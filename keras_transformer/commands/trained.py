@@ -28,31 +28,19 @@ _log = logging.getLogger(__name__)
 
 
 class Trained(NamedTuple):
-    """What is known of a trained model before TensorFlow is loaded.
+    """What is known of a trained model before TensorFlow is loaded."""
 
-    Attributes:
-        model_dir: ModelDir. It has weights.
-        config: Config.
-        decoding: DecodingConfig. That of the configuration, as the options change it.
-        precision: the precision that the options ask for. Defaults to "float32".
-        shortlist: bool. Whether translations are searched among the pieces of a shortlist, if the directory has one.
-            Defaults to True.
-    """
-
-    model_dir: "ModelDir"
+    model_dir: "ModelDir"  # it has weights
     config: Config
-    decoding: DecodingConfig
+    decoding: DecodingConfig  # that of the configuration, as the options change it
     precision: PrecisionOrAuto = "float32"
-    shortlist: bool = True
+    shortlist: bool = True  # whether to search among the pieces of the directory's shortlist, if it has one
 
 
 def read_trained(path: str, options: argparse.Namespace) -> Trained:
-    """Reads the configuration of a model directory.
+    """Reads the configuration of a model directory and changes it as options say, which a command may have or not.
 
-    Args:
-        path: str. The path of the directory.
-        options: those of `add_decoding`, `add_tag`, `add_keep`, `add_terms` and --precision count, as far as the
-            command has them. Terms are added to those of the configuration; others replace its values.
+    Terms are added to those of the configuration; other options replace its values.
 
     Raises:
         ConfigError: It is not a model directory, it has no weights, a value breaks its rule, or no tag is given for a
@@ -83,11 +71,7 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
 
 
 def read_glossary(path: str) -> dict[str, str]:
-    """Reads the translations of terms from a file with a term, a tab and its translation in each line.
-
-    Raises:
-        InvalidFileError: The file is not text, has no term, or a line is not as it must be.
-    """
+    """Reads a term, a tab and its translation from each line; anything else is an InvalidFileError."""
     glossary: dict[str, str] = {}
     lines_of: dict[str, int] = {}
     for number, line in enumerate(_read_lines(path), start=1):
@@ -163,14 +147,7 @@ def numbered_blocks(items: Iterable[Item]) -> Iterator[tuple[int, list[Item]]]:
 
 
 def log_truncated(lengths: Iterable[int], max_length: int, first: int, file: str = "") -> None:
-    """Logs which lines are longer than the model's limit.
-
-    Args:
-        lengths: the number of tokens of each line, as in `Translations.source_lengths`.
-        max_length: int. The model's limit.
-        first: int. The number of the first line.
-        file: str. The name of the file that they are from. Defaults to "": it need not be named.
-    """
+    """Logs which lines, numbered from `first`, have more tokens than the model's limit."""
     for number, length in enumerate(lengths, start=first):
         if length > max_length:
             place = f"{file}, line {number}" if file else f"line {number}"

@@ -42,7 +42,6 @@ class _Block(NamedTuple):
 
 
 def add_options(parser: Parser) -> None:
-    """Adds the command's options."""
     add_model_dir(parser)
     add_decoding(parser)
     add_keep(parser)
@@ -73,7 +72,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Runs the command."""
     _check_combinations(options)
     trained = read_trained(options.model_dir, options)
     beam_size = trained.decoding.beam_size

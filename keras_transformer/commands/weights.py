@@ -10,14 +10,12 @@ from .options import ExistingDirectory, Parser, add_model_dir
 
 
 def add_average_options(parser: Parser) -> None:
-    """Adds the options of `average`."""
     add_model_dir(parser)
     parser.add_option("--last", Size, metavar="N", help="the last N checkpoints (the recipe's average_last)")
     parser.add_option("--best", Size, metavar="N", help="the N checkpoints with the best validation score")
 
 
 def run_average(options: argparse.Namespace) -> None:
-    """Runs `average`."""
     from ..model_dir import ModelDir
 
     model_dir = ModelDir(options.model_dir)
@@ -33,13 +31,11 @@ def run_average(options: argparse.Namespace) -> None:
 
 
 def add_import_options(parser: Parser) -> None:
-    """Adds the options of `import`."""
     add_model_dir(parser)
     parser.add_option("--from", ExistingDirectory, metavar="DIR", required=True, help="the folder that holds the model")
 
 
 def run_import(options: argparse.Namespace) -> None:
-    """Runs `import`."""
     with tensorflow_backend():
         from ..pretrained import import_model
     # `from` is a keyword of Python.

@@ -25,12 +25,7 @@ class AttentionView:
 
     Args:
         kind: "cross", from the translation to the source; "encoder", from the source to itself; or "decoder", from the
-            translation to what was written before. Defaults to "cross".
-        layer: str. The number of a layer, "all" or "last". Defaults to "last".
-        head: str. The number of a head, or "all". Defaults to "all".
-
-    Raises:
-        ConfigError: A value breaks its rule.
+            translation to what was written before.
 
     Example:
         >>> config = TransformerConfig.preset("base", source_vocab_size=100, target_vocab_size=100)
@@ -65,11 +60,7 @@ class AttentionView:
         return _chosen("layer", self.layer, number)
 
     def heads(self, config: TransformerConfig) -> list[int]:
-        """Returns the heads of a model that are shown, counted from 0.
-
-        Raises:
-            ConfigError: The model has no such head.
-        """
+        """Returns the heads of a model that are shown, counted from 0; a ConfigError if it has no such head."""
         return _chosen("head", self.head, config.num_heads)
 
 

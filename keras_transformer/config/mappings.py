@@ -22,12 +22,7 @@ def section_of(sections: Mapping[str, object], name: str) -> Any:
 
 
 def from_dict(cls: type[Section], values: Mapping[str, object], section: str) -> Section:
-    """Makes a configuration section from a mapping.
-
-    Args:
-        cls: type. The section's dataclass.
-        values: Mapping from field names to values; that of a field which is a section itself is a mapping too.
-        section: str. The name of the section in error messages.
+    """Makes a configuration section from a mapping; that of a field which is a section itself is a mapping too.
 
     Raises:
         ConfigError: A key is unknown (the message suggests the nearest) or missing, or a value breaks its rule.

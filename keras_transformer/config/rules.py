@@ -47,22 +47,15 @@ NonNegative = Annotated[
 
 
 def at_least(minimum: int) -> Rule:
-    """The rule for numbers that are not below a minimum."""
     return Rule(f"at least {minimum}", lambda value: value >= minimum, {"minimum": minimum})
 
 
 def at_most(maximum: int) -> Rule:
-    """The rule for numbers that are not above a maximum."""
     return Rule(f"at most {maximum:,}", lambda value: value <= maximum, {"maximum": maximum})
 
 
 def check_fields(instance: "DataclassInstance", section: str) -> None:
-    """Checks every field of a dataclass instance and turns integers into floats where the field is a float.
-
-    Args:
-        instance: a dataclass instance, frozen or not.
-        section: str. Error messages call the field `SECTION.FIELD`.
-    """
+    """Checks every field of a dataclass instance, and turns integers into floats where the field is a float."""
     hints = typing.get_type_hints(type(instance), include_extras=True)
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)

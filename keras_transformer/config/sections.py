@@ -53,13 +53,6 @@ class TokenizerConfig:
 class Config:
     """All five sections.
 
-    Args:
-        model: TransformerConfig.
-        tokenizer: TokenizerConfig.
-        decoding: DecodingConfig.
-        training: TrainingConfig.
-        data: DataConfig.
-
     Raises:
         ConfigError: Values of different sections do not fit each other.
     """
@@ -94,11 +87,7 @@ class Config:
 
     @classmethod
     def from_sections(cls, sections: Mapping[str, object]) -> "Config":
-        """Makes a configuration from mappings; an empty or missing section has its defaults.
-
-        Raises:
-            ConfigError: A section or key is unknown, or a value breaks its rule.
-        """
+        """Makes a configuration from mappings; an empty or missing section has its defaults."""
         check_keys(sections, SECTIONS)
         values = {name: from_dict(section, section_of(sections, name), name) for name, section in SECTIONS.items()}
         return cls(**values)

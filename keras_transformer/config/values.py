@@ -56,7 +56,6 @@ _NUM_LISTED = 10
 
 
 def is_tag(value: object) -> bool:
-    """Whether a value is what a tag may be."""
     return isinstance(value, str) and re.fullmatch(_TAG, value) is not None
 
 

@@ -71,11 +71,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 
 
 def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a YAML file's mapping without checking its keys; an empty file is an empty mapping.
-
-    Raises:
-        ConfigError: The file cannot be read, is not YAML, or does not hold a mapping.
-    """
+    """Reads a YAML file's mapping without checking its keys; an empty file is an empty mapping."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_MAX_CHARACTERS + 1)
@@ -97,11 +93,7 @@ def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """Reads one YAML value, such as `256`, `5e-4`, `null` or `relu`.
-
-    Raises:
-        ConfigError: The text is not YAML.
-    """
+    """Reads one YAML value, such as `256`, `5e-4`, `null` or `relu`."""
     try:
         return _parse(text)
     except (yaml.YAMLError, ValueError) as error:

@@ -46,11 +46,7 @@ _FORMAT_VERSION = 2
 
 
 class ModelDir:
-    """A model directory. It need not exist, and any of its files may be missing.
-
-    Args:
-        path: the directory.
-    """
+    """A model directory. It need not exist, and any of its files may be missing."""
 
     def __init__(self, path: "str | os.PathLike[str] | ModelDir") -> None:
         self.path: pathlib.Path = path.path if isinstance(path, ModelDir) else pathlib.Path(path)
@@ -71,7 +67,6 @@ class ModelDir:
         return str(self.path)
 
     def checkpoint_path(self, step: int) -> pathlib.Path:
-        """Returns the path of the weights after `step` updates."""
         return self.checkpoints_path / f"step-{step:08d}.weights.h5"
 
     def checkpoints(self) -> dict[int, pathlib.Path]:
@@ -83,7 +78,7 @@ class ModelDir:
         return dict(sorted(paths.items()))
 
     def is_trained(self) -> bool:
-        """Returns whether there are weights or a training state of this configuration."""
+        """Whether there are weights or a training state of this configuration."""
         paths = (self.best_path, self.average_path, self.training_state_path, self.previous_state_path)
         return self.config_path.is_file() and (any(path.is_file() for path in paths) or bool(self.checkpoints()))
 
@@ -103,17 +98,12 @@ class ModelDir:
             return Config.from_sections(sections)
 
     def write_config(self, config: Config) -> None:
-        """Writes the configuration, with the version of the directory's format."""
         sections = {"format_version": _FORMAT_VERSION, **dataclasses.asdict(config)}
         with replacing(self.config_path) as temporary:
             temporary.write_text(yaml.safe_dump(sections, sort_keys=False), encoding="utf-8")
 
     def weights_path(self) -> pathlib.Path:
-        """Returns the path of the weights to translate with: the average if there is one, otherwise the best.
-
-        Raises:
-            ConfigError: There are none.
-        """
+        """Returns the path of the weights to translate with: the average if there is one, otherwise the best."""
         return self._weights_paths()[0]
 
     def _weights_paths(self) -> list[pathlib.Path]:
@@ -126,10 +116,6 @@ class ModelDir:
 
     def load_model(self, config: TransformerConfig, dtype: str = "float32") -> "Transformer":
         """Makes a model and loads the weights to translate with.
-
-        Args:
-            config: TransformerConfig, from `read_config`.
-            dtype: the dtype of weights and computation. Defaults to "float32".
 
         Raises:
             ConfigError: There are no weights, all are damaged, or they do not fit the configuration.
@@ -170,12 +156,7 @@ class ModelDir:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def write_evaluation(self, text: str, scores: Mapping[str, str]) -> None:
-        """Writes the scores of the weights to translate with, for model cards.
-
-        Args:
-            text: on what they were measured, and how.
-            scores: each score as it is printed, and its signature.
-        """
+        """Writes for model cards the scores of the weights, with their signatures, and on what they were measured."""
         content = {"weights_sha256": self.weights_sha256(), "text": text, "scores": dict(scores)}
         try:
             with replacing(self.evaluation_path) as temporary:

@@ -37,8 +37,7 @@ _UNREADABLE = (
 def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Gives a temporary path beside `path`, which it replaces if the block ends without an error.
 
-    Raises:
-        OSError: The file cannot be written; the error names `path`, which then is as it was.
+    An OSError names `path`, which then is as it was.
     """
     path = pathlib.Path(path)
     with temporary_beside(path) as temporary:
@@ -90,7 +89,6 @@ def remove_leftovers(directory: pathlib.Path) -> None:
 
 
 def checksum_path(path: pathlib.Path) -> pathlib.Path:
-    """Returns the path of a file's checksum."""
     return path.with_name(f"{path.name}.sha256")
 
 
@@ -98,15 +96,7 @@ def checksum_path(path: pathlib.Path) -> pathlib.Path:
 def replacing_with_checksum(
     path: str | os.PathLike[str], previous: pathlib.Path | None = None
 ) -> Iterator[pathlib.Path]:
-    """Gives a temporary path beside `path`, which it replaces, with its checksum, if the block ends without an error.
-
-    Args:
-        path: the file.
-        previous: under which name the file that is replaced stays. Defaults to None: it does not.
-
-    Raises:
-        OSError: The file cannot be written; the error names `path`.
-    """
+    """As `replacing`, with the file's checksum; the file that is replaced may stay under the name `previous`."""
     path = pathlib.Path(path)
     with temporary_beside(path) as temporary:
         yield temporary
@@ -131,12 +121,7 @@ def remove_with_checksum(path: pathlib.Path) -> None:
 
 
 def require_undamaged(path: pathlib.Path) -> None:
-    """Compares a file with its checksum; a file without one passes.
-
-    Raises:
-        DamagedFileError: They differ.
-        OSError: The file cannot be read.
-    """
+    """Raises a DamagedFileError if a file differs from its checksum; a file without one passes."""
     while True:
         with open(path, "rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
@@ -153,12 +138,7 @@ def require_undamaged(path: pathlib.Path) -> None:
 def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, np.ndarray]]":
     """Opens an .npz file with a checksum; whatever goes wrong while the block reads it is a DamagedFileError.
 
-    Args:
-        path: the file.
-        content: what the file holds, for messages, such as "the training state".
-
-    Raises:
-        DamagedFileError: The file is damaged.
+    Messages say what the file holds, such as "the training state".
     """
     import numpy as np
 

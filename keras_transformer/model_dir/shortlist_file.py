@@ -12,24 +12,15 @@ from .files import reading_archive, replacing_with_checksum
 
 
 class Shortlist(NamedTuple):
-    """The target pieces among which translations are searched.
+    """The target pieces among which translations are searched."""
 
-    Attributes:
-        by_source: for each source piece the target pieces that may translate it, padded with 0.
-        always: the target pieces that may be anywhere, ascending; the special ids 0 to 3 are among them.
-    """
-
+    # For each source piece those that may translate it, padded with 0.
     by_source: Annotated[np.ndarray, "int32 (source_vocab_size, n)"]
-    always: Annotated[np.ndarray, "int32 (m,)"]
+    always: Annotated[np.ndarray, "int32 (m,)"]  # those that may be anywhere, ascending; 0 to 3 are among them
 
 
 def write_shortlist(path: pathlib.Path, shortlist: Shortlist, tokenizer_files: Iterable[bytes]) -> None:
-    """Writes a shortlist and its checksum; the file appears whole.
-
-    Args:
-        path: the file.
-        tokenizer_files: the content of each tokenizer file, whose ids the shortlist holds.
-    """
+    """Writes a shortlist, whose ids are those of tokenizers with these files, and its checksum."""
     dtype = np.uint16 if max(shortlist.by_source.max(initial=0), shortlist.always.max()) < 2**16 else np.int32
     with replacing_with_checksum(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(
@@ -43,13 +34,7 @@ def write_shortlist(path: pathlib.Path, shortlist: Shortlist, tokenizer_files: I
 def read_shortlist(
     path: pathlib.Path, source_vocab_size: int, target_vocab_size: int, tokenizer_files: Iterable[bytes]
 ) -> Shortlist:
-    """Reads a shortlist.
-
-    Args:
-        path: the file.
-        source_vocab_size: int.
-        target_vocab_size: int.
-        tokenizer_files: the content of each tokenizer file of the model.
+    """Reads the shortlist of a model with these tokenizer files.
 
     Raises:
         DamagedFileError: The file is damaged.

@@ -23,11 +23,7 @@ class _WeightsInMemory(io.BytesIO):
 
 
 def save_weights(model: "Transformer", path: pathlib.Path) -> None:
-    """Writes the weights of a model, and their checksum.
-
-    Raises:
-        OSError: The file cannot be written; the one before stays.
-    """
+    """Writes the weights of a model, and their checksum; if that fails, the file before stays."""
     content = _weights_in_memory(model)
     with replacing_with_checksum(path) as temporary:
         temporary.write_bytes(content.getbuffer())

@@ -21,14 +21,7 @@ READERS: tuple[Reader, ...] = (hugging_face, marian)
 
 
 def import_model(folder: str | os.PathLike[str], model_dir: str | os.PathLike[str]) -> pathlib.Path:
-    """Writes a model of Marian, or of Hugging Face's port of it, as a model directory.
-
-    Args:
-        folder: the model's folder.
-        model_dir: a new directory.
-
-    Returns:
-        The path of the model directory.
+    """Writes a model of Marian, or of Hugging Face's port of it, as a new model directory, and returns its path.
 
     Raises:
         InvalidFileError: There is no model in the folder, it is damaged, or it has what a Transformer of this package

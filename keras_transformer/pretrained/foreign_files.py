@@ -49,12 +49,10 @@ def reading(path: pathlib.Path) -> Iterator[None]:
 
 
 def read_sentencepiece(path: pathlib.Path) -> bytes:
-    """Reads a SentencePiece model file, whose content `PretrainedSentencePieceTokenizer` checks."""
     return _read_bytes(path, _MAX_SENTENCEPIECE_BYTES)
 
 
 def read_json(path: pathlib.Path) -> dict[str, object]:
-    """Reads a JSON file of options."""
     return _read_json(path, _MAX_OPTIONS_BYTES)
 
 
@@ -98,16 +96,9 @@ def read_yaml_vocabulary(path: pathlib.Path) -> dict[str, int]:
 
 
 def option(options: Mapping[str, object], name: str, kind: type[Value], default: Value | None = None) -> Value:
-    """Returns the value of an option; one that is null counts as missing.
+    """Returns the value of an option, checked for its type; one that is null counts as missing.
 
-    Args:
-        options: what `read_json` or `read_yaml` returned.
-        name: the option's name.
-        kind: an int passes for a float.
-        default: the value of an option that is missing. Defaults to None: it must be there.
-
-    Raises:
-        ConfigError: The value is of another type, or missing without a default.
+    An int passes for a float. Without a default, a missing option is a ConfigError.
     """
     value: Any = options.get(name)
     value = default if value is None else value
@@ -119,14 +110,9 @@ def option(options: Mapping[str, object], name: str, kind: type[Value], default:
 
 
 def require_supported(options: Mapping[str, object], supported: Mapping[str, tuple[object, ...]]) -> None:
-    """Checks options whose values this package supports only in part.
+    """Raises a ConfigError if an option has another value than those that this package supports.
 
-    Args:
-        options: what `read_json` or `read_yaml` returned.
-        supported: for each option, the values it may have, the first of which it has if it is missing or null.
-
-    Raises:
-        ConfigError: An option has another value.
+    An option that is missing or null has the first of its values.
     """
     for name, values in supported.items():
         value = options.get(name)

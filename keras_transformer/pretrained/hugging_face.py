@@ -65,7 +65,6 @@ Positions = Literal["sinusoidal", "tensor2tensor", "learned"]
 
 
 def matches(folder: pathlib.Path) -> bool:
-    """Whether there may be a model of Hugging Face in a folder."""
     return (folder / "config.json").is_file()
 
 
@@ -84,11 +83,7 @@ class _Tokenizers(NamedTuple):
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
-    """Reads a folder that `save_pretrained` of a MarianMTModel and its tokenizer, or `export_hugging_face`, wrote.
-
-    Raises:
-        InvalidFileError: A file is missing or damaged, or an option has a value that is not supported.
-    """
+    """Reads a folder that `save_pretrained` of a MarianMTModel and its tokenizer, or `export_hugging_face`, wrote."""
     config_path, weights_path = folder / "config.json", folder / "model.safetensors"
     options = read_json(config_path)
     with reading(config_path):
@@ -242,7 +237,7 @@ def _forbidden_tokens(bad_words: object, tokenizers: _Tokenizers) -> Literal["no
 
 
 def their_name(name: str) -> str:
-    """Returns Hugging Face's name of a weight of a layer or of a final norm, whose name we know."""
+    """Returns Hugging Face's name of a weight of a layer or of a final norm."""
     *path, kind = name.split("/")
     if path[1] == "final_norm":
         return f"model.{path[0]}.layer_norm.{_KINDS[kind]}"

@@ -59,32 +59,20 @@ _MAX_LENGTH = 512
 
 
 class MarianFiles(NamedTuple):
-    """What a folder of a Marian model holds.
-
-    Attributes:
-        model: the model.
-        vocabularies: paths of the vocabularies of source and target, which may be the same.
-        settings_path: the decoder.yml, or None.
-        settings: content of the decoder.yml, {} if there is none.
-    """
+    """The files of a Marian model, and what its decoder.yml holds, if there is one."""
 
     model: pathlib.Path
-    vocabularies: tuple[pathlib.Path, pathlib.Path]
+    vocabularies: tuple[pathlib.Path, pathlib.Path]  # of source and target, which may be the same
     settings_path: pathlib.Path | None
     settings: Mapping[str, object]
 
 
 def matches(folder: pathlib.Path) -> bool:
-    """Whether there may be a model of Marian in a folder."""
     return any(folder.glob("*.npz"))
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
-    """Reads a folder with a Marian model, its vocabularies and, if there is one, its decoder.yml.
-
-    Raises:
-        InvalidFileError: A file is missing or damaged, or an option has a value that is not supported.
-    """
+    """Reads a folder with a Marian model, its vocabularies and, if there is one, its decoder.yml."""
     path, vocabularies, settings_path, settings = find_files(folder)
     arrays = read_npz(path)
     with reading(path):
@@ -105,11 +93,7 @@ def read(folder: pathlib.Path) -> PretrainedModel:
 
 
 def find_files(folder: pathlib.Path) -> MarianFiles:
-    """Finds the files of a Marian model.
-
-    Raises:
-        InvalidFileError: There is none, or more than one that it could be, or the decoder.yml cannot be read.
-    """
+    """Finds the files of a Marian model; an InvalidFileError if there is none, or more than one that it could be."""
     model = _model_path(folder)
     candidates = (folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml")))
     settings_path = next(filter(pathlib.Path.is_file, candidates), None)

@@ -34,7 +34,6 @@ class PretrainedModel(NamedTuple):
 
     Attributes:
         path: the file that holds the weights, for messages.
-        config: Config.
         weights: the other program's arrays by our names, such as "encoder/0/attention/query/kernel", in the shapes that
             Keras has.
         source_rows: the other program's id of each of our source ids, or None for a row of zeros.
@@ -64,25 +63,14 @@ class Reader(Protocol):
 
 
 class Vocabulary(NamedTuple):
-    """A vocabulary of another program.
+    """A vocabulary of another program."""
 
-    Attributes:
-        pieces: the pieces in our order, without special ones.
-        rows: the other program's id of each of our ids, with special ones; None if it has none.
-    """
-
-    pieces: Sequence[str]
-    rows: Sequence[int | None]
+    pieces: Sequence[str]  # in our order, without special ones
+    rows: Sequence[int | None]  # the other program's id of each of our ids, with special ones; None if it has none
 
     @classmethod
     def of(cls, ids: Mapping[str, int], path: pathlib.Path, num_rows: int, start_id: int | None = None) -> "Vocabulary":
-        """Orders a vocabulary.
-
-        Args:
-            ids: the id of every piece.
-            path: its file, for messages.
-            num_rows: how many ids the model has.
-            start_id: the id that translations begin with. Defaults to None: none, but zeros.
+        """Orders a vocabulary for a model with `num_rows` ids, whose translations begin with `start_id`, or with zeros.
 
         Raises:
             InvalidFileError: The ids are not those from 0 to `num_rows - 1`, or a special piece is missing, or a piece
@@ -107,11 +95,7 @@ class Vocabulary(NamedTuple):
 
 
 def tokenizers_of(source: tuple[pathlib.Path, Vocabulary], target: tuple[pathlib.Path, Vocabulary]) -> TokenizerPair:
-    """Makes tokenizers of each language's SentencePiece model and vocabulary; one, if they are the same.
-
-    Raises:
-        InvalidFileError: A file is missing, or is not a SentencePiece model that can be used.
-    """
+    """Makes tokenizers of each language's SentencePiece model and vocabulary; one, if they are the same."""
     tokenizers = []
     for path, vocabulary in (source, target):
         content = read_sentencepiece(path)
@@ -122,11 +106,7 @@ def tokenizers_of(source: tuple[pathlib.Path, Vocabulary], target: tuple[pathlib
 
 
 def own_tokenizer(path: pathlib.Path, sizes: tuple[int, int]) -> tuple[TokenizerConfig, SentencePieceTokenizer]:
-    """Reads a tokenizer that was trained by this package, for both languages.
-
-    Args:
-        path: the SentencePiece model.
-        sizes: how many ids the model has for the source, and for the target.
+    """Reads a tokenizer that was trained by this package, for both languages of a model with so many ids.
 
     Raises:
         InvalidFileError: It is another file, or has another number of pieces.
@@ -154,11 +134,7 @@ def tie_embeddings(weights: Mapping[str, np.ndarray]) -> TieEmbeddings:
 
 
 def as_weight(name: str, array: np.ndarray) -> np.ndarray:
-    """Returns a file's array as the weight with our name: float32, a matrix or a vector.
-
-    Raises:
-        ConfigError: It is no matrix where the weight is one, or holds numbers that are not finite.
-    """
+    """Returns a file's array as the weight with our name: finite numbers of float32, a matrix or a vector."""
     if name.endswith(("kernel", "embedding", "positions")):
         require(array.ndim == 2, f"the weight {name}", "a matrix", array.shape)
     else:
@@ -171,12 +147,7 @@ def as_weight(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
-    """Writes a model directory, whole or not at all, and returns its path.
-
-    Raises:
-        ConfigError: The directory exists.
-        InvalidFileError: A weight is missing or has another shape than the configuration says.
-    """
+    """Writes a model directory, which must not exist, whole or not at all, and returns its path."""
     if path.exists():
         raise ConfigError(f"{path}: it exists already; import the model into a new directory")
     check_weights(model)

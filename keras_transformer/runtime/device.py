@@ -24,9 +24,6 @@ def divide_cores(most_parts: int) -> int:
 
     Most operations of a small model are too small to be split across all cores themselves.
 
-    Args:
-        most_parts: int. How many such computations there may be.
-
     Returns:
         How many computations should run side by side: at most one per core that this process may use, and one if
         there is a GPU. If TensorFlow is already running, its threads stay as they are.
@@ -43,27 +40,16 @@ def divide_cores(most_parts: int) -> int:
 
 
 class ChosenPrecision(NamedTuple):
-    """A precision and the reason for it.
-
-    Attributes:
-        precision: "float32" or "bfloat16"; for training also "float16".
-        reason: str.
-    """
-
-    precision: Literal["float32", "bfloat16", "float16"]
+    precision: Literal["float32", "bfloat16", "float16"]  # float16 for training only
     reason: str
 
 
 def choose_precision(config: TransformerConfig, num_rows: int, training: bool = False) -> ChosenPrecision:
-    """Chooses the precision in which a model is faster on the devices of this machine.
+    """Chooses the precision in which a model, given `num_rows` tokens at a time, is faster on this machine's devices.
 
-    A GPU says by its compute capability whether it multiplies bfloat16, or at least float16. On a CPU, one
-    product of the model's feed-forward networks is timed in float32 and bfloat16, which takes a few milliseconds.
-
-    Args:
-        config: TransformerConfig.
-        num_rows: int. Tokens that are computed together.
-        training: bool. Whether float16 may be chosen, for which training scales its gradients. Defaults to False.
+    A GPU says by its compute capability whether it multiplies bfloat16, or at least float16, which is chosen for
+    training only, since this scales its gradients. On a CPU, one product of the model's feed-forward networks is timed
+    in float32 and bfloat16, which takes a few milliseconds.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:

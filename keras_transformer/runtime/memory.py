@@ -12,11 +12,7 @@ _CONTAINER_LIMITS = (
 
 
 def memory_size() -> int | None:
-    """Returns the bytes of memory that this machine, or the container in which the process runs, has.
-
-    Returns:
-        None where the system does not say.
-    """
+    """Returns the bytes of memory of this machine or container, or None where the system does not say."""
     try:
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -30,16 +26,7 @@ def memory_size() -> int | None:
 
 
 def require_memory(num_parameters: int, bytes_per_parameter: int, purpose: str) -> None:
-    """Checks that the machine has the memory that the parameters of a model take at least.
-
-    Args:
-        num_parameters: int.
-        bytes_per_parameter: int.
-        purpose: str. What takes the memory, such as "to translate".
-
-    Raises:
-        MemoryLimitError: The machine has less memory.
-    """
+    """Raises a MemoryLimitError if the machine has less memory than a model's parameters take at least."""
     needed, available = num_parameters * bytes_per_parameter, memory_size()
     if available is not None and needed > available:
         raise MemoryLimitError(

@@ -29,11 +29,7 @@ EXTRAS = {
 
 @contextlib.contextmanager
 def missing_packages_named() -> Iterator[None]:
-    """In this block, an import of a package that is not installed says which extra installs it.
-
-    Raises:
-        MissingPackageError: A package of an extra is not installed.
-    """
+    """In this block, an import of a package that is not installed is a MissingPackageError that names its extra."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -90,18 +90,12 @@ class ProgressBar:
     so that neither waits for the work.
 
     Args:
-        task: str. What is done, such as "tokenizing".
-        unit: str. What is counted, in the plural. Defaults to "": nothing is.
-        total: int or None. How much there is to do. Defaults to None: unknown.
-        done: int. How much was done before. Defaults to 0.
+        unit: what is counted, in the plural. Defaults to "": nothing is.
+        total: how much there is to do. Defaults to None: unknown.
+        done: how much was done before.
 
     Attributes:
-        details: str. What else to show, such as "loss 3.21".
-
-    Example:
-        >>> with ProgressBar("tokenizing", "lines", total=2) as bar:
-        ...     for line in ["A dog runs.", "Two women sit."]:
-        ...         bar.advance()
+        details: what else to show, such as "loss 3.21".
     """
 
     def __init__(self, task: str, unit: str = "", total: int | None = None, done: int = 0) -> None:
@@ -112,11 +106,10 @@ class ProgressBar:
         self._first = self._done = done
 
     def advance(self, number: int = 1) -> None:
-        """Adds to what is done."""
         self._done += number
 
     def count(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yields the items, and adds each to what is done."""
+        """Yields the items, and counts each as done."""
         for item in items:
             self._done += 1
             yield item

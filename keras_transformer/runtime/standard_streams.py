@@ -34,11 +34,7 @@ def occupy_closed_streams() -> None:
 
 
 def standard_input() -> BinaryIO:
-    """Returns standard input.
-
-    Raises:
-        StreamError: It is closed.
-    """
+    """Returns standard input; a StreamError if it is closed."""
     if sys.stdin is None:
         raise StreamError("standard input is closed")
     return sys.stdin.buffer
@@ -48,9 +44,6 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
     r"""Reads standard input in blocks: the lines that have arrived when the writer pauses, without their "\n".
 
     A file, or a writer that does not wait, is read in blocks of `most` lines, or of fewer if they are long.
-
-    Args:
-        most: int. Most lines of a block.
 
     Raises:
         StreamError: Standard input is closed or cannot be read, or a line is longer than 1 MiB. The lines before it

@@ -21,11 +21,7 @@ _TYPES = {dict: "Object", list: "Array", str: "String", int: "Number", float: "N
 
 
 class RequestError(Error):
-    """A request that cannot be answered.
-
-    Attributes:
-        status: HTTPStatus.
-    """
+    """A request that cannot be answered."""
 
     def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(message)
@@ -33,34 +29,21 @@ class RequestError(Error):
 
 
 class Signature(NamedTuple):
-    """A way to call a servable.
-
-    Attributes:
-        inputs: the inputs by name.
-        function: computes the outputs by name; takes the inputs by name.
-    """
+    """A way to call a servable: its inputs by name, and what computes outputs by name from them."""
 
     inputs: Mapping[str, tf.TensorSpec]
     function: Callable[..., Mapping[str, Tensor]]
 
 
 class Servable(NamedTuple):
-    """A version of a SavedModel, as `export` writes it.
-
-    Attributes:
-        version: int.
-        signatures: dict of Signature by name.
-    """
+    """A version of a SavedModel, as `export` writes it."""
 
     version: int
     signatures: dict[str, Signature]
 
 
 def load_servable(path: str | os.PathLike[str]) -> Servable:
-    """Loads the highest version of a SavedModel. It may compute anything: load none from strangers.
-
-    Args:
-        path: str or path of the directory of the versions.
+    """Loads the highest version in a directory. A SavedModel may compute anything: load none from strangers.
 
     Raises:
         ConfigError: There is no version.
@@ -82,13 +65,12 @@ def load_servable(path: str | os.PathLike[str]) -> Servable:
 
 
 class RestApi:
-    """Answers requests as TensorFlow Serving does.
+    """Answers requests as TensorFlow Serving does; one that cannot be answered is a RequestError.
 
     Args:
-        name: str. The name of the model.
-        signatures: the signatures by name.
-        max_rows: int. The most rows of a request.
-        version: int. Defaults to 1, that of a model directory, which has none.
+        name: the model's name, which is a part of the paths.
+        max_rows: the most rows of a request.
+        version: that of a model directory, which has none, is 1.
     """
 
     def __init__(self, name: str, signatures: Mapping[str, Signature], max_rows: int, version: int = 1) -> None:
@@ -98,11 +80,7 @@ class RestApi:
         self.max_rows = max_rows
 
     def get(self, path: str) -> dict[str, object]:
-        """Answers a GET request: whether the model is there.
-
-        Raises:
-            RequestError: It is not, or the path is not that of a model.
-        """
+        """Answers a GET request: whether the model is there."""
         model = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+))?", path)
         if model is None:
             raise RequestError(f"Malformed request: GET {path}")
@@ -112,11 +90,7 @@ class RestApi:
         return {"model_version_status": [{"version": str(self.version), "state": "AVAILABLE", "status": status}]}
 
     def post(self, path: str, body: bytes) -> dict[str, object]:
-        """Answers a POST request: predicts.
-
-        Raises:
-            RequestError: The path is not that of a prediction by the model, or the body does not fit a signature.
-        """
+        """Answers a POST request: predicts."""
         model = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict", path)
         if model is None:
             raise RequestError(f"Malformed request: POST {path}")

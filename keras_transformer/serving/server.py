@@ -20,17 +20,10 @@ _PAGE = pathlib.Path(__file__).with_name("page.html")
 
 
 def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
-    """Makes a server, which `serve_forever` runs, of this machine's own requests.
+    """Makes a server, which `serve_forever` runs, of this machine's own requests; the port 0 takes one that is free.
 
     `GET /` is a page with a box for text, which asks for the signatures `translate_n_best` and `align`. The rest is
     TensorFlow Serving's REST API. Requests are answered one after the other.
-
-    Args:
-        api: RestApi.
-        port: int. 0 takes one that is free.
-
-    Raises:
-        OSError: The port cannot be used.
     """
     handler = type("Handler", (_Handler,), {"api": api, "lock": threading.Lock()})
     return http.server.ThreadingHTTPServer((_LOOPBACK, port), handler)

@@ -31,13 +31,7 @@ _EMPTY, _UNKNOWN = 0, 1
 
 
 class Term(NamedTuple):
-    """A word or phrase of a source, and its translation.
-
-    Attributes:
-        begin: int. The place of its first character in the source.
-        end: int. The place after its last.
-        translation: str.
-    """
+    """A word or phrase of a source, from its first character to before `end`, and its translation."""
 
     begin: int
     end: int
@@ -48,8 +42,8 @@ class Lexicon:
     """Words that translate each other.
 
     Args:
-        numbers: a dict for each language. Its words in lower case, and their numbers, from 2.
-        probabilities: Counts, of the words that translate each other.
+        numbers: for each language, its words in lower case, and their numbers, from 2.
+        probabilities: those of the words that translate each other.
 
     Example:
         >>> pairs = SentencePairs(["a dog", "dogs", "a tree"], ["ein Hund", "Hunde", "ein Baum"], "text")
@@ -79,9 +73,7 @@ class Lexicon:
 def learn_lexicon(pairs: SentencePairs, max_share: float = _MAX_SHARE) -> Lexicon:
     """Learns the words of a text that translate each other, from at most 200,000 of its pairs.
 
-    Args:
-        pairs: SentencePairs.
-        max_share: float. Words in a larger share of the sentences are left out. Defaults to 0.05.
+    Words in a larger share of the sentences than `max_share` are left out.
     """
     step = -(-len(pairs) // _MAX_PAIRS) or 1
     numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})

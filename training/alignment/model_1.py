@@ -26,31 +26,19 @@ Keys = Annotated[np.ndarray, "int64 (n,), ascending"]
 
 
 class Links(NamedTuple):
-    """All pairs of a source token and a target token that share one of some sentence pairs.
+    """All pairs of a source token and a target token that share one of some sentence pairs."""
 
-    Attributes:
-        keys: int64 (num_links,), the two tokens.
-        source_places: int64 (num_links,), the place of the source token among all of these sentence pairs.
-        target_places: int64 (num_links,), likewise.
-    """
-
-    keys: np.ndarray
-    source_places: np.ndarray
-    target_places: np.ndarray
+    keys: np.ndarray  # int64 (num_links,), the two tokens
+    source_places: np.ndarray  # int64 (num_links,), the place of the source token among all of these sentence pairs
+    target_places: np.ndarray  # int64 (num_links,), likewise
 
 
 class Counts(NamedTuple):
-    """How often pairs of tokens are expected to be linked; or the probabilities that follow.
+    """How often pairs of tokens are expected to be linked; or the probabilities that follow."""
 
-    Attributes:
-        keys: int64 (n,), ascending, see `source_ids` and `target_ids`.
-        forward: float32 (n,), if each target token comes from one source token.
-        backward: float32 (n,), if each source token comes from one target token.
-    """
-
-    keys: np.ndarray
-    forward: np.ndarray
-    backward: np.ndarray
+    keys: np.ndarray  # int64 (n,), ascending, see `source_ids` and `target_ids`
+    forward: np.ndarray  # float32 (n,), if each target token comes from one source token
+    backward: np.ndarray  # float32 (n,), if each source token comes from one target token
 
     @property
     def source_ids(self) -> Annotated[np.ndarray, "int64 (n,)"]:
@@ -66,18 +54,12 @@ class Counts(NamedTuple):
 
 
 class Sentences(NamedTuple):
-    """One side of some sentence pairs.
+    """One side of some sentence pairs."""
 
-    Attributes:
-        token_ids: int (num_tokens,), of all sentences end to end, each with its end token.
-        lengths: int (num_sentences,).
-    """
-
-    token_ids: np.ndarray
-    lengths: np.ndarray
+    token_ids: np.ndarray  # int (num_tokens,), of all sentences end to end, each with its end token
+    lengths: np.ndarray  # int (num_sentences,)
 
     def part(self, begin: int, end: int) -> "Sentences":
-        """Returns the sentences from one to before another."""
         ends = np.concatenate([[0], np.cumsum(self.lengths)])
         return Sentences(self.token_ids[ends[begin] : ends[end]], self.lengths[begin:end])
 
@@ -117,9 +99,7 @@ def in_blocks(
 def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
     """Returns how often each pair of tokens is expected to be linked, given what a pass before found.
 
-    Args:
-        links: of some sentence pairs.
-        probabilities: those of the pairs of tokens; a pair that is not there has 0. None if all are equal.
+    A pair without a probability has 0; without any probabilities, all are equal.
     """
     keys, places = np.unique(links.keys, return_inverse=True)
     forward = backward = np.ones(len(keys), "float32")
@@ -133,13 +113,7 @@ def expected_counts(links: Links, probabilities: Counts | None) -> Counts:
 
 
 def count_links(parts: Iterable[tuple[Sentences, Sentences]], probabilities: Counts | None, bar: ProgressBar) -> Counts:
-    """Makes a pass over a text: sums the expected counts of all sentence pairs.
-
-    Args:
-        parts: the text in parts, each the sources and targets of some sentence pairs.
-        probabilities: those of the pass before. None: all are equal.
-        bar: ProgressBar, which counts sentence pairs.
-    """
+    """Makes a pass over the parts of a text: sums the expected counts of all sentence pairs."""
     table = CountTable(_CAPACITY)
     for source, target in parts:
         for block in in_blocks(source, target):
@@ -149,13 +123,7 @@ def count_links(parts: Iterable[tuple[Sentences, Sentences]], probabilities: Cou
 
 
 def learn_probabilities(read: Callable[[], Iterable[tuple[Sentences, Sentences]]], num_pairs: int, task: str) -> Counts:
-    """Learns the probabilities of a text in five passes.
-
-    Args:
-        read: Callable. Returns the parts of the text, as `count_links` takes them, once for each pass.
-        num_pairs: int. The number of sentence pairs.
-        task: str. What the progress bar says.
-    """
+    """Learns the probabilities of a text, of which `read` returns the parts once for each pass, in five passes."""
     probabilities = None
     with ProgressBar(task, "sentence pairs", PASSES * num_pairs) as bar:
         for _ in range(PASSES):
@@ -166,11 +134,6 @@ def learn_probabilities(read: Callable[[], Iterable[tuple[Sentences, Sentences]]
 
 def best_links(source: Sentences, target: Sentences, probabilities: Counts) -> Iterator[list[tuple[int, int]]]:
     """Finds the most probable links of sentence pairs: those on which both directions agree, without end tokens.
-
-    Args:
-        source: Sentences.
-        target: Sentences, as many.
-        probabilities: of the pairs of tokens.
 
     Yields:
         For each pair the places of tokens in source and target, in the order of the source.
@@ -199,10 +162,9 @@ def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 class CountTable:
-    """The sum of counts, of which those of the rarest pairs are left out if there are too many.
+    """The sum of counts, of at most `capacity` pairs of tokens: those of the rarest pairs are left out.
 
-    Args:
-        capacity: int. The most pairs of tokens that it returns. It holds half as many more.
+    It holds half as many more.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -212,7 +174,6 @@ class CountTable:
         self._new: list[Counts] = []
 
     def add(self, counts: Counts) -> None:
-        """Adds counts."""
         places, is_known = _find(self._total.keys, counts.keys)
         for total, added in zip(self._total[1:], counts[1:], strict=True):
             total[places[is_known]] += added[is_known]
@@ -222,7 +183,6 @@ class CountTable:
             self.total()
 
     def total(self) -> Counts:
-        """Returns the sum of all counts, of at most as many pairs as there is room for."""
         keys, *counts = (np.concatenate(columns) for columns in zip(self._total, *self._new))
         self._new.clear()
         order = np.argsort(keys, kind="stable")

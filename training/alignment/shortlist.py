@@ -52,11 +52,8 @@ def build_shortlist(
     If this was stopped before, it goes on after the last pass that was completed.
 
     Args:
-        model_dir: str, path or ModelDir.
-        pairs: SentencePairs.
-        tokenizers: those of the model.
-        max_length: int. Tokens of a sentence that the model reads, with its end token; the others are not looked at.
-        links_path: str or path of a file for the links of each pair, see `write_links`. Defaults to None: none.
+        max_length: tokens of a sentence that the model reads, with its end token; the others are not looked at.
+        links_path: a file for the links of each pair, see `write_links`. Defaults to None: none.
 
     Raises:
         ConfigError: No pair has text on both sides.
@@ -104,11 +101,7 @@ def write_links(
 ) -> None:
     """Writes for each pair which of its tokens are translations of each other, those on which both directions agree.
 
-    Args:
-        path: path of the file. A line has the places of tokens, from 0, in source and target: "0-0 1-2".
-        counts: Counts of the last pass.
-        pairs: SentencePairs.
-        tokenized: the pairs as tokens.
+    A line has the places of tokens, from 0, in source and target: "0-0 1-2". The counts are those of the last pass.
     """
     probabilities = counts.probabilities()
     blocks = (block for sentences in tokenized for block in in_blocks(*sentences))
@@ -116,12 +109,9 @@ def write_links(
 
 
 def write_attention_links(path: pathlib.Path, translator: Translator, pairs: SentencePairs) -> None:
-    """Writes for each pair from which source token each target token comes, as `write_links` does, without end tokens.
+    """Writes from which source token each target token comes, as `write_links` does, without end tokens.
 
-    Args:
-        path: path of the file. A line has the places of tokens, from 0, in source and target: "0-0 1-2".
-        translator: Translator of a model with guided alignment.
-        pairs: SentencePairs.
+    The translator's model is one with guided alignment.
     """
 
     def links_of_pairs() -> Iterator[list[tuple[int, int]]]:

@@ -43,19 +43,13 @@ class System(NamedTuple):
 
 
 class Score(NamedTuple):
-    """A corpus score of a system.
-
-    Attributes:
-        score: float.
-        interval: float. Half the width of the 95% confidence interval, by bootstrap resampling.
-        gain: float. By how much it is higher than that of the first system.
-        p_value: float or None. How probable so large a difference from the first system is if the two do not differ;
-            None for the first system, and for one whose translations are the same.
-    """
+    """A corpus score of a system."""
 
     score: float
-    interval: float
-    gain: float
+    interval: float  # half the width of the 95% confidence interval, by bootstrap resampling
+    gain: float  # by how much it is higher than that of the first system
+    # How probable so large a difference from the first system is if the two do not differ; None for the first system,
+    # and for one whose translations are the same.
     p_value: float | None
 
     @property
@@ -80,47 +74,27 @@ class Faults(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What is known of a system.
-
-    Attributes:
-        name: str.
-        equals_first: bool or None. Whether its translations are those of the first system; None for that one.
-        scores: a Score by the name of its metric, "BLEU" or "chrF2".
-        brevity_penalty: float. BLEU's factor for translations that are too short.
-        length_ratio: float. Words of the translations for each word of the references.
-        faults: Faults.
-        sentences_per_second: float or None.
-        terms: TermUse or None. How often the terms of a glossary are used; None without one.
-    """
+    """What is known of a system."""
 
     name: str
-    equals_first: bool | None
-    scores: dict[str, Score]
-    brevity_penalty: float
-    length_ratio: float
+    equals_first: bool | None  # whether its translations are those of the first system; None for that one
+    scores: dict[str, Score]  # by the names of metrics, "BLEU" and "chrF2"
+    brevity_penalty: float  # BLEU's factor for translations that are too short
+    length_ratio: float  # words of the translations for each word of the references
     faults: Faults
     sentences_per_second: float | None
-    terms: "TermUse | None" = None
+    terms: "TermUse | None" = None  # how often the terms of a glossary are used; None without one
 
 
 class Difference(NamedTuple):
-    """A sentence that two systems translate differently.
+    """A sentence that two systems translate differently."""
 
-    Attributes:
-        number: int. The line, from 1.
-        source: str.
-        reference: str.
-        first: str. The translation of the first system.
-        other: str.
-        gain: float. By how much the chrF of `other` is higher.
-    """
-
-    number: int
+    number: int  # the line, from 1
     source: str
     reference: str
-    first: str
+    first: str  # the translation of the first system
     other: str
-    gain: float
+    gain: float  # by how much the chrF of `other` is higher
 
 
 class Comparison(NamedTuple):

@@ -14,35 +14,21 @@ _IS_IN_A_WORD = regex.compile(IN_A_WORD)
 
 
 class TermUse(NamedTuple):
-    """How often translations use the terms of a glossary.
+    """How often translations use the terms of a glossary."""
 
-    Attributes:
-        used: int. How many terms of the sources have their translations.
-        number: int. How many terms the sources have.
-        share: float. The share that is used; 1 if there are no terms.
-    """
-
-    used: int
-    number: int
-    share: float
+    used: int  # how many terms of the sources have their translations
+    number: int  # how many terms the sources have
+    share: float  # the share that is used; 1 if there are no terms
 
     def __str__(self) -> str:
         return f"{self.share:.1%} of {self.number:,}"
 
 
 def count_terms(glossary: Mapping[str, str], sources: Sequence[str], *systems: Sequence[str]) -> list[TermUse]:
-    """Counts the terms of sources whose translations are in the translations of systems.
+    """Counts for each system the terms of sources whose translations are in its translations.
 
     A translation counts where its words are whole words, written as in the glossary; its first letter may be a
     capital. A term that comes twice must be translated twice.
-
-    Args:
-        glossary: mapping of str to str. The translation of each term.
-        sources: list of str.
-        *systems: for each system its translations of the sources.
-
-    Returns:
-        A TermUse for each system.
 
     Example:
         >>> count_terms({"dog": "Hund"}, ["Dog bites dog.", "A dog."], ["Hund beißt Mann.", "Hunde."])

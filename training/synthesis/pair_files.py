@@ -35,17 +35,11 @@ _log = logging.getLogger(__name__)
 
 
 class Made(NamedTuple):
-    """What a model makes of a block of lines.
-
-    Attributes:
-        pairs: list of (source, target).
-        num_empty: int. Lines left out because they or their translations are blank.
-        num_too_long: int. Lines left out because the model would read only their beginnings.
-    """
+    """What a model makes of a block of lines."""
 
     pairs: list[Pair]
-    num_empty: int
-    num_too_long: int
+    num_empty: int  # lines left out because they or their translations are blank
+    num_too_long: int  # lines left out because the model would read only their beginnings
 
 
 def made_of(pairs: Iterable[Pair], is_too_long: Sequence[bool]) -> Made:
@@ -65,14 +59,13 @@ def write_pairs(
     """Writes the pairs that are made of the lines of a text; if this was stopped before, it goes on.
 
     Args:
-        output: str or path. The beginning of the files' names.
-        settings: mapping of str to what JSON can hold: all that decides about the pairs, except for the text.
-        lines: iterator over tuples of str, a line of each of the files that are read side by side.
-        make: Callable. Takes the number of lines before a block, and its lines.
+        output: the beginning of the files' names.
+        settings: all that decides about the pairs, except for the text; JSON can hold it.
+        lines: a line of each of the files that are read side by side.
+        make: takes the number of lines before a block, and its lines.
 
     Raises:
-        ConfigError: What was written before was made with other settings, or of another text; or no pair is
-            left.
+        ConfigError: What was written before was made with other settings, or of another text; or no pair is left.
         InvalidFileError: The text is empty, or `NAME.unfinished` holds something else.
         LockedError: Another process writes these files.
         OSError: A file cannot be written.

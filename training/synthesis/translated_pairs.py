@@ -94,12 +94,7 @@ def distill(
 
 
 def most_like(reference: str, translations: list[str], score: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF) -> str:
-    """Returns the translation with the highest score, the first of those.
-
-    Args:
-        reference: str. If it is blank, the first translation is returned.
-        translations: list of str.
-        score: BLEU or CHRF of sacreBLEU.
+    """Returns the translation with the highest score, the first of those; the first if the reference is blank.
 
     Example:
         >>> from sacrebleu.metrics import CHRF

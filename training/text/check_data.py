@@ -19,8 +19,6 @@ _EXAMPLES = 2
 
 
 class CorpusSize(TypedDict):
-    """The number of pairs of a corpus."""
-
     name: str
     pairs: int
 
@@ -61,13 +59,7 @@ class Report(TypedDict):
 
 
 def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None) -> Report:
-    """Reads a text once and reports on it.
-
-    Args:
-        corpora: list of Corpus.
-        data: DataConfig or None. If none of its filters is on, the report says what `filters.RECOMMENDED` would leave
-            out. Defaults to None: no filters.
-        held_out: HeldOut or None. What to hold out of the pairs that the filters keep. Defaults to None: nothing.
+    """Reads a text once and reports on it. If no filter is on, it says what `filters.RECOMMENDED` would leave out.
 
     Raises:
         ConfigError: as `read_text`, except that it does not matter whether a pair is left.
@@ -131,12 +123,7 @@ def _describe(lengths: collections.Counter[int]) -> Lengths:
 
 
 def report_lines(title: str, report: Report) -> Iterator[str]:
-    """Yields the lines of a report as people read it.
-
-    Args:
-        title: str. What the text is for, such as "training".
-        report: Report, from `check_data`.
-    """
+    """Yields the lines of a report as people read it; the title says what the text is for, such as "training"."""
     yield f"{title} text: {report['text']}: {report['pairs']:,} sentence pairs"
     if len(report["corpora"]) > 1:
         yield from (f"  {corpus['name']}: {corpus['pairs']:,}" for corpus in report["corpora"])

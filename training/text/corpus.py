@@ -60,9 +60,7 @@ def pairs_per_epoch(pairs: SentencePairs) -> int:
 def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str, str]]:
     """Yields the pairs of an epoch with their tags; a pair that is used several times comes several times in a row.
 
-    Args:
-        pairs: SentencePairs.
-        epoch: int. Its number, from 0. Where a weight has a fraction, it decides which pairs are used once more.
+    Where a weight has a fraction, the number of the epoch, from 0, decides which pairs are used once more.
 
     Example:
         >>> pairs = SentencePairs(["one", "two"], ["eins", "zwei"], "numbers", weights=((1, 2), (1, 1)))
@@ -89,33 +87,20 @@ def _counts(number: int, weight: float, seed: list[int]) -> Iterator[int]:
 
 
 class JudgedPairs(NamedTuple):
-    """Consecutive pairs of a shard.
-
-    Attributes:
-        pairs: list of (source, target).
-        verdicts: uint8 (n,). 0 for a pair that is kept, otherwise the number of the filter that leaves it out, from 1.
-        corpus: int. The number of the corpus, from 0.
-        shard: Shard.
-        first_line: int. The number of the first pair in the shard, from 1.
-    """
+    """Consecutive pairs of a shard."""
 
     pairs: list[Pair]
+    # Uint8 (n,): 0 for a pair that is kept, or the number of the filter that leaves it out, from 1.
     verdicts: np.ndarray
-    corpus: int
+    corpus: int  # the number of the corpus, from 0
     shard: Shard
-    first_line: int
+    first_line: int  # the number of the first pair in the shard, from 1
 
 
 def judged_pairs(
     corpora: Sequence[Corpus], filters: Filters, score_paths: Sequence[str | None] | None = None
 ) -> Iterator[JudgedPairs]:
-    """Reads all pairs of a text once.
-
-    Args:
-        corpora: list of Corpus.
-        filters: Filters.
-        score_paths: list of str or None. For each corpus, where the scores of its pairs are. Defaults to None: they
-            have none.
+    """Reads all pairs of a text once, with the scores of the corpora that have some.
 
     Raises:
         ConfigError: A file cannot be opened.
@@ -143,12 +128,7 @@ def judged_pairs(
 
 
 def in_chunks(pairs: Iterator[Texts], size: int) -> Iterator[list[Texts]]:
-    """Divides pairs into chunks that bound memory.
-
-    Args:
-        pairs: iterator over (source, target), or other tuples of texts.
-        size: int. The number of pairs in a chunk. If sentences are very long, it has fewer.
-    """
+    """Divides pairs, or other tuples of texts, into chunks of `size`, or of fewer if sentences are very long."""
     chunk: list[Texts] = []
     num_characters = 0
     while counted_pairs := list(itertools.islice(pairs, min(_PAIRS_PER_COUNT, size - len(chunk)))):
@@ -182,18 +162,11 @@ def require_one_for_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
 def read_text(
     corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None
 ) -> tuple[SentencePairs, SentencePairs | None]:
-    """Reads a text once, and returns the pairs to train on and those that are held out.
+    """Reads a text once, and returns the pairs to train on and those that are held out, if any are to be.
 
-    Files on disk are not held in memory, only the pairs that are held out. A pair takes one byte of memory while the
-    text is read, and one bit afterwards.
-
-    Args:
-        corpora: list of Corpus.
-        data: DataConfig or None. Its filters, weights and tags. Defaults to None: every pair of the text, once.
-        held_out: HeldOut or None. What to hold out of the pairs that the filters keep. Defaults to None: nothing.
-
-    Returns:
-        The pairs that are left, and those that are held out or None. What was left out and held out is logged.
+    Filters, weights and tags are those of `data`; what they leave out, and what is held out, is logged. Files on disk
+    are not held in memory, only the pairs that are held out. A pair takes one byte of memory while the text is read,
+    and one bit afterwards.
 
     Raises:
         ConfigError: A file cannot be opened, no pair is left, or `data.weights`, `data.tags` or `data.scores` does not
@@ -304,13 +277,7 @@ def _kept_pairs(
 
 
 class _Sentences(Collection[str]):
-    """One side of a text, read again in each iteration.
-
-    Args:
-        parts: the sentences of all shards.
-        bits: uint8 array or None. A bit for each sentence: whether it is kept. None: all are.
-        number: int. How many are kept.
-    """
+    """One side of a text, read again in each iteration; a bit for each says whether it is kept. None: all are."""
 
     def __init__(self, parts: Sequence[Iterable[str]], bits: np.ndarray | None, number: int) -> None:
         self._parts = parts

@@ -26,9 +26,8 @@ class Filter(NamedTuple):
     """A rule by which pairs are left out.
 
     Attributes:
-        name: str. That of its field in DataConfig; "empty" for pairs of which a side is blank.
-        value: The value of that field; None for "empty".
-        matches: Callable from n pairs, their lengths (n, 2) in characters and their scores (n,) to which of them are
+        name: that of its field in DataConfig; "empty" for pairs of which a side is blank.
+        matches: takes n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which of them are
             left out: bool (n,).
     """
 
@@ -41,27 +40,15 @@ class Filter(NamedTuple):
 
 
 class Filters:
-    """The filters of a configuration. A pair is left out by the first one that matches it.
-
-    Args:
-        data: DataConfig.
-
-    Attributes:
-        filters: list of Filter, empty if none is on.
-    """
+    """The filters of a configuration. A pair is left out by the first one that matches it."""
 
     def __init__(self, data: DataConfig) -> None:
         self.filters = _filters(data)
 
     def judge(self, pairs: list[Pair], scores: np.ndarray | None = None) -> np.ndarray:
-        """Judges the next pairs of a text.
+        """Returns for each of the next pairs of a text 0, or the number of the filter that leaves it out: uint8 (n,).
 
-        Args:
-            pairs: list of (source, target).
-            scores: float (n,) or None. A score for each pair. Defaults to None: they have none, and pass `min_score`.
-
-        Returns:
-            uint8 (n,). 0 for a pair that is kept, otherwise the number of the filter that leaves it out, from 1.
+        Pairs without scores pass `min_score`.
         """
         verdicts = np.zeros(len(pairs), np.uint8)
         scores = np.full(len(pairs), np.inf) if scores is None else scores
@@ -128,9 +115,6 @@ class _LetterMarks(dict[int, str]):
     """A table for `str.translate`: "+" for letters of a script, "-" for other letters, nothing for other characters.
 
     It is filled with the characters that occur; regular expressions take several times as long.
-
-    Args:
-        script: str. Names of scripts with commas.
     """
 
     def __init__(self, script: str) -> None:
@@ -147,16 +131,9 @@ class _LetterMarks(dict[int, str]):
 
 
 class Scores:
-    """The scores of the pairs of a corpus, read in their order.
+    """The scores of the pairs of a corpus, read in their order, one on each line of a file.
 
-    Args:
-        path: str. The path of a file with a number on each line, as `read_lines` reads it, or a pattern; its files
-            belong to the corpus' shards in the order of their names.
-        corpus: str. The corpus' name in messages.
-
-    Raises:
-        ConfigError: A pattern matches no file, or a pipe cannot be opened.
-        InvalidFileError: A pipe holds something other than text.
+    The path may be a pattern, whose files belong to the corpus' shards in the order of their names.
 
     Example:
         >>> scores = Scores("web.scores", "web.en, web.de")
@@ -184,11 +161,7 @@ class Scores:
         return scores
 
     def finish(self) -> None:
-        """Checks that there are no more lines.
-
-        Raises:
-            InvalidFileError: There are.
-        """
+        """Raises an InvalidFileError if there are more lines."""
         if next(self._lines, None) is not None:
             self._refuse(f"it has more than {self._number:,}")
 

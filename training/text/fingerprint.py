@@ -30,27 +30,16 @@ class TextHash:
         self._source, self._target = hashlib.sha256(), hashlib.sha256()
 
     def add(self, sources: Iterable[str], targets: Sequence[str]) -> None:
-        """Adds the next lines."""
         for hash_, lines in ((self._source, sources), (self._target, targets)):
             hash_.update("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
         self._num_lines += len(targets)
 
     def fingerprint(self) -> TextFingerprint:
-        """Returns the fingerprint of all lines so far."""
         return {"lines": self._num_lines, "source": self._source.hexdigest(), "target": self._target.hexdigest()}
 
 
 def require_same_text(model_dir: ModelDir, before: Fingerprint, now: Fingerprint) -> None:
-    """Checks that a resumed training run has the text that it was started with.
-
-    Args:
-        model_dir: ModelDir.
-        before: Fingerprint of the text before; a text that it does not have is not checked.
-        now: Fingerprint of the text now.
-
-    Raises:
-        ConfigError: The text has changed; the message says how.
-    """
+    """Raises a ConfigError that says how a text of `before`, with which a run was started, has changed."""
     differences = [
         f"the {_NAMES[name]} text {difference}"
         for name in before

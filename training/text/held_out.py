@@ -12,26 +12,17 @@ _LARGEST_HASH = 2**64 - 1
 
 
 class HeldPairs(NamedTuple):
-    """The pairs that are held out, ordered by their hashes.
-
-    Attributes:
-        pairs: list of (source, target).
-        places: list of list of int. The places of all copies of each pair in the text, ascending.
-    """
+    """The pairs that are held out, ordered by their hashes."""
 
     pairs: list[Pair]
-    places: list[list[int]]
+    places: list[list[int]]  # the places of all copies of each pair in the text, ascending
 
 
 class HeldOut:
-    """Holds out pairs by the hash of their text.
+    """Holds out a share of the pairs, or `size` different ones: those of whose text the hashes are lowest.
 
     The same pairs are held out whatever the order of the text is. All copies of a pair are held out with it: they are
     not trained on, and validated on once. The pairs are held in memory.
-
-    Args:
-        fraction: float or None. The share of the pairs to hold out, above 0 and below 1: those with the lowest hashes.
-        size: int or None. How many different pairs to hold out instead of a share: those with the lowest hashes.
     """
 
     def __init__(self, fraction: float | None = None, size: int | None = None) -> None:
@@ -59,11 +50,7 @@ class HeldOut:
             self._last_hash = lowest[-1]
 
     def finish(self) -> HeldPairs:
-        """Returns what is held out.
-
-        Raises:
-            ConfigError: The text does not have enough pairs.
-        """
+        """Returns what is held out; a ConfigError if the text does not have enough pairs."""
         if self._size is not None and len(self._held) < self._size:
             raise ConfigError(
                 f"--valid-size must be at most the number of different sentence pairs, {len(self._held):,}; received "

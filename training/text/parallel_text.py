@@ -15,14 +15,7 @@ Path = str | os.PathLike[str]
 
 
 class Shard(NamedTuple):
-    """A part of a corpus, which is read again each time.
-
-    Attributes:
-        source: iterable of str.
-        target: iterable of str, which must be as many.
-        source_name: str. The name of the source in messages.
-        target_name: str. The name of the target in messages.
-    """
+    """A part of a corpus, which is read again each time; messages name its sides."""
 
     source: Iterable[str]
     target: Iterable[str]
@@ -54,12 +47,7 @@ class Shard(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """A parallel text in one or several shards, which is read again each time.
-
-    Attributes:
-        name: str. Its name in messages.
-        shards: list of Shard.
-    """
+    """A parallel text in one or several shards, which is read again each time; messages call it by its name."""
 
     name: str
     shards: list[Shard]
@@ -91,16 +79,7 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
 
 
 def read_lines_or_pairs(sources: Sequence[Path], targets: Sequence[Path] | None) -> Iterable[tuple[str, str]]:
-    """Reads text files of one language, or pairs of files as `text_corpora` does.
-
-    Args:
-        sources: paths of files or patterns.
-        targets: paths of the translations. None: the target of each pair is empty.
-
-    Raises:
-        ConfigError: as `text_corpora`.
-        InvalidFileError: as `text_corpora`.
-    """
+    """Reads pairs of text files as `text_corpora` does, or those of one language, whose targets then are empty."""
     if targets is None:
         return ((source, "") for source in read_texts(sources))
     shards = (shard for corpus in text_corpora(sources, targets) for shard in corpus.shards)
@@ -139,15 +118,7 @@ def _listed(paths: Sequence[Path]) -> str:
 
 
 def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
-    r"""Opens text files with a sentence, a tab and its translation in each line.
-
-    Args:
-        paths: paths of files or patterns, as for `text_corpora`.
-
-    Raises:
-        ConfigError: A pattern matches no file, or a pipe cannot be opened.
-        InvalidFileError: A pipe holds something other than text.
-    """
+    r"""Opens text files with a sentence, a tab and its translation in each line; for paths, see `text_corpora`."""
     return [Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path).values()]) for path in paths]
 
 

@@ -27,11 +27,7 @@ _COMPRESSED_BYTES_PER_READ = 2048
 
 
 class Reread(Iterable[str]):
-    """Lines that are not held in memory, but read again in each iteration.
-
-    Args:
-        read: Callable. Returns an iterator over the lines.
-    """
+    """Lines that are not held in memory, but read again in each iteration."""
 
     def __init__(self, read: Callable[[], Iterator[str]]) -> None:
         self._read = read
@@ -69,15 +65,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
 
 
 def read_texts(paths: Iterable[str | os.PathLike[str]]) -> Iterable[str]:
-    """Reads text files one after another, each as `read_lines` does.
-
-    Args:
-        paths: paths of files or patterns, as `shards_of` takes them.
-
-    Raises:
-        ConfigError: A pattern matches no file, or a file cannot be opened.
-        InvalidFileError: A file is damaged or is not text.
-    """
+    """Reads text files, or those of patterns, one after another, each as `read_lines` does."""
     texts = [read_lines(file) for path in paths for file in shards_of(path).values()]
     return Reread(lambda: itertools.chain.from_iterable(texts))
 
@@ -88,15 +76,10 @@ def name_of(path: str | os.PathLike[str]) -> str:
 
 
 def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Returns the files that a path or a pattern stands for.
+    """Returns the files that a path, or a pattern with `*`, `?` or `[` such as "news-*.en.gz", stands for.
 
-    Args:
-        path: str or path of a file, or a pattern with `*`, `?` or `[`, such as "news-*.en.gz". If there is a file whose
-            name is the pattern itself, it stands for that file.
-
-    Returns:
-        The files by the text in place of the pattern's wildcards, from the first to the last wildcard, such as "01" of
-        "news-01.en.gz"; sorted by it.
+    If there is a file whose name is the pattern itself, it stands for that file. The files are sorted by the text in
+    place of the pattern's wildcards, from the first to the last, such as "01" of "news-01.en.gz", which is their key.
 
     Raises:
         ConfigError: No file matches the pattern.
@@ -133,11 +116,7 @@ def _open(path: str | os.PathLike[str]) -> AbstractContextManager[_Binary]:
 
 
 class _Zstandard(io.RawIOBase):
-    """Decompresses frames of Zstandard; the package's own reader accepts a file that was cut off as a whole one.
-
-    Args:
-        file: the compressed file, which is closed with this one.
-    """
+    """Decompresses frames of Zstandard; the package's own reader accepts a file that was cut off as a whole one."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

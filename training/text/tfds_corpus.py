@@ -21,16 +21,11 @@ _MAX_RETRIES = 4
 
 
 def tfds_corpus(name: str, split: str, data_dir: str | os.PathLike[str] | None = None) -> Corpus:
-    """Opens a dataset of sentence pairs from tensorflow-datasets, in the dataset's own order.
+    """Opens a dataset of text pairs, such as "ted_hrlr_translate/pt_to_en", in the dataset's own order.
 
     The dataset's information says which language is the source. A dataset that is not prepared on disk yet is
-    downloaded first.
-
-    Args:
-        name: str. A dataset of text pairs, such as "ted_hrlr_translate/pt_to_en".
-        split: str. "train", "validation", "train[:10%]", ...
-        data_dir: str or path of the directory for datasets. Defaults to that of tensorflow-datasets (`TFDS_DATA_DIR`
-            or `~/tensorflow_datasets`).
+    downloaded first. The default directory is that of tensorflow-datasets (`TFDS_DATA_DIR` or
+    `~/tensorflow_datasets`).
 
     Raises:
         ConfigError: There is no such dataset, configuration or split; it does not hold pairs of texts; or it is not
