@@ -5,8 +5,7 @@ from typing import Annotated
 import keras
 from keras import ops
 
-from .shapes import reshape_inferring
-from .tensors import Tensor
+from .tensors import Tensor, reshape_inferring
 
 
 def gather_in_rows(

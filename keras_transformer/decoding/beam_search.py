@@ -9,8 +9,7 @@ from keras import ops
 
 from ..config.rules import NonNegative, Size, check, require
 from ..gather import gather_in_rows
-from ..shapes import reshape_inferring
-from ..tensors import Dimension, Tensor
+from ..tensors import Dimension, Tensor, reshape_inferring
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import continuations, stable_top_k
 from .protocol import Hypotheses, State, Step

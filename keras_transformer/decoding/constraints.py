@@ -10,8 +10,7 @@ from keras import ops
 
 from ..config.rules import Count, Positive, check, require
 from ..gather import gather_in_rows
-from ..shapes import last_size, reshape_inferring
-from ..tensors import Dimension, Tensor
+from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
 MINUS_INFINITY = np.float32(-math.inf)
 

@@ -7,8 +7,7 @@ import keras
 from keras import ops
 
 from ..gather import gather_in_rows
-from ..shapes import last_size, reshape_inferring
-from ..tensors import Dimension, Tensor
+from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
 # Of sizes that are only known at run time: good for the 1,000 to 4,000 tokens that a shortlist leaves.
 _GROUP_SIZE = 16

@@ -8,8 +8,7 @@ from keras import ops
 
 from ..config.rules import Positive, Share, Size, check
 from ..gather import gather_in_rows
-from ..shapes import last_size
-from ..tensors import Dimension, Tensor
+from ..tensors import Dimension, Tensor, last_size
 from .constraints import NO_CONSTRAINTS, Constraints
 from .continuations import top_k as top_k_of
 from .greedy_search import extend_single_hypothesis

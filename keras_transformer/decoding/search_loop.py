@@ -12,8 +12,7 @@ from keras import ops, tree
 
 from ..config.rules import require
 from ..errors import ConfigError
-from ..shapes import last_size, reshape_inferring
-from ..tensors import Dimension, Tensor
+from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 from .constraints import Constraints
 
 

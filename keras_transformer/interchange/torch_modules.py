@@ -12,7 +12,7 @@ import keras
 
 from ..errors import ConfigError
 from ..layers import Decoder, DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention
-from ..layers.normalization import LayerNormalization
+from ..layers.elementary import LayerNormalization
 from ..rules import require, shown
 from ..tensors import Tensor
 from .conversion import (

@@ -14,12 +14,11 @@ from keras import ops
 from ..errors import ConfigError
 from ..masks import causal_mask, combine, neighborhood_mask
 from ..rules import OddSize, Rate, Size, annotations_of, check_attributes, require, require_divisor
-from ..shapes import reshape_inferring
-from ..tensors import Dimension, Shape, Tensor
+from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .arguments import CommonArguments, child_initializer, config_of
 from .attention_axes import AttentionAxes
 from .cache import Cache, KeyValues, empty_cache
-from .dropout import Dropout
+from .elementary import Dropout
 from .local_attention import divide
 from .relative_positions import RelativePositions, T5RelativeBias, alibi_bias, rotate
 

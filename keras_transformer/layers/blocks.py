@@ -9,13 +9,11 @@ from keras import ops
 
 from ..masks import implicit_mask, neighborhood_mask
 from ..rules import OddSize, Positive, Rate, Size, annotations_of, check, check_attributes, require_divisor
-from ..shapes import reshape_inferring
-from ..tensors import Dimension, Shape, Tensor
+from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .arguments import Activation, LayerArguments, child_initializer, child_seed, config_of
 from .attention import MultiHeadAttention, spec_with_scores
 from .cache import Cache, KeyValues
-from .dropout import Dropout
-from .normalization import Normalization, make_normalization
+from .elementary import Dropout, Normalization, make_normalization
 from .relative_positions import RelativePositions
 
 L = TypeVar("L", bound=keras.layers.Layer)

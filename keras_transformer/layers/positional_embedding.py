@@ -11,7 +11,7 @@ from ..masks import PADDING_ID, padding_mask
 from ..rules import Count, Rate, Size, annotations_of, check_attributes, require
 from ..tensors import Dimension, Shape, Tensor
 from .arguments import LayerArguments, config_of
-from .dropout import Dropout
+from .elementary import Dropout
 from .positional_encoding import check_positions, consecutive_positions, sinusoids
 
 

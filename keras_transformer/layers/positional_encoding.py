@@ -8,10 +8,9 @@ from keras import ops
 
 from ..errors import ConfigError
 from ..rules import Rate, Size, annotations_of, check_attributes, require
-from ..shapes import reshape_inferring
-from ..tensors import Dimension, Shape, Tensor
+from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .arguments import LayerArguments, config_of
-from .dropout import Dropout
+from .elementary import Dropout
 from .relative_positions import rotate
 
 

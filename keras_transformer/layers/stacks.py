@@ -22,7 +22,7 @@ from .blocks import (
     take_scores,
 )
 from .cache import Cache, KeyValues
-from .normalization import make_normalization
+from .elementary import make_normalization
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

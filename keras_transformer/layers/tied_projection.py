@@ -7,8 +7,7 @@ import keras
 from keras import ops
 
 from ..rules import annotations_of, check_attributes, require
-from ..shapes import reshape_inferring
-from ..tensors import Shape, Tensor
+from ..tensors import Shape, Tensor, reshape_inferring
 from .arguments import LayerArguments, config_of
 from .positional_embedding import PositionalEmbedding
 

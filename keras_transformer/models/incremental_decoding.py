@@ -15,8 +15,7 @@ from keras import ops, tree
 
 from ..gather import gather_in_rows
 from ..layers import Decoder, DecoderLayer, PositionalEmbedding, TiedProjection
-from ..shapes import last_size, reshape_inferring
-from ..tensors import Dimension, Tensor
+from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
 
 class DecoderState(NamedTuple):
