@@ -38,15 +38,11 @@ def run(options: argparse.Namespace) -> None:
     from ..model_dir import ModelDir
 
     model_dir = ModelDir(options.model_dir)
-    config = model_dir.read_config()
+    is_guided = model_dir.read_config().training.guided_alignment > 0 and options.links is not None
     pairs, _ = read_text(text_corpora(options.source, options.target))
     with tensorflow_backend():
         from keras_transformer.training.alignment.shortlist import build_shortlist
-
-        from ..tokenizers import load_tokenizers
-    tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
-    is_guided = config.training.guided_alignment > 0 and options.links is not None
-    build_shortlist(model_dir, pairs, tokenizers, config.model.max_length, None if is_guided else options.links)
+    build_shortlist(model_dir, pairs, None if is_guided else options.links)
     if is_guided:
         from keras_transformer.training.alignment.shortlist import write_attention_links
 

@@ -22,7 +22,7 @@ from keras_transformer.model_dir.files import (
 from keras_transformer.model_dir.shortlist_file import Shortlist, write_shortlist
 from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tensors import Tensor
-from keras_transformer.tokenizers import Tokenizer, TokenizerPair
+from keras_transformer.tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from keras_transformer.translation import Translator
 from keras_transformer.translation.results import Alignment
 
@@ -43,16 +43,14 @@ _log = logging.getLogger(__name__)
 def build_shortlist(
     model_dir: str | os.PathLike[str] | ModelDir,
     pairs: SentencePairs,
-    tokenizers: TokenizerPair,
-    max_length: int,
     links_path: str | os.PathLike[str] | None = None,
 ) -> None:
     """Learns a shortlist from a parallel text and writes it into a model directory.
 
-    If this was stopped before, it goes on after the last pass that was completed.
+    If this was stopped before, it goes on after the last pass that was completed. Of a sentence, what the model does
+    not read is not looked at.
 
     Args:
-        max_length: tokens of a sentence that the model reads, with its end token; the others are not looked at.
         links_path: a file for the links of each pair, see `write_links`. Defaults to None: none.
 
     Raises:
@@ -61,6 +59,8 @@ def build_shortlist(
         OSError: A file cannot be written.
     """
     model_dir = ModelDir(model_dir)
+    config = model_dir.read_config()
+    tokenizers, max_length = load_tokenizers(model_dir.path, config.tokenizer), config.model.max_length
     with locked(model_dir.path / ".align.lock", "another process makes the shortlist here"):
         counts = _learn_counts(model_dir.alignment_path, pairs, tokenizers, max_length)
         if links_path is not None:

@@ -15,8 +15,7 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tensors import Dimension, Tensor
-from keras_transformer.tokenizers import Tokenizer, TokenizerPair
-from keras_transformer.tokenizers.placeholders import SpanFinder
+from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.tokenizers.text_codec import TextCodec
 
 from ..text.corpus import SentencePairs, in_chunks, pairs_of_epoch, pairs_per_epoch
@@ -139,57 +138,65 @@ def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.nda
     return counts
 
 
-def encode(
-    pairs: SentencePairs,
-    tokenizers: TokenizerPair,
-    max_length: int,
-    directory: str | os.PathLike[str],
-    times: int = 1,
-    spans: SpanFinder | None = None,
-    augmentation: Augmentation | None = None,
-    terms: TermAnnotation | None = None,
-) -> EncodedPairs:
-    """Tokenizes a parallel text, with tags in front of its sources, and leaves out pairs of which a side is empty or
-    too long.
+@dataclasses.dataclass(frozen=True)
+class Epochs:
+    """A parallel text in several epochs, each of which changes it in other ways.
 
     Args:
-        pairs: SentencePairs.
-        tokenizers: TokenizerPair.
-        max_length: int. Tokens of the longest sequence to keep, including its end token.
-        directory: str or path of a new directory for the token ids.
-        times: int. How many epochs of the text to tokenize, for a tokenizer that segments it differently each time,
-            or with an augmentation. Defaults to 1.
-        spans: SpanFinder. Finds what placeholders stand for where both sides of a pair have the same. Defaults to
-            None: nothing.
-        augmentation: Augmentation. Changes pairs before they are tokenized. Defaults to None: they stay as they are.
-        terms: TermAnnotation. Writes translations into sources; the vocabulary has the pieces for it. Defaults to
-            None: none.
+        pairs: the text.
+        number: of epochs: more than one for a text that is drawn anew in each.
+        augmentation: changes pairs, or None.
+        terms: writes translations into sources, or None.
+    """
+
+    pairs: SentencePairs
+    number: int = 1
+    augmentation: Augmentation | None = None
+    terms: TermAnnotation | None = None
+
+    def __len__(self) -> int:
+        return self.number * pairs_per_epoch(self.pairs)
+
+    def chunks(self, text: TextHash) -> Iterator[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
+        """Yields tags, sources and targets of all epochs, and hashes the text as it is without changes."""
+        with ProgressBar(f"tokenizing {self.pairs.name}", "sentence pairs", len(self)) as bar:
+            for epoch in range(self.number):
+                first = 0
+                for chunk in in_chunks(pairs_of_epoch(self.pairs, epoch), _SENTENCES_PER_CALL):
+                    sources, targets, tags = zip(*chunk)
+                    if epoch == 0:
+                        text.add(map(operator.add, tags, sources), targets)
+                    if self.augmentation is not None:
+                        pairs = self.augmentation.augment([*zip(sources, targets, strict=True)], epoch, first)
+                        sources, targets = zip(*pairs)
+                    yield tags, sources if self.terms is None else self.terms.annotate(sources, targets), targets
+                    first += len(chunk)
+                    bar.advance(len(chunk))
+
+
+def encode(epochs: Epochs, codec: TextCodec, directory: str | os.PathLike[str]) -> EncodedPairs:
+    """Encodes a parallel text, with tags in front of its sources, without pairs of which a side is empty or too long.
+
+    Args:
+        directory: a new directory for the token ids.
 
     Raises:
         ConfigError: No pair is left, or the vocabulary lacks a tag.
     """
-    _require_tags(pairs, tokenizers.source)
-    codec = TextCodec(tokenizers, max_length, spans, are_annotated=terms is not None)
+    _require_tags(epochs.pairs, codec.tokenizers.source)
     directory = pathlib.Path(directory)
     directory.mkdir()
-    num_pairs = times * pairs_per_epoch(pairs)
-    num_blocks = max(-(-num_pairs // _PAIRS_PER_BLOCK), 1)
-    dtype = "uint16" if max(tokenizer.vocab_size for tokenizer in tokenizers) <= 2**16 else "int32"
+    num_blocks = max(-(-len(epochs) // _PAIRS_PER_BLOCK), 1)
+    dtype = "uint16" if max(tokenizer.vocab_size for tokenizer in codec.tokenizers) <= 2**16 else "int32"
     random = np.random.default_rng(0)
     num_kept = num_empty = num_too_long = 0
     text = TextHash()
-    for epoch, first, tags, sources, targets in _chunks(pairs, times, num_pairs):
-        if epoch == 0:
-            text.add(map(operator.add, tags, sources), targets)
-        if augmentation is not None:
-            sources, targets = zip(*augmentation.augment([*zip(sources, targets, strict=True)], epoch, first))
-        if terms is not None:
-            sources = tuple(terms.annotate(sources, targets))
-        tag_ids = _tag_ids(tags, tokenizers.source)
+    for tags, sources, targets in epochs.chunks(text):
+        tag_ids = _tag_ids(tags, codec.tokenizers.source)
         sides = codec.encode_pairs(tf.constant(sources), tf.constant(targets), tag_ids, shorten=False)
         lengths = np.stack([np.asarray(side.lengths) for side in sides])  # (2, chunk)
         is_empty = (lengths == [[1 + (tag != "") for tag in tags], [1] * len(tags)]).any(axis=0)
-        is_too_long = ~is_empty & (lengths.max(axis=0) > max_length)
+        is_too_long = ~is_empty & (lengths.max(axis=0) > codec.max_length)
         kept = np.flatnonzero(~(is_empty | is_too_long))
         blocks = random.integers(num_blocks, size=len(kept))
         order = np.argsort(blocks, kind="stable")
@@ -200,12 +207,18 @@ def encode(
         num_empty += int(is_empty.sum())
         num_too_long += int(is_too_long.sum())
     if not num_kept:
-        raise _nothing_left(pairs, num_empty // times, num_too_long // times, max_length)
-    length_counts = np.concatenate([_count_lengths_of_block(directory, block) for block in range(num_blocks)])
+        raise _nothing_left(epochs, num_empty, num_too_long, codec.max_length)
+    length_counts = np.concatenate(
+        [
+            count_lengths(block, *(np.fromfile(directory / f"{block}.{side}.lengths", "int32") for side in _SIDES))
+            for block in range(num_blocks)
+        ]
+    )
     return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint())
 
 
-def _nothing_left(pairs: SentencePairs, num_empty: int, num_too_long: int, max_length: int) -> ConfigError:
+def _nothing_left(epochs: Epochs, num_empty: int, num_too_long: int, max_length: int) -> ConfigError:
+    pairs, num_empty, num_too_long = epochs.pairs, num_empty // epochs.number, num_too_long // epochs.number
     if not num_empty + num_too_long:
         weights = ", ".join(f"{weight:g}" for _, weight in pairs.weights)
         return ConfigError(
@@ -216,23 +229,6 @@ def _nothing_left(pairs: SentencePairs, num_empty: int, num_too_long: int, max_l
         f"{pairs.name}: none of the {num_empty + num_too_long:,} sentence pairs can be used: {num_empty:,} are "
         f"empty on one side, {num_too_long:,} are longer than max_length={max_length} tokens"
     )
-
-
-def _count_lengths_of_block(directory: pathlib.Path, block: int) -> np.ndarray:
-    return count_lengths(block, *(np.fromfile(directory / f"{block}.{side}.lengths", "int32") for side in _SIDES))
-
-
-def _chunks(
-    pairs: SentencePairs, times: int, num_pairs: int
-) -> Iterator[tuple[int, int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
-    with ProgressBar(f"tokenizing {pairs.name}", "sentence pairs", num_pairs) as bar:
-        for epoch in range(times):
-            first = 0
-            for chunk in in_chunks(pairs_of_epoch(pairs, epoch), _SENTENCES_PER_CALL):
-                sources, targets, tags = zip(*chunk)
-                yield epoch, first, tags, sources, targets
-                first += len(chunk)
-                bar.advance(len(chunk))
 
 
 def _require_tags(pairs: SentencePairs, tokenizer: Tokenizer) -> None:

@@ -15,10 +15,11 @@ from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.runtime.progress import counted
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
 from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
+from keras_transformer.tokenizers.text_codec import TextCodec
 
 from ..alignment.lexicon import learn_lexicon
 from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
-from ..batches.encoded_pairs import EncodedPairs, encode
+from ..batches.encoded_pairs import EncodedPairs, Epochs, encode
 from ..batches.pipeline import training_dataset, validation_dataset
 from ..batches.plan import BatchPlan, plan_batches
 from ..batches.token_links import align_encoded
@@ -145,14 +146,13 @@ class TrainingText:
         samplers = _samplers(training, tokenizers) if training.subword_dropout else tokenizers
         terms = self._term_annotation(tokenizers) if self.config.data.terms else None
         is_drawn_anew = training.subword_dropout or self.augmentation or terms
-        times = training.subword_samples if is_drawn_anew else 1
+        epochs = Epochs(self.train_pairs, training.subword_samples if is_drawn_anew else 1, self.augmentation, terms)
         spans = span_finder(self.config.decoding, tokenizers)
-        train_ids = encode(
-            self.train_pairs, samplers, max_length, directory / "train", times, spans, self.augmentation, terms
-        )
+        codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
+        train_ids = encode(epochs, codec, directory / "train")
         if training.guided_alignment:
             train_ids = align_encoded(train_ids)
-        valid_ids = encode(self.valid_pairs, tokenizers, max_length, directory / "valid", spans=spans)
+        valid_ids = encode(Epochs(self.valid_pairs), TextCodec(tokenizers, max_length, spans), directory / "valid")
         _report_pairs("training text", train_ids, tokenizers)
         _report_pairs("validation text", valid_ids, tokenizers)
         train, valid = (

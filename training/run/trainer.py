@@ -154,7 +154,7 @@ def train(
         if workers.is_chief:
             _average(training, model_dir)
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
-                build_shortlist(model_dir, text.seen_pairs, tokenizers, config.model.max_length)
+                build_shortlist(model_dir, text.seen_pairs)
 
 
 def _require_memory(config: Config) -> None:
