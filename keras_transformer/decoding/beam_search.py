@@ -13,7 +13,7 @@ from ..tensors import Dimension, Tensor, reshape_inferring
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import continuations, stable_top_k
 from .protocol import Hypotheses, State, Step
-from .search_loop import check_search_arguments, extend_until_finished, float32_logits
+from .search_loop import check_search_arguments, extend_until_finished
 
 IMPOSSIBLE = -math.inf
 
@@ -103,92 +103,66 @@ def beam_search(
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
     max_lengths, start_ids, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
 
-    def is_unfinished(active: _Active[State]) -> Tensor:
-        return ops.any(active.log_probs > IMPOSSIBLE, axis=-1)
-
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
-        active = _extend(step, position, active, end_ids, length_penalty, constraints)
-        return _stop_searches(active, length_penalty), active.links
+        """Adds a token to the hypotheses of the active sequences; returns their links too."""
+        parents, newest = active.links[..., 0], active.links[..., 1]
+        history = active.history.append(newest, parents)
+        logits, state = step(constraints.token_at(newest), parents, position, active.state)
+        logits, allowed_logits = constraints.apply(logits, newest, history, position, active.max_lengths, end_ids)
+        # Each hypothesis has one end for each end token, so that of these beam_size do not end if there are so many.
+        num_candidates = (1 + len(end_ids)) * beam_size
+        log_probs, token_ids = continuations(active.log_probs, logits, allowed_logits, num_candidates)
+        k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
+        flat_shape = (ops.shape(log_probs)[0], beam_size * k)
+        log_probs = reshape_inferring(log_probs, flat_shape)
+        log_probs, indices = stable_top_k(log_probs, beam_size * min(1 + len(end_ids), k))
+        parents = indices // k  # (n, num_candidates or fewer), as token_ids and log_probs are now
+        token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
 
-    history = constraints.start_history(start_ids, max_length, beam_size)
-    active = _start(max_lengths, start_ids, history, state, beam_size, n_best)
-    # int32, the links of every step. The last row stays unused: it gives a compiler a row to read if max_length is 0.
-    record = ops.zeros((max_length + 1, ops.shape(max_lengths)[0], beam_size, 2), "int32")
-    num_steps, record, (scores, ends) = extend_until_finished(extend, is_unfinished, active, record, drop_finished)
-    token_ids = constraints.token_at(_read_back(record, num_steps, ends, max_length))
-    return Hypotheses(token_ids, ends[..., 0], scores)
+        length = position + 1
+        is_end = length >= active.max_lengths
+        if end_ids:
+            is_end = is_any_of(token_ids, end_ids) | is_end
+        is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
+        new_scores = ops.where(is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE)
+        new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
+        # Of equals the first is taken, so what finished earlier comes first.
+        scores, kept = stable_top_k(ops.concatenate([active.results.scores, new_scores], axis=1), n_best)
+        ends = gather_in_rows(ops.concatenate([active.results.ends, new_ends], axis=1), kept)
 
+        log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
+        links = gather_in_rows(ops.stack([parents, token_ids], axis=-1), kept)
+        # The search for a sequence ends when its n_best cannot change any more: log P only falls, and no length divides
+        # it by more than the maximum length does.
+        attainable = log_probs[:, :1] / _penalty(active.max_lengths, length_penalty)
+        log_probs = ops.where(scores[:, -1:] >= attainable, IMPOSSIBLE, log_probs)
+        results = _Results(scores, ends)
+        return active._replace(results=results, links=links, log_probs=log_probs, history=history, state=state), links
 
-def _start(
-    max_lengths: Tensor, start_ids: Tensor, history: History, state: State, beam_size: int, n_best: int
-) -> _Active[State]:
     batch = ops.shape(max_lengths)[0]
-    # The hypotheses are alike; all but the first are dead.
-    log_probs = np.where(np.arange(beam_size) == 0, 0.0, IMPOSSIBLE).astype("float32")
     parents = ops.broadcast_to(ops.arange(beam_size, dtype="int32"), (batch, beam_size))
     token_ids = ops.broadcast_to(start_ids[:, -1:], (batch, beam_size))
+    # At the start all hypotheses are alike; all but the first are dead.
+    log_probs = np.where(np.arange(beam_size) == 0, 0.0, IMPOSSIBLE).astype("float32")
     has_room = max_lengths > 0
-    return _Active(
+    # A sequence without room for a token has one result, the empty sequence.
+    scores = ops.where(has_room, IMPOSSIBLE, log_probs[:n_best])
+    active = _Active(
         rows=ops.arange(batch, dtype="int32"),
         max_lengths=max_lengths,
-        # Without room for a token the empty sequence is found.
-        results=_Results(ops.where(has_room, IMPOSSIBLE, log_probs[:n_best]), ops.zeros((batch, n_best, 3), "int32")),
+        results=_Results(scores, ops.zeros((batch, n_best, 3), "int32")),
         links=ops.stack([parents, token_ids], axis=-1),
         log_probs=ops.where(has_room, log_probs, IMPOSSIBLE),
-        history=history,
+        history=constraints.start_history(start_ids, max_length, beam_size),
         state=state,
     )
-
-
-def _extend(
-    step: Step[State],
-    position: Tensor,
-    active: _Active[State],
-    end_ids: Sequence[int],
-    length_penalty: float,
-    constraints: Constraints,
-) -> _Active[State]:
-    """The active sequences after one more step."""
-    beam_size, n_best = active.log_probs.shape[-1], active.results.scores.shape[-1]
-    parents, newest = active.links[..., 0], active.links[..., 1]
-    history = active.history.append(newest, parents)
-
-    logits, state = step(constraints.token_at(newest), parents, position, active.state)
-    logits = constraints.penalize(float32_logits(logits, newest), history)
-    allowed_logits = constraints.forbid(logits, history, position, active.max_lengths, end_ids)
-    # Of as many, beam_size do not end, if there are so many: each hypothesis has one end for each end token.
-    num_continued = (1 + len(end_ids)) * beam_size
-    log_probs, token_ids = continuations(active.log_probs, logits, allowed_logits, num_continued)
-    k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
-    flat_shape = (ops.shape(log_probs)[0], beam_size * k)
-    log_probs, indices = stable_top_k(reshape_inferring(log_probs, flat_shape), beam_size * min(1 + len(end_ids), k))
-    parents = indices // k  # (n, num_continued or fewer), as token_ids and log_probs are now
-    token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
-
-    length = position + 1
-    is_end = length >= active.max_lengths
-    if end_ids:
-        is_end = is_any_of(token_ids, end_ids) | is_end
-    is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
-    new_scores = ops.where(is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE)
-    new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
-    # Of equals the first is taken, so what finished earlier comes first.
-    scores, kept = stable_top_k(ops.concatenate([active.results.scores, new_scores], axis=1), n_best)
-    ends = gather_in_rows(ops.concatenate([active.results.ends, new_ends], axis=1), kept)
-
-    log_probs, kept = stable_top_k(ops.where(is_end, IMPOSSIBLE, log_probs), beam_size)
-    links = gather_in_rows(ops.stack([parents, token_ids], axis=-1), kept)
-    return active._replace(
-        results=_Results(scores, ends), links=links, log_probs=log_probs, history=history, state=state
+    # int32, the links of every step. The last row stays unused: it gives a compiler a row to read if max_length is 0.
+    record = ops.zeros((max_length + 1, batch, beam_size, 2), "int32")
+    num_steps, record, (scores, ends) = extend_until_finished(
+        extend, lambda active: ops.any(active.log_probs > IMPOSSIBLE, axis=-1), active, record, drop_finished
     )
-
-
-def _stop_searches(active: _Active[State], length_penalty: float) -> _Active[State]:
-    """Kills the hypotheses of sequences whose n_best cannot change any more."""
-    # log P only falls, and no length divides it by more than the maximum length does.
-    attainable = active.log_probs[:, :1] / _penalty(active.max_lengths, length_penalty)
-    is_settled = active.results.scores[:, -1:] >= attainable
-    return active._replace(log_probs=ops.where(is_settled, IMPOSSIBLE, active.log_probs))
+    token_ids = constraints.token_at(_read_back(record, num_steps, ends, max_length))
+    return Hypotheses(token_ids, ends[..., 0], scores)
 
 
 def _penalty(lengths: Tensor, length_penalty: float) -> Tensor:

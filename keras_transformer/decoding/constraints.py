@@ -31,12 +31,7 @@ class History(NamedTuple):
         newest: Annotated[Tensor, "int32 (batch, beam_size)"],
         parents: Annotated[Tensor, "int32 (batch, beam_size)"] | None = None,
     ) -> "History":
-        """Returns the history with one more token of each hypothesis.
-
-        Args:
-            newest: the tokens.
-            parents: the hypothesis that each one continues. Defaults to None: itself.
-        """
+        """Returns the history with the newest token of each hypothesis, which continues its parent, or itself."""
         if isinstance(self.token_ids, tuple):
             return self
         token_ids = self.token_ids if parents is None else gather_in_rows(self.token_ids, parents)
@@ -100,13 +95,7 @@ class Constraints(NamedTuple):
     def start_history(
         self, start_ids: Annotated[Tensor, "int32 (batch, n)"], max_length: Dimension, beam_size: int = 1
     ) -> History:
-        """Returns the history of hypotheses that begin with all start tokens but the last.
-
-        Args:
-            start_ids: the tokens that each sequence starts with; negative ids are none.
-            max_length: how many tokens will be appended.
-            beam_size: hypotheses per sequence. Defaults to 1.
-        """
+        """Returns the history of hypotheses that begin with all start tokens but the last, for max_length more."""
         if not (self._has_penalty or self.no_repeat_ngram_size or self.exactly_once is not None):
             return History((), ())
         batch = ops.shape(start_ids)[0]
@@ -118,48 +107,53 @@ class Constraints(NamedTuple):
             () if self.exactly_once is None else ops.cast(self.exactly_once, "bool"),
         )
 
-    def penalize(
-        self, logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"], history: History
-    ) -> Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"]:
-        """Returns the logits of the next tokens with the repetition penalty."""
-        return _penalize_repetition(logits, history.token_ids, self.repetition_penalty) if self._has_penalty else logits
-
-    def forbid(
+    def apply(
         self,
-        logits: Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"],
+        logits: Annotated[Tensor, "(batch, beam_size, vocab_size)"],
+        newest: Annotated[Tensor, "int32 (batch, beam_size)"],
         history: History,
         position: Annotated[Tensor, "int32 ()"],
         max_lengths: Annotated[Tensor, "int32 (batch, 1)"],
         end_ids: Sequence[int],
-    ) -> Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"]:
-        """Returns the logits of the next tokens with -inf for those that are forbidden.
+    ) -> tuple[
+        Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"],
+        Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"],
+    ]:
+        """Applies the constraints to the logits of the tokens that follow the newest.
 
         Args:
-            logits: the logits. They are returned themselves if there is nothing to forbid.
-            history: the history up to the newest tokens.
-            position: the position of the newest tokens.
-            max_lengths: the most tokens of each sequence.
-            end_ids: the tokens that end a sequence.
+            history: up to the newest tokens.
+            position: of the newest tokens.
 
-        Raises:
-            ConfigError: A forbidden id is not in the vocabulary.
+        Returns:
+            The logits with the repetition penalty, from which probabilities are computed; and the same with -inf for
+            tokens that are forbidden. If nothing is forbidden, that is the same tensor.
         """
+        logits = ops.cast(logits, "float32")
+        if tuple(logits.shape[:2]) != tuple(newest.shape):
+            # A step may lose static sizes.
+            logits = reshape_inferring(logits, (*ops.shape(newest), last_size(logits)))
+        vocab_size = last_size(logits)
+        if self._has_penalty:
+            logits = _penalize_repetition(logits, history.token_ids, self.repetition_penalty)
+        allowed_logits = logits
         if self.forbidden_ids:
-            vocab_size = last_size(logits)
             if isinstance(vocab_size, int):
                 is_known = all(0 <= token_id < vocab_size for token_id in self.forbidden_ids)
                 require(is_known, "forbidden_ids", f"from 0 to {vocab_size - 1}", tuple(self.forbidden_ids))
-            logits = logits + _minus_infinity_at(self.forbidden_ids, vocab_size)
+            allowed_logits = allowed_logits + _minus_infinity_at(self.forbidden_ids, vocab_size)
         if end_ids and (ops.is_tensor(self.min_length) or self.min_length > 1):
             is_too_short = position + 1 < self.min_length
-            logits = logits + ops.where(is_too_short, _minus_infinity_at(end_ids, last_size(logits)), np.float32(0))
+            allowed_logits = allowed_logits + ops.where(
+                is_too_short, _minus_infinity_at(end_ids, vocab_size), np.float32(0)
+            )
         if self.no_repeat_ngram_size:
-            is_repeat = _repeats_ngram(history.token_ids, self.no_repeat_ngram_size, last_size(logits))
-            logits = ops.where(is_repeat, MINUS_INFINITY, logits)
+            is_repeat = _repeats_ngram(history.token_ids, self.no_repeat_ngram_size, vocab_size)
+            allowed_logits = ops.where(is_repeat, MINUS_INFINITY, allowed_logits)
         if self.exactly_once is not None:
-            is_wrong = _breaks_exactly_once(history, max_lengths - position, end_ids, last_size(logits))
-            logits = ops.where(is_wrong, MINUS_INFINITY, logits)
-        return logits
+            is_wrong = _breaks_exactly_once(history, max_lengths - position, end_ids, vocab_size)
+            allowed_logits = ops.where(is_wrong, MINUS_INFINITY, allowed_logits)
+        return logits, allowed_logits
 
     @property
     def _has_penalty(self) -> bool:

@@ -23,8 +23,8 @@ def continuations(
 
     Args:
         log_probs: of the hypotheses; -inf for those that are not continued.
-        logits: of the next token, from which its probabilities are computed.
-        allowed_logits: the same with -inf for tokens that are forbidden; `logits` itself if none is.
+        logits: see `Constraints.apply`.
+        allowed_logits: see there.
         k: how many. Fewer are returned if the vocabulary is smaller, or dead ones if its size is not static.
 
     Returns:
@@ -40,23 +40,15 @@ def continuations(
     probabilities = ops.reshape(ops.softmax(logits), (-1, last_size(logits)))  # (batch * beam_size, vocab_size)
     highest = gather_in_rows(probabilities, ops.reshape(best_ids, (-1, 1)))  # (batch * beam_size, 1)
     log_highest = reshape_inferring(ops.log(highest), (*ops.shape(log_probs), 1))
-    continued = log_probs[..., None] + (top_logits - best_logits + log_highest)
+    log_probs = log_probs[..., None] + (top_logits - best_logits + log_highest)
     # NaN if all logits of a row are -inf; the comparison is then false.
-    return ops.where(continued > -math.inf, continued, -math.inf), token_ids
+    return ops.where(log_probs > -math.inf, log_probs, -math.inf), token_ids
 
 
 def stable_top_k(
     values: Annotated[Tensor, "(..., n)"], k: Dimension
 ) -> tuple[Annotated[Tensor, "(..., k)"], Annotated[Tensor, "int32 (..., k)"]]:
-    """Computes `keras.ops.top_k`, of equal values the first ones first on every backend.
-
-    Args:
-        values: of any dtype with an order.
-        k: at most n.
-
-    Returns:
-        The highest values in descending order, and their indices.
-    """
+    """Computes `keras.ops.top_k`, of equal values the first ones first on every backend."""
     if keras.backend.backend() != "torch":
         highest, indices = ops.top_k(values, k)
         return highest, ops.cast(indices, "int32")
@@ -73,13 +65,8 @@ def top_k(
     The k highest logits lie in the k groups of neighbors with the highest maxima. Groups stay in their order, so
     that equal logits stay in theirs.
 
-    Args:
-        logits: of the next token.
-        k: how many; all if there are fewer. If vocab_size is not static, what is missing has logits of -inf, and any
-            token ids.
-
-    Returns:
-        The highest logits, and their token ids.
+    All tokens are returned if there are fewer than k. If vocab_size is not static, what is missing has logits of -inf,
+    and any token ids.
     """
     vocab_size = last_size(logits)
     if isinstance(vocab_size, int) and isinstance(k, int):

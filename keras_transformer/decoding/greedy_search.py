@@ -1,8 +1,8 @@
 """Greedy search, and the loop that it shares with sampling: both extend one hypothesis of each sequence."""
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Generic, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Annotated, Generic, NamedTuple
 
 from keras import ops
 
@@ -10,7 +10,7 @@ from ..tensors import Dimension, Tensor
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import continuations
 from .protocol import Hypotheses, State, Step
-from .search_loop import check_search_arguments, extend_until_finished, float32_logits
+from .search_loop import check_search_arguments, extend_until_finished
 
 
 def greedy_search(
@@ -42,47 +42,14 @@ def greedy_search(
     """
 
     def choose(
-        log_probs: Tensor, logits: Tensor, allowed_logits: Tensor, position: Tensor, rows: Tensor
+        position: Tensor, rows: Tensor, log_probs: Tensor, logits: Tensor, allowed_logits: Tensor
     ) -> tuple[Tensor, Tensor]:
-        continued, token_ids = continuations(log_probs, logits, allowed_logits, 1)  # (n, 1, 1)
-        return continued[..., 0], token_ids[..., 0]
+        log_probs, token_ids = continuations(log_probs, logits, allowed_logits, 1)  # (n, 1, 1)
+        return log_probs[..., 0], token_ids[..., 0]
 
     return extend_single_hypothesis(
-        step,
-        state,
-        max_lengths,
-        choose,
-        max_length=max_length,
-        start_id=start_id,
-        end_id=end_id,
-        constraints=constraints,
-        drop_finished=drop_finished,
+        choose, step, state, max_lengths, max_length, start_id, end_id, constraints, drop_finished
     )
-
-
-class Choice(Protocol):
-    """Chooses the next token of each sequence.
-
-    Args:
-        log_probs: of the sequences so far.
-        logits: of the next token.
-        allowed_logits: the same with -inf for tokens that are forbidden; `logits` itself if none is.
-        position: the position of the token before it.
-        rows: the places of the sequences in the batch.
-
-    Returns:
-        Log probabilities of the sequences with one more token, -inf if there is none; and the tokens.
-    """
-
-    def __call__(
-        self,
-        log_probs: Annotated[Tensor, "float32 (n, 1)"],
-        logits: Annotated[Tensor, "float32 (n, 1, vocab_size)"],
-        allowed_logits: Annotated[Tensor, "float32 (n, 1, vocab_size)"],
-        position: Annotated[Tensor, "int32 ()"],
-        rows: Annotated[Tensor, "int32 (n,)"],
-        /,
-    ) -> tuple[Annotated[Tensor, "float32 (n, 1)"], Annotated[Tensor, "int32 (n, 1)"]]: ...
 
 
 class _Results(NamedTuple):
@@ -101,25 +68,50 @@ class _Active(NamedTuple, Generic[State]):
 
 
 def extend_single_hypothesis(
+    choose: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
     step: Step[State],
     state: State,
-    max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
-    choose: Choice,
-    *,
+    max_lengths: Tensor | Sequence[int],
     max_length: Dimension,
-    start_id: int | Annotated[Tensor, "int (batch, n)"],
+    start_id: int | Tensor,
     end_id: int | Sequence[int],
     constraints: Constraints,
     drop_finished: bool,
 ) -> Hypotheses:
-    """Extends each sequence by one token per step until an end token or its maximum length; see `greedy_search`."""
+    """Extends each sequence by one token per step until an end token or its maximum length.
+
+    Args:
+        choose: takes the position of the newest tokens, int32 scalar, the places of the sequences in the batch, int32
+            (n,), their log probabilities, float32 (n, 1), and the logits and the allowed logits of the next token, see
+            `Constraints.apply`. Returns the log probabilities of the sequences with one more token, float32 (n, 1),
+            -inf if there is none, and the tokens, int32 (n, 1).
+    """
     max_lengths, start_ids, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
-    batch = ops.shape(max_lengths)[0]
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
-        active = _extend(step, position, active, choose, end_ids, constraints)
-        return active, active.token_ids
+        """Adds a token to each active sequence, and returns it too; those that are finished stay as they are."""
+        newest = active.token_ids
+        history = active.history.append(newest)
+        logits, state = step(constraints.token_at(newest), ops.zeros_like(newest), position, active.state)
+        logits, allowed_logits = constraints.apply(logits, newest, history, position, active.max_lengths, end_ids)
+        lengths, log_probs = active.results
+        extended_log_probs, token_ids = choose(position, active.rows, log_probs, logits, allowed_logits)
+        log_probs = ops.where(active.is_unfinished, extended_log_probs, log_probs)
 
+        length = position + 1
+        is_end = length >= active.max_lengths
+        if end_ids:
+            is_end = is_any_of(token_ids, end_ids) | is_end
+        active = active._replace(
+            results=_Results(ops.where(active.is_unfinished, length, lengths), log_probs),
+            is_unfinished=active.is_unfinished & (log_probs > -math.inf) & ops.logical_not(is_end),
+            token_ids=token_ids,
+            history=history,
+            state=state,
+        )
+        return active, token_ids
+
+    batch = ops.shape(max_lengths)[0]
     active = _Active(
         rows=ops.arange(batch, dtype="int32"),
         max_lengths=max_lengths,
@@ -138,35 +130,3 @@ def extend_single_hypothesis(
     token_ids = constraints.token_at(ops.transpose(record, (1, 2, 0)))  # (batch, 1, max_length)
     is_token = ops.arange(max_length, dtype="int32") < lengths[..., None]
     return Hypotheses(ops.where(is_token, token_ids, 0), lengths, scores)
-
-
-def _extend(
-    step: Step[State],
-    position: Tensor,
-    active: _Active[State],
-    choose: Choice,
-    end_ids: Sequence[int],
-    constraints: Constraints,
-) -> _Active[State]:
-    """The active sequences with one more token; those that are finished stay as they are."""
-    newest = active.token_ids
-    history = active.history.append(newest)
-
-    logits, state = step(constraints.token_at(newest), ops.zeros_like(newest), position, active.state)
-    logits = constraints.penalize(float32_logits(logits, newest), history)
-    allowed_logits = constraints.forbid(logits, history, position, active.max_lengths, end_ids)
-    lengths, log_probs = active.results
-    continued, token_ids = choose(log_probs, logits, allowed_logits, position, active.rows)
-    log_probs = ops.where(active.is_unfinished, continued, log_probs)
-
-    length = position + 1
-    is_end = length >= active.max_lengths
-    if end_ids:
-        is_end = is_any_of(token_ids, end_ids) | is_end
-    return active._replace(
-        results=_Results(ops.where(active.is_unfinished, length, lengths), log_probs),
-        is_unfinished=active.is_unfinished & (log_probs > -math.inf) & ops.logical_not(is_end),
-        token_ids=token_ids,
-        history=history,
-        state=state,
-    )

@@ -71,29 +71,23 @@ def sample(
     """
     check_sampling(temperature, top_k, top_p)
     max_lengths = ops.convert_to_tensor(max_lengths, "int32")
-    numbers = uniform_numbers(seed, ops.shape(max_lengths)[0] if rows is None else rows, max_length)
+    if rows is None:
+        rows = ops.arange(ops.shape(max_lengths)[0], dtype="int32")
+    numbers = uniform_numbers(seed, rows, max_length)
 
     def choose(
-        log_probs: Tensor, logits: Tensor, allowed_logits: Tensor, position: Tensor, rows: Tensor
+        position: Tensor, rows: Tensor, log_probs: Tensor, logits: Tensor, allowed_logits: Tensor
     ) -> tuple[Tensor, Tensor]:
         allowed_logits = ops.reshape(allowed_logits, (-1, last_size(logits)))  # (n, vocab_size)
         # One column of the numbers of the rows that are left: (n, 1).
         row_numbers = ops.take(ops.take(numbers, position, axis=1), rows, axis=0)[:, None]
         token_ids = draw(allowed_logits / temperature, row_numbers, top_k, top_p)
-        continued = log_probs + gather_in_rows(allowed_logits, token_ids) - ops.logsumexp(logits, axis=-1)
+        log_probs = log_probs + gather_in_rows(allowed_logits, token_ids) - ops.logsumexp(logits, axis=-1)
         # NaN if all logits of a row are -inf; the comparison is then false.
-        return ops.where(continued > -math.inf, continued, -math.inf), token_ids
+        return ops.where(log_probs > -math.inf, log_probs, -math.inf), token_ids
 
     return extend_single_hypothesis(
-        step,
-        state,
-        max_lengths,
-        choose,
-        max_length=max_length,
-        start_id=start_id,
-        end_id=end_id,
-        constraints=constraints,
-        drop_finished=drop_finished,
+        choose, step, state, max_lengths, max_length, start_id, end_id, constraints, drop_finished
     )
 
 
@@ -112,13 +106,11 @@ def draw(
     top_k: int | None = None,
     top_p: float | Tensor | None = None,
 ) -> Annotated[Tensor, "int32 (n, 1)"]:
-    """Draws a token for each row from the probabilities of those that are kept.
+    """Draws a token for each row from the probabilities of those that `sample` keeps.
 
     Args:
         logits: of all tokens; -inf is never drawn unless there is nothing else.
         numbers: uniform, from 0, inclusive, to 1, exclusive.
-        top_k: how many tokens are kept. Defaults to None: all.
-        top_p: the probability that is kept. Defaults to None: all.
     """
     token_ids = None
     if top_k is not None or top_p is not None:
@@ -138,25 +130,18 @@ def draw(
 
 
 def uniform_numbers(
-    seed: Dimension, rows: Dimension | Annotated[Tensor, "int (num_rows,)"], num_positions: Dimension
+    seed: Dimension, rows: Annotated[Tensor, "int (num_rows,)"], num_positions: Dimension
 ) -> Annotated[Tensor, "float32 (num_rows, num_positions)"]:
     """Returns numbers from 0, inclusive, to 1, exclusive: multiples of 2 ** -23.
 
     Generators with a state give a row other numbers as soon as another row joins the batch, and differ between
     backends. Here each number is computed from its place: the same text comes from the same seed on every backend, in
     any batch, and inside a compiled loop, where the seed may be a tensor.
-
-    Args:
-        seed: int, of which 64 bits count, or int32 scalar.
-        rows: the numbers of the rows; or how many there are, from 0 on.
-        num_positions: how many positions.
     """
     low, high = (_signed(seed), _signed(seed >> 32)) if isinstance(seed, int) else (ops.cast(seed, "int32"), 0)
     positions = ops.arange(num_positions, dtype="int32")[None, :]
-    is_number = isinstance(rows, int) or len(rows.shape) == 0
-    numbers: Tensor = ops.arange(rows, dtype="int32") if is_number else ops.cast(rows, "int32")
-    numbers = numbers[:, None] + ops.zeros_like(positions)
-    bits, _ = threefry((low, high), (numbers, ops.zeros_like(numbers) + positions))
+    rows = ops.cast(rows, "int32")[:, None] + ops.zeros_like(positions)
+    bits, _ = threefry((low, high), (rows, ops.zeros_like(rows) + positions))
     return ops.cast(_shifted_right(bits, 9), "float32") * 2.0**-23
 
 
@@ -165,11 +150,8 @@ def threefry(
 ) -> tuple[Annotated[Tensor, "int32 (...)"], Annotated[Tensor, "int32 (...)"]]:
     """Computes Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 
-    All numbers are the 32 bits of an int32, of which every backend has sums, products and bitwise operations.
-
-    Args:
-        key: two int32 scalars.
-        counter: two int32 (...).
+    All numbers are the 32 bits of an int32, of which every backend has sums, products and bitwise operations. The key
+    is two scalars; the counter, two tensors (...).
     """
     keys = [ops.convert_to_tensor(part, "int32") for part in key]
     keys.append(ops.bitwise_xor(ops.bitwise_xor(keys[0], keys[1]), ops.convert_to_tensor(_PARITY, "int32")))

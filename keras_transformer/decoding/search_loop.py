@@ -12,24 +12,21 @@ from keras import ops, tree
 
 from ..config.rules import require
 from ..errors import ConfigError
-from ..tensors import Dimension, Tensor, last_size, reshape_inferring
+from ..tensors import Dimension, Tensor
 from .constraints import Constraints
 
 
 def check_search_arguments(
-    max_lengths: Annotated[Tensor, "int (batch,)"] | Sequence[int],
+    max_lengths: Tensor | Sequence[int],
     max_length: Dimension,
-    start_id: int | Annotated[Tensor, "int (batch, n)"],
+    start_id: int | Tensor,
     end_id: int | Sequence[int],
     constraints: Constraints,
 ) -> tuple[Annotated[Tensor, "int32 (batch, 1)"], Annotated[Tensor, "int32 (batch, n)"], tuple[int, ...]]:
-    """Checks what every search is given, see `beam_search`.
+    """Checks the arguments that all searches share, see `beam_search`.
 
     Returns:
-        The maximum lengths, the start tokens as the search knows them, and the end tokens.
-
-    Raises:
-        ConfigError: An argument breaks its rule.
+        The maximum lengths, the places of the start tokens, see `Constraints.place_of`, and the end tokens.
     """
     limits: Tensor = ops.convert_to_tensor(max_lengths, "int32")
     if len(limits.shape) != 1:
@@ -47,16 +44,6 @@ def check_search_arguments(
     if isinstance(start_id, int):
         return limits, ops.full_like(limits, start_id), end_ids
     return limits, constraints.place_of(ops.cast(start_id, "int32")), end_ids
-
-
-def float32_logits(
-    logits: Annotated[Tensor, "(n, beam_size, vocab_size)"], token_ids: Annotated[Tensor, "int32 (n, beam_size)"]
-) -> Annotated[Tensor, "float32 (n, beam_size, vocab_size)"]:
-    """Returns logits as float32, with the static sizes of the tokens that they follow."""
-    logits = ops.cast(logits, "float32")
-    if tuple(logits.shape[:2]) == tuple(token_ids.shape):
-        return logits
-    return reshape_inferring(logits, (*ops.shape(token_ids), last_size(logits)))
 
 
 class ActiveRows(Protocol):
@@ -98,12 +85,11 @@ def extend_until_finished(
         at = ops.stack([ops.full_like(active.rows, position), active.rows], axis=-1)  # (n, 2)
         return position + 1, ops.scatter_update(record, at, newest), active
 
-    def any_unfinished(position: Tensor, record: Tensor, active: Active) -> Tensor:
-        return ops.any(is_unfinished(active))
-
     start = ops.zeros((), "int32")
     if not drop_finished:
-        num_steps, record, active = ops.while_loop(any_unfinished, step, (start, record, active))
+        num_steps, record, active = ops.while_loop(
+            lambda position, record, active: ops.any(is_unfinished(active)), step, (start, record, active)
+        )
         return num_steps, record, active.results
 
     def steps(

@@ -7,7 +7,6 @@ operations of which it is known are accepted.
 """
 
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -19,7 +18,7 @@ from ..errors import ConfigError
 from ..layers import Decoder, DecoderLayer, FeedForward, TiedProjection
 from ..masks import implicit_mask
 from ..tensors import Dimension, Tensor
-from .incremental_decoding import CacheEntries, DecoderState, DecoderStep
+from .incremental_decoding import CacheEntries, DecoderState
 
 # Layers that treat each position by itself, if their inputs have features.
 _POSITION_WISE_LAYERS = (
@@ -33,7 +32,7 @@ _LAST_AXIS_LAYERS = (
     layers.BatchNormalization, layers.Concatenate, layers.LayerNormalization, layers.RMSNormalization, layers.Softmax,
     layers.UnitNormalization,
 )  # fmt: skip
-# Keras exports the functions of its operations, after which their classes are named.
+# Of its operations Keras exports the functions only, after which the classes are named.
 _ELEMENT_WISE_FUNCTIONS = (
     ops.abs, ops.absolute, ops.add, ops.cast, ops.celu, ops.clip, ops.cos, ops.divide, ops.elu, ops.equal, ops.erf,
     ops.exp, ops.expm1, ops.gelu, ops.greater, ops.greater_equal, ops.hard_sigmoid, ops.hard_silu, ops.hard_tanh,
@@ -62,12 +61,12 @@ class _Call(NamedTuple):
         return _keras_tensors((self.args, self.kwargs))
 
     @property
-    def takes_positions(self) -> bool:
-        return isinstance(self.operation, keras.Layer) and "position_ids" in self.arguments
-
-    @property
     def is_decoder(self) -> bool:
         return isinstance(self.operation, (Decoder, DecoderLayer))
+
+    @property
+    def takes_positions(self) -> bool:
+        return isinstance(self.operation, keras.Layer) and "position_ids" in self.arguments
 
     def __str__(self) -> str:
         return f"{self.operation.name!r} ({type(self.operation).__name__})"
@@ -83,11 +82,9 @@ class _Source(NamedTuple):
 class FunctionalDecoder:
     """Decodes with a functional or sequential model made of our layers: a `keras_transformer.decoding.Decodable`.
 
-    The model is not changed, and is not kept: only its layers are.
-
-    Args:
-        model: from token ids to logits or probabilities, (batch, length, vocab_size). A model with a source has several
-            inputs.
+    The model is not changed, and is not kept: only its layers are. It computes logits or probabilities, (batch, length,
+    vocab_size), of token ids. What a model with a source is given besides the target is a tensor if that is one input,
+    or a dict from names of inputs to tensors.
 
     Raises:
         ConfigError: The model cannot be computed one position at a time.
@@ -127,10 +124,12 @@ class FunctionalDecoder:
         constants = [tensor for call in self._step_calls if not call.is_decoder for tensor in call.inputs]
         constants = [tensor for tensor in constants if not self._depends_on_target(tensor)]
         self._constants = list({id(tensor): tensor for tensor in constants}.values())
-        last = self._step_calls[-1].operation
-        activation = getattr(last, "activation", None)
-        self._has_probabilities = _is_one_of(last, (ops.softmax,)) or activation is keras.activations.softmax
         operations = [call.operation for call in self._step_calls]
+        self._has_probabilities = (
+            isinstance(operations[-1], layers.Softmax)
+            or _is_one_of(operations[-1], (ops.softmax,))
+            or getattr(operations[-1], "activation", None) is keras.activations.softmax
+        )
         learned = [layer.max_length for layer in operations if getattr(layer, "positions", None) == "learned"]
         self.max_length = min(learned, default=None)
 
@@ -141,23 +140,45 @@ class FunctionalDecoder:
         max_length: Dimension | None = None,
         prefix: Annotated[Tensor, "int (batch, prefix length)"] | None = None,
     ) -> tuple[Step[DecoderState], DecoderState]:
-        """Prepares to decode, see `keras_transformer.decoding.Decodable`.
-
-        Args:
-            source: what the model is given besides the target: a tensor if that is one input, or a dict from names of
-                inputs to tensors. None for a model without a source.
-            beam_size: hypotheses per sequence. Defaults to 1.
-            max_length: tokens for which caches have room. Defaults to None: caches grow with every step.
-            prefix: the tokens before position 0, negative before a sequence's beginning. Defaults to None, which a
-                model without a source does not allow: its batch size would not be known.
-        """
+        """Prepares to decode, see `keras_transformer.decoding.Decodable`."""
         values = self._source_values(source)
         if prefix is None and not values:
             raise ConfigError("prefix must be given to a model without a source; received prefix=None")
         batch_size = ops.shape(next(iter(values.values())) if prefix is None else prefix)[0]
         entries = CacheEntries(batch_size, beam_size, max_length, prefix)
-        step = self._step(entries)
-        return step, entries.start(step, self._init_caches, self._read_source(values))
+
+        def step(
+            token_ids: Tensor, parents: Tensor | None, position: Dimension, state: DecoderState
+        ) -> tuple[Any, DecoderState]:
+            positions = entries.new_positions(parents, position, state)
+            values = {id(tensor): value for tensor, value in zip(self._constants, state.source.constants, strict=True)}
+            values[id(self._target)] = ops.cast(token_ids, self._target.dtype)
+            caches: list[Any] = []
+            for call in self._step_calls:
+                if not call.is_decoder:
+                    _run(call, values, positions.position_ids)
+                    continue
+                key_values, mask = state.source.of_decoders[len(caches)]
+                values[id(call.outputs)], cache = call.operation.step(
+                    values[id(call.arguments["target"])],
+                    state.caches[len(caches)],
+                    source_key_values=None if isinstance(key_values, tuple) and not key_values else key_values,
+                    source_mask=None if isinstance(mask, tuple) else mask,
+                    **positions.arguments_for(call.operation),
+                )
+                caches.append(cache)
+                if parents is None and len(caches) == len(self._decoder_calls):
+                    break
+            state = state._replace(is_ancestor=positions.mask, caches=caches)
+            if parents is None:
+                return None, state
+            outputs = values[id(self._output)]
+            return ops.log(ops.cast(outputs, "float32")) if self._has_probabilities else outputs, state
+
+        def init_caches(batch_size: Dimension, num_entries: Dimension | None) -> list[Any]:
+            return [call.operation.init_cache(batch_size, num_entries) for call in self._decoder_calls]
+
+        return step, entries.start(step, init_caches, self._read_source(values))
 
     def _depends_on_target(self, tensors: Any) -> bool:
         return any(id(tensor) in self._of_target for tensor in _keras_tensors(tensors))
@@ -166,10 +187,8 @@ class FunctionalDecoder:
         """Raises a ConfigError if a call that depends on the target cannot be computed one position at a time."""
         if call.is_decoder:
             # A mask of the target is one of padding, which is never generated.
-            expected = dict(
-                attention_mask=None, source_attention_mask=None, use_causal_mask=True, return_attention_scores=False
-            )
-            for name, value in expected.items():
+            expected = dict(attention_mask=None, source_attention_mask=None, use_causal_mask=True)
+            for name, value in (expected | dict(return_attention_scores=False)).items():
                 argument = call.arguments[name]
                 if argument is not value:
                     received = "a tensor" if hasattr(argument, "shape") else repr(argument)
@@ -229,40 +248,6 @@ class FunctionalDecoder:
             of_decoders.append((key_values, () if mask is None else mask))
         return _Source(of_decoders, [values[id(tensor)] for tensor in self._constants])
 
-    def _init_caches(self, batch_size: Dimension, max_length: Dimension | None) -> list[Any]:
-        return [call.operation.init_cache(batch_size, max_length) for call in self._decoder_calls]
-
-    def _step(self, entries: CacheEntries) -> DecoderStep:
-        def step(
-            token_ids: Tensor, parents: Tensor | None, position: Dimension, state: DecoderState
-        ) -> tuple[Tensor | None, DecoderState]:
-            positions = entries.new_positions(parents, position, state)
-            values = {id(tensor): value for tensor, value in zip(self._constants, state.source.constants, strict=True)}
-            values[id(self._target)] = ops.cast(token_ids, self._target.dtype)
-            caches: list[Any] = []
-            for call in self._step_calls:
-                if not call.is_decoder:
-                    _run(call, values, positions.position_ids)
-                    continue
-                key_values, mask = state.source.of_decoders[len(caches)]
-                values[id(call.outputs)], cache = call.operation.step(
-                    values[id(call.arguments["target"])],
-                    state.caches[len(caches)],
-                    source_key_values=None if isinstance(key_values, tuple) and not key_values else key_values,
-                    source_mask=None if isinstance(mask, tuple) else mask,
-                    **positions.arguments_for(call.operation),
-                )
-                caches.append(cache)
-                if parents is None and len(caches) == len(self._decoder_calls):
-                    break
-            state = state._replace(is_ancestor=positions.mask, caches=caches)
-            if parents is None:
-                return None, state
-            outputs = values[id(self._output)]
-            return ops.log(ops.cast(outputs, "float32")) if self._has_probabilities else outputs, state
-
-        return step
-
 
 class _StandIn(keras.Operation):
     """Takes the place of an operation in a copy of a graph, so that the operation itself is not called once more."""
@@ -270,9 +255,6 @@ class _StandIn(keras.Operation):
     def __init__(self, operation: keras.Operation) -> None:
         super().__init__()
         self.operation = operation
-
-    def call(self, *args: Any, **kwargs: Any) -> Any:
-        return self.operation.call(*args, **kwargs)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         return self.operation.compute_output_spec(*args, **kwargs)
@@ -338,9 +320,9 @@ def _arguments(operation: keras.Operation, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _is_one_of(operation: keras.Operation, functions: Sequence[Any]) -> bool:
-    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(operation).__name__).lower()
-    is_of_keras = type(operation).__module__.partition(".")[0] == "keras"
-    return is_of_keras and name in {function.__name__ for function in functions}
+    names = {function.__name__.replace("_", "") for function in functions}
+    is_of_keras = type(operation).__module__.startswith("keras.") and not isinstance(operation, keras.Layer)
+    return is_of_keras and type(operation).__name__.lower() in names
 
 
 def _is_alike(tensor: Tensor, rank: int) -> bool:

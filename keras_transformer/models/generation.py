@@ -36,17 +36,6 @@ class Generated(NamedTuple):
     scores: Annotated[np.ndarray, "float32 (batch,)"]
 
 
-class _Options(NamedTuple):
-    """What a compiled search depends on, besides the shapes of its inputs."""
-
-    max_new_tokens: int
-    stop_ids: tuple[int, ...]
-    beam_size: int
-    length_penalty: float
-    top_k: int | None
-    constraints: Constraints  # without the repetition penalty, which is an input
-
-
 def generate(
     model: keras.Model | Decodable[Any],
     prompts: Sequence[Sequence[int]] | Annotated[np.ndarray, "int (batch, length)"],
@@ -122,7 +111,6 @@ def generate(
         >>> generated.token_ids.shape
         (2, 4)
     """
-    is_sampled = not (temperature is None and top_k is None and top_p is None)
     stop_ids = (stop_ids,) if isinstance(stop_ids, int) else tuple(stop_ids)
     check("max_new_tokens", max_new_tokens, Size)
     check("beam_size", beam_size, Size)
@@ -132,32 +120,33 @@ def generate(
     constraints = Constraints(repetition_penalty, no_repeat_ngram_size, min_new_tokens, forbidden_ids)
     constraints.check()
     check_sampling(1.0 if temperature is None else temperature, top_k, top_p)
-    if is_sampled:
-        require(beam_size == 1, "beam_size", "1 with temperature, top_k or top_p", beam_size)
-        seed = int(ops.convert_to_numpy(keras.random.randint((), 0, 2**31 - 1))) if seed is None else int(seed)
-    else:
-        require(seed is None, "seed", "None without temperature, top_k or top_p", seed)
 
-    prompts = _left_padded(prompts, padding_id)
-    inputs: dict[str, Any] = {"prompts": prompts}
+    # A search is compiled once for its options; inputs are arrays, which may be others in each call.
+    options: dict[str, Any] = dict(max_length=max_new_tokens, end_id=stop_ids)
+    inputs: dict[str, Any] = dict(prompts=_left_padded(prompts, padding_id))
     if source is not None:
         inputs["source"] = _source_arrays(source, padding_id)
-    if repetition_penalty != 1:
-        inputs["repetition_penalty"] = np.float32(repetition_penalty)
-    if seed is not None:
-        inputs["temperature"] = np.float32(1 if temperature is None else temperature)
+    search: Callable[..., Hypotheses]
+    if temperature is not None or top_k is not None or top_p is not None:
+        require(beam_size == 1, "beam_size", "1 with temperature, top_k or top_p", beam_size)
+        seed = int(ops.convert_to_numpy(keras.random.randint((), 0, 2**31 - 1))) if seed is None else int(seed)
+        search, options["top_k"] = sample, top_k
         inputs["seed"] = np.array(seed % 2**32, "uint32").astype("int32")
+        inputs["temperature"] = np.float32(1 if temperature is None else temperature)
         if top_p is not None:
             inputs["top_p"] = np.float32(top_p)
-    options = _Options(
-        max_new_tokens,
-        stop_ids,
-        beam_size,
-        float(length_penalty),
-        top_k,
-        constraints._replace(repetition_penalty=1.0),
-    )
-    hypotheses = Hypotheses(*map(ops.convert_to_numpy, _generator_of(model)(options, inputs)))
+    else:
+        require(seed is None, "seed", "None without temperature, top_k or top_p", seed)
+        search = greedy_search
+        if beam_size > 1:
+            search, options = beam_search, options | dict(beam_size=beam_size, length_penalty=float(length_penalty))
+    if repetition_penalty != 1:
+        inputs["repetition_penalty"] = np.float32(repetition_penalty)
+    options["constraints"] = constraints._replace(repetition_penalty=1.0)
+    generator = _GENERATORS.get(model)
+    if generator is None:
+        generator = _GENERATORS[model] = _Generator(model)
+    hypotheses = Hypotheses(*map(ops.convert_to_numpy, generator.generate(search, options, inputs)))
     lengths = hypotheses.lengths[:, 0]
     is_token = np.arange(max_new_tokens) < lengths[:, None]
     token_ids = np.where(is_token, hypotheses.token_ids[:, 0], padding_id or 0)
@@ -210,52 +199,53 @@ class _Generator:
         self._find_model = weakref.ref(model)
         self._compiled: dict[Any, Callable[[dict[str, Any]], Hypotheses]] = {}
 
-    def __call__(self, options: _Options, inputs: dict[str, Any]) -> Hypotheses:
-        last = inputs["prompts"].shape[1] + options.max_new_tokens - 1
-        if self._learned_positions is not None and last > self._learned_positions:
+    def generate(
+        self, search: Callable[..., Hypotheses], options: dict[str, Any], inputs: dict[str, Any]
+    ) -> Hypotheses:
+        """Runs a search, which is compiled if it is the first one with these options.
+
+        Args:
+            search: `greedy_search`, `beam_search` or `sample`.
+            options: arguments of the search that are compiled in; they can be hashed.
+            inputs: NumPy arrays: prompts, the source, and arguments of the search that may change between calls.
+        """
+        max_new_tokens = options["max_length"]
+        num_positions = inputs["prompts"].shape[1] + max_new_tokens - 1
+        if self._learned_positions is not None and num_positions > self._learned_positions:
             raise ConfigError(
-                f"the longest prompt and max_new_tokens={options.max_new_tokens} need {last} positions; "
+                f"the longest prompt and max_new_tokens={max_new_tokens} need {num_positions} positions; "
                 f"the model has max_length={self._learned_positions}"
             )
         # Quantization and LoRA give a model other variables.
         variables = list(getattr(self._find_model(), "variables", []))
         shapes = tree.map_structure(lambda array: (len(array.shape), str(array.dtype)), inputs)
-        key = (options, tuple(map(id, variables)), str(shapes))
+        key = (search, *options.values(), tuple(map(id, variables)), str(shapes))
         if keras.backend.backend() == "jax":
-            inputs = _in_bucket(inputs)
+            num_missing = -inputs["prompts"].shape[1] % _LENGTH_BUCKET
+            prompts = np.pad(inputs["prompts"], ((0, 0), (num_missing, 0)), constant_values=_NO_TOKEN)
+            inputs = inputs | {"prompts": prompts}
         if key not in self._compiled:
-            self._compiled[key] = _compiled(lambda inputs: self._search(options, inputs), variables, inputs)
+            self._compiled[key] = _compiled(lambda inputs: self._search(search, options, **inputs), variables, inputs)
         return self._compiled[key](inputs)
 
-    def _search(self, options: _Options, inputs: dict[str, Any]) -> Hypotheses:
-        prompts = inputs["prompts"]
-        max_length = options.max_new_tokens
-        step, state = self._find_decodable().start_decoding(
-            inputs.get("source"), options.beam_size, max_length, prompts[:, :-1]
-        )
+    def _search(
+        self,
+        search: Callable[..., Hypotheses],
+        options: dict[str, Any],
+        prompts: Tensor,  # int32 (batch, length)
+        source: Any = None,
+        repetition_penalty: float | Tensor = 1.0,
+        **inputs: Tensor,
+    ) -> Hypotheses:
+        constraints = options["constraints"]._replace(repetition_penalty=repetition_penalty)
+        max_length, beam_size = options["max_length"], options.get("beam_size", 1)
+        step, state = self._find_decodable().start_decoding(source, beam_size, max_length, prompts[:, :-1])
         max_lengths = ops.full_like(prompts[:, 0], max_length)
-        arguments: dict[str, Any] = dict(max_length=max_length, start_id=prompts, end_id=options.stop_ids)
-        penalty = inputs.get("repetition_penalty", 1.0)
-        arguments["constraints"] = options.constraints._replace(repetition_penalty=penalty)
-        if "seed" in inputs:
-            arguments |= dict(seed=inputs["seed"], temperature=inputs["temperature"])
-            arguments |= dict(top_k=options.top_k, top_p=inputs.get("top_p"))
-            return sample(step, state, max_lengths, **arguments)
-        if options.beam_size == 1:
-            return greedy_search(step, state, max_lengths, **arguments)
-        arguments |= dict(beam_size=options.beam_size, length_penalty=options.length_penalty)
-        return beam_search(step, state, max_lengths, **arguments)
+        return search(step, state, max_lengths, start_id=prompts, **options | {"constraints": constraints}, **inputs)
 
 
 # A model's weights may change between two calls; its graph cannot.
 _GENERATORS: "weakref.WeakKeyDictionary[Any, _Generator]" = weakref.WeakKeyDictionary()
-
-
-def _generator_of(model: Any) -> _Generator:
-    generator = _GENERATORS.get(model)
-    if generator is None:
-        generator = _GENERATORS[model] = _Generator(model)
-    return generator
 
 
 def _compiled(
@@ -263,12 +253,8 @@ def _compiled(
 ) -> Callable[[dict[str, Any]], Hypotheses]:
     """Returns a function that the backend compiles when it is first called; PyTorch runs it as it is.
 
-    TensorFlow compiles it once, for batches and lengths of any size; JAX does so for each shape.
-
-    Args:
-        function: takes a dict of nests of tensors.
-        variables: what the function reads besides. Their values may change between calls.
-        inputs: NumPy arrays of the ranks and types that the function will be called with.
+    TensorFlow compiles it once, for batches and lengths of any size; JAX does so for each shape. The values of the
+    variables, which the function reads, may change between calls; ranks and types of the inputs may not.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -312,29 +298,18 @@ def _decodable(model: Any) -> Decodable[Any]:
     )
 
 
-def _in_bucket(inputs: dict[str, Any]) -> dict[str, Any]:
-    missing = -inputs["prompts"].shape[1] % _LENGTH_BUCKET
-    return inputs | {"prompts": np.pad(inputs["prompts"], ((0, 0), (missing, 0)), constant_values=_NO_TOKEN)}
-
-
 def _left_padded(prompts: Any, padding_id: int | None) -> Annotated[np.ndarray, "int32 (batch, length)"]:
     """Returns prompts that end together, with `_NO_TOKEN` before the shorter ones."""
     rows = _rows("prompts", prompts)
     if padding_id is not None and hasattr(prompts, "shape"):
-        rows = [_without_padding(row, padding_id) for row in rows]
+        places = [np.flatnonzero(row != padding_id) for row in rows]
+        rows = [row[at[0] : at[-1] + 1] if len(at) else row[:0] for row, at in zip(rows, places, strict=True)]
     for index, row in enumerate(rows):
         require(len(row) > 0, f"prompts[{index}]", "at least one token", row.tolist())
         require(int(row.min()) >= 0, f"prompts[{index}]", "token ids of at least 0", row.tolist())
     require(len(rows) > 0, "prompts", "at least one", prompts)
-    padded = np.full((len(rows), max(map(len, rows))), _NO_TOKEN, "int32")
-    for to, row in zip(padded, rows, strict=True):
-        to[len(to) - len(row) :] = row
-    return padded
-
-
-def _without_padding(row: np.ndarray, padding_id: int) -> np.ndarray:
-    places = np.flatnonzero(row != padding_id)
-    return row[places[0] : places[-1] + 1] if len(places) else row[:0]
+    length = max(map(len, rows))
+    return np.array([[_NO_TOKEN] * (length - len(row)) + row.tolist() for row in rows], "int32")
 
 
 def _rows(name: str, lists: Any) -> list[np.ndarray]:
@@ -355,7 +330,6 @@ def _source_arrays(source: Any, padding_id: int | None) -> Any:
     if hasattr(source, "shape"):
         return ops.convert_to_numpy(source)
     rows = _rows("source", source)
-    padded = np.full((len(rows), max(map(len, rows), default=0)), padding_id or 0, "int32")
-    for to, row in zip(padded, rows, strict=True):
-        to[: len(row)] = row
-    return padded
+    length = max(map(len, rows), default=0)
+    padded = [row.tolist() + [padding_id or 0] * (length - len(row)) for row in rows]
+    return np.array(padded, "int32").reshape(len(rows), length)

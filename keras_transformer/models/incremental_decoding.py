@@ -45,9 +45,8 @@ class NewPositions(NamedTuple):
     Attributes:
         first_entry: the number of the first entry that is written.
         mask: the entries that each position may attend to, disregarding neighborhoods.
-        position_ids: the places of the positions in the sequence.
-        entry_position_ids: returns the places of the entries: (number of entries,) if all sequences have the same, as
-            they do without a prefix. Few layers need them.
+        entry_position_ids: returns the position ids of the entries, (batch, number of entries), or (number of entries,)
+            if all sequences have the same. It is a function since few layers need them.
     """
 
     first_entry: Dimension
@@ -74,11 +73,7 @@ class NewPositions(NamedTuple):
 class CacheEntries:
     """Knows which entries of the caches belong to which hypotheses and positions.
 
-    Args:
-        batch_size: how many sequences.
-        beam_size: hypotheses per sequence.
-        max_length: tokens for which caches have room after the prefix. None: caches grow with every step.
-        prefix: the tokens before position 0; negative before a sequence's beginning. None: nothing is before it.
+    The arguments are those of `Decodable.start_decoding`.
     """
 
     def __init__(
@@ -97,10 +92,10 @@ class CacheEntries:
         """Returns the state for the first step, after the prefix.
 
         Args:
-            step: the model's step.
+            step: the model's step, which writes the prefix.
             init_caches: takes a batch size and a number of entries, or None for caches that grow; returns a nest of
                 empty caches.
-            source: what the step reads of the source.
+            source: see `DecoderState`.
         """
         batch_size, beam_size, num_entries, prefix = self.batch_size, self.beam_size, self.num_entries, self.prefix
         # Without a length, 0 entries: as unknown as the batch size, so that a loop may change it.
@@ -124,51 +119,38 @@ class CacheEntries:
     def new_positions(
         self, parents: Annotated[Tensor, "int32 (batch, beam_size)"] | None, position: Dimension, state: DecoderState
     ) -> NewPositions:
-        """Returns the positions that a step computes; the mask is the `is_ancestor` of its next state.
-
-        Args:
-            parents: as in `keras_transformer.decoding.Step`; None for the prefix.
-            position: as there.
-            state: as there.
-        """
-        if parents is None:
-            return self._prefix_positions(state)
-        first_entry = position * self.beam_size
-        position_ids = ops.reshape(position, (1, 1))
+        """Returns the positions that a `DecoderStep` computes; their mask is the `is_ancestor` of its next state."""
+        beam_size = self.beam_size
         prefix_length = None if self.prefix is None else ops.shape(self.prefix)[1]
+        if parents is None:
+            entries = ops.arange(prefix_length, dtype="int32")
+            prefix_ids = ops.maximum(entries - prefix_length + state.first_positions, 0)  # (batch, prefix length)
+            is_token = state.is_ancestor[:, :1, :prefix_length]
+            mask = ops.logical_and(entries[:, None] >= entries[None, :], is_token)
+            return NewPositions(0, mask, prefix_ids, lambda: prefix_ids)
+        first_entry = position * beam_size
+        position_ids = ops.reshape(position, (1, 1))
         if prefix_length is not None:
             first_entry = first_entry + prefix_length
             position_ids = position_ids + state.first_positions
-        mask = self._with_own_entries(gather_in_rows(state.is_ancestor, parents), first_entry)
+        # Each hypothesis may attend to its ancestors, and to its own entry.
+        mask = gather_in_rows(state.is_ancestor, parents)
+        if self.num_entries is None:
+            is_own = ops.broadcast_to(np.eye(beam_size, dtype="bool"), (ops.shape(mask)[0], beam_size, beam_size))
+            mask = ops.concatenate([mask, is_own], axis=2)
+        else:
+            own_entries = first_entry + ops.arange(beam_size, dtype="int32")[:, None]
+            mask = ops.logical_or(mask, ops.equal(ops.arange(ops.shape(mask)[2], dtype="int32"), own_entries))
 
         @functools.cache
         def entry_position_ids() -> Tensor:
             entries = ops.arange(ops.shape(mask)[2], dtype="int32")
             if prefix_length is None:
-                return entries // self.beam_size
+                return entries // beam_size
             entries = entries - prefix_length
-            return state.first_positions + ops.where(entries < 0, entries, entries // self.beam_size)
+            return state.first_positions + ops.where(entries < 0, entries, entries // beam_size)
 
         return NewPositions(first_entry, mask, position_ids, entry_position_ids)
-
-    def _prefix_positions(self, state: DecoderState) -> NewPositions:
-        length = ops.shape(self.prefix)[1]
-        entries = ops.arange(length, dtype="int32")
-        position_ids = ops.maximum(entries - length + state.first_positions, 0)  # (batch, prefix length)
-        is_token = state.is_ancestor[:, :1, :length]
-        mask = ops.logical_and(entries[:, None] >= entries[None, :], is_token)
-        return NewPositions(0, mask, position_ids, lambda: position_ids)
-
-    def _with_own_entries(self, is_ancestor: Tensor, first_entry: Dimension) -> Tensor:
-        """Marks the entries of a position, of which each hypothesis is its own ancestor."""
-        beam_size = self.beam_size
-        if self.num_entries is None:
-            own = np.eye(beam_size, dtype="bool")
-            own = ops.broadcast_to(own, (ops.shape(is_ancestor)[0], beam_size, beam_size))
-            return ops.concatenate([is_ancestor, own], axis=2)
-        entries = ops.arange(ops.shape(is_ancestor)[2], dtype="int32")
-        own_entries = first_entry + ops.arange(beam_size, dtype="int32")[:, None]
-        return ops.logical_or(is_ancestor, ops.equal(entries, own_entries))
 
 
 def decoder_step(
@@ -178,19 +160,12 @@ def decoder_step(
     entries: CacheEntries,
     candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None,
 ) -> DecoderStep:
-    """Returns the step of an embedding, a decoder and a projection to logits.
+    """Returns the step of an embedding, a decoder and a projection to logits of all tokens, or of the candidates.
 
-    The source of its state is a tuple of what `decoder.project_source` returns and of the source's mask.
-
-    Args:
-        embedding: the embedding of the target.
-        decoder: the decoder.
-        output_projection: layer with a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None, or a
-            quantized one, which is called.
-        entries: the entries of the decoder's caches.
-        candidates: the tokens whose logits are computed. Defaults to None: all.
+    The source of its state is a tuple of what `decoder.project_source` returns and of the source's mask. The projection
+    has a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None.
     """
-    logits_of = logits_function(output_projection, decoder.compute_dtype, candidates)
+    logits_of = _logits_function(output_projection, decoder.compute_dtype, candidates)
 
     def step(
         token_ids: Tensor, parents: Tensor | None, position: Dimension, state: DecoderState
@@ -213,10 +188,8 @@ def decoder_step(
     return step
 
 
-def logits_function(
-    output_projection: keras.layers.Layer,
-    compute_dtype: str,
-    candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None,
+def _logits_function(
+    output_projection: keras.layers.Layer, compute_dtype: str, candidates: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
     """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size or candidates)."""
     if output_projection.quantization_mode:
@@ -226,23 +199,20 @@ def logits_function(
             return logits if candidates is None else ops.take(logits, candidates, axis=1)
 
         return logits_of_quantized
+    if candidates is not None and isinstance(output_projection, TiedProjection):
+        kernel = output_projection.columns(candidates)
+    else:
+        kernel = ops.convert_to_tensor(output_projection.kernel)
+        kernel = kernel if candidates is None else ops.take(kernel, candidates, axis=1)
     # Cast, and transposed if it is tied, once for all steps: for few rows that takes longer than their product.
-    kernel = ops.cast(ops.convert_to_tensor(_columns(output_projection, candidates)), compute_dtype)
+    kernel = ops.cast(kernel, compute_dtype)
     bias = output_projection.bias
-    bias = None if bias is None else ops.cast(ops.convert_to_tensor(bias), "float32")
-    if bias is not None and candidates is not None:
-        bias = ops.take(bias, candidates, axis=0)
+    if bias is not None:
+        bias = ops.cast(ops.convert_to_tensor(bias), "float32")
+        bias = bias if candidates is None else ops.take(bias, candidates, axis=0)
 
     def logits_of(rows: Tensor) -> Tensor:
         logits = ops.cast(ops.matmul(rows, kernel), "float32")
         return logits if bias is None else ops.add(logits, bias)
 
     return logits_of
-
-
-def _columns(output_projection: keras.layers.Layer, candidates: Tensor | None) -> Tensor:
-    if candidates is None:
-        return output_projection.kernel
-    if isinstance(output_projection, TiedProjection):
-        return output_projection.columns(candidates)
-    return ops.take(ops.convert_to_tensor(output_projection.kernel), candidates, axis=1)

@@ -119,7 +119,7 @@ def test_sampling_draws_from_what_is_allowed_by_its_own_numbers(constraints, tem
     rows, length = 60, 8
     arguments = dict(max_length=length, start_id=START, end_id=END, seed=5, temperature=temperature)
     hypotheses = sample(step, (), [length] * rows, **arguments, constraints=constraints_of(rows, **constraints))
-    numbers = ops.convert_to_numpy(uniform_numbers(5, rows, length))
+    numbers = ops.convert_to_numpy(uniform_numbers(5, ops.arange(rows), length))
     for row, sequences in enumerate(as_lists(hypotheses)):
         tokens, score = [], 0.0
         while len(tokens) < length and END not in tokens and score > -np.inf:

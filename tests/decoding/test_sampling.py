@@ -82,12 +82,15 @@ def test_random_numbers_are_those_of_the_published_generator():
 
 
 def test_random_numbers_depend_on_seed_row_and_position_only():
-    numbers = ops.convert_to_numpy(uniform_numbers(3, 500, 40))
-    np.testing.assert_array_equal(ops.convert_to_numpy(uniform_numbers(3, 2, 50))[:, :40], numbers[:2])
-    np.testing.assert_array_equal(ops.convert_to_numpy(uniform_numbers(ops.array(3), 500, 40)), numbers)
+    def numbers_of(seed, num_rows=500, num_positions=40):
+        return ops.convert_to_numpy(uniform_numbers(seed, ops.arange(num_rows), num_positions))
+
+    numbers = numbers_of(3)
+    np.testing.assert_array_equal(numbers_of(3, 2, 50)[:, :40], numbers[:2])
+    np.testing.assert_array_equal(numbers_of(ops.array(3)), numbers)
     assert numbers.min() >= 0 and numbers.max() < 1 and len(np.unique(numbers)) > 19_900
     for other in (4, 3 + 2**40, -3):
-        assert (ops.convert_to_numpy(uniform_numbers(other, 500, 40)) != numbers).mean() > 0.99
+        assert (numbers_of(other) != numbers).mean() > 0.99
 
 
 def test_the_score_is_the_log_probability_before_temperature_and_restrictions():
