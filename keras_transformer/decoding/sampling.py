@@ -6,8 +6,8 @@ from typing import Annotated
 
 from keras import ops
 
-from ..config.rules import Positive, Share, Size, check
 from ..gather import gather_in_rows
+from ..rules import Positive, Share, Size, check
 from ..shapes import last_size
 from ..tensors import Dimension, Tensor
 from .constraints import NO_CONSTRAINTS, Constraints

@@ -12,10 +12,10 @@ from keras_transformer.training.recipe import load_recipe, read_recipe, recipe_n
 from keras_transformer.training.recipe_schema import recipe_schema
 
 from keras_transformer.config.mappings import from_dict, section_of
-from keras_transformer.config.rules import check
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.yaml_file import read_sections
 from keras_transformer.errors import ConfigError
+from keras_transformer.rules import check
 
 FILE = pathlib.Path(__file__).parents[2] / "docs" / "recipe.schema.json"
 VALIDATOR = jsonschema.Draft7Validator(recipe_schema())

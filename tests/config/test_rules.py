@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 
-from keras_transformer.config.rules import (
+from keras_transformer.config.mappings import check_fields
+from keras_transformer.errors import ConfigError
+from keras_transformer.rules import (
     Count,
     EvenSize,
     NonNegative,
@@ -23,11 +25,9 @@ from keras_transformer.config.rules import (
     at_least,
     check,
     check_attributes,
-    check_fields,
     checked,
     require,
 )
-from keras_transformer.errors import ConfigError
 
 NAN, INFINITY = math.nan, math.inf
 Kind = Literal["bpe", "unigram"]

@@ -17,9 +17,9 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from keras_transformer.config.rules import shown
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir.files import locked, naming_errors, remove_leftovers, replacing
+from keras_transformer.rules import shown
 from keras_transformer.runtime.progress import ProgressBar, counted
 
 from ..text.corpus import Texts, in_chunks
