@@ -51,10 +51,7 @@ def made_of(pairs: Iterable[Pair], is_too_long: Sequence[bool]) -> Made:
 
 
 def write_pairs(
-    output: str | os.PathLike[str],
-    settings: Settings,
-    lines: Iterator[Texts],
-    make: Callable[[int, list[Texts]], Made],
+    output: str | os.PathLike[str], settings: Settings, lines: Iterator[Texts], make: Callable[[int, list[Texts]], Made]
 ) -> None:
     """Writes the pairs that are made of the lines of a text; if this was stopped before, it goes on.
 
@@ -121,10 +118,7 @@ def _read(path: pathlib.Path, line: str, key: str) -> Any:
 
 
 def _make_blocks(
-    unfinished: pathlib.Path,
-    settings: Settings,
-    lines: Iterator[Texts],
-    make: Callable[[int, list[Texts]], Made],
+    unfinished: pathlib.Path, settings: Settings, lines: Iterator[Texts], make: Callable[[int, list[Texts]], Made]
 ) -> None:
     """Adds what is missing; what is there must be of the same lines."""
     hashes = _blocks_before(unfinished, settings)

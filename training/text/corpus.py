@@ -260,11 +260,7 @@ def _tag_runs(numbers: list[int], data: DataConfig) -> tuple[tuple[int, str], ..
 
 
 def _kept_pairs(
-    corpora: Sequence[Corpus],
-    sizes: list[int],
-    is_kept: np.ndarray | None,
-    data: DataConfig,
-    name: str,
+    corpora: Sequence[Corpus], sizes: list[int], is_kept: np.ndarray | None, data: DataConfig, name: str
 ) -> SentencePairs:
     numbers_kept = sizes
     if is_kept is not None:
