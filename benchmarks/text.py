@@ -10,7 +10,7 @@ from typing import Literal
 from keras_transformer.training.text.corpus import SentencePairs, read_pairs
 
 from examples.corpus import generate
-from keras_transformer.config.rules import require
+from keras_transformer.rules import require
 
 Split = Literal["train", "valid", "test"]
 

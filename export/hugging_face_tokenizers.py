@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError
+from keras_transformer.rules import require
 from keras_transformer.tokenizers import (
     PretrainedSentencePieceTokenizer,
     SentencePieceTokenizer,

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError, VerificationError
 from keras_transformer.model_dir.files import remove_leftovers, rename, replacing, temporary_beside
 from keras_transformer.models import Transformer
+from keras_transformer.rules import require
 from keras_transformer.translation import Translator
 
 # Texts that an exported model must treat as the translator does before its version appears.

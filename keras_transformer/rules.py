@@ -13,9 +13,12 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from .errors import ConfigError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +53,32 @@ Rate = Annotated[
 Positive = Annotated[
     float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max, {"exclusiveMinimum": 0})
 ]
+
+Share = Annotated[
+    float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1, {"exclusiveMinimum": 0, "maximum": 1})
+]
+Probability = Annotated[
+    float, Rule("at least 0 and at most 1", lambda value: 0 <= value <= 1, {"minimum": 0, "maximum": 1})
+]
+Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(text.strip()))]
+PicturePath = Annotated[
+    str,
+    Rule(
+        "a file ending in .png, .svg, .pdf or .html",
+        lambda path: path.lower().endswith((".png", ".svg", ".pdf", ".html")),
+    ),
+]
+NonNegative = Annotated[
+    float, Rule("at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max, {"minimum": 0})
+]
+
+
+def at_least(minimum: int) -> Rule:
+    return Rule(f"at least {minimum}", lambda value: value >= minimum, {"minimum": minimum})
+
+
+def at_most(maximum: int) -> Rule:
+    return Rule(f"at most {maximum:,}", lambda value: value <= maximum, {"maximum": maximum})
 
 
 def require(condition: bool, name: str, rule: str, value: object) -> None:
@@ -156,3 +185,17 @@ def annotations_of(function: Callable[..., object]) -> dict[str, object]:
     hints = typing.get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
     return {p.name: hints[p.name] for p in parameters if p.name in hints and p.kind is not p.VAR_KEYWORD}
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: checks the arguments of each call against the function's annotations."""
+    signature, annotations = inspect.signature(function), annotations_of(function)
+
+    @functools.wraps(function)
+    def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            if name in annotations:
+                check(name, value, annotations[name])
+        return function(*args, **kwargs)
+
+    return checked_function

@@ -8,10 +8,10 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from keras_transformer.config.rules import PicturePath, check
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import replacing
+from keras_transformer.rules import PicturePath, check
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,11 +10,11 @@ import yaml
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.config.mappings import check_keys, from_dict, section_of
 from keras_transformer.config.model import PRESETS, PresetName
-from keras_transformer.config.rules import check, require, shown
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.yaml_file import parse_value, read_sections
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.rules import check, require, shown
 
 # What may be changed in a model whose weights are taken over.
 _RATES = ("dropout", "attention_dropout", "activation_dropout")

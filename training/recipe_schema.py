@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from keras_transformer.config.mappings import inner_sections
 from keras_transformer.config.model import PRESETS
-from keras_transformer.config.rules import Rule
 from keras_transformer.config.sections import SECTIONS
+from keras_transformer.rules import Rule
 
 from .recipe import VOCAB_SIZES
 

@@ -2,12 +2,10 @@
 
 import argparse
 import contextlib
-import os
-from collections.abc import Iterable
 
 from ..config.data import AugmentConfig
-from ..config.rules import Probability
 from ..errors import ConfigError
+from ..rules import Probability
 from ..runtime.backend import tensorflow_backend
 from .options import ONE_PER_LINE, OutputName, Parser, Seed, add_texts
 
@@ -48,6 +46,9 @@ def run(options: argparse.Namespace) -> None:
         raise ConfigError(f"nothing to change: give a share above 0 by {names}")
     from keras_transformer.training.text.parallel_text import read_lines_or_pairs
 
+    from ..model_dir.files import replacing
+    from ..runtime.progress import ProgressBar
+
     pairs = read_lines_or_pairs(options.source, options.target)
     with tensorflow_backend():
         from keras_transformer.training.batches.augmentation import Augmentation
@@ -55,20 +56,11 @@ def run(options: argparse.Namespace) -> None:
         from ..tokenizers.placeholders import SpanFinder
     augmentation = Augmentation(config, options.seed, SpanFinder())
     sides = ("source",) if options.target is None else ("source", "target")
-    _write([f"{options.output}.{side}" for side in sides], augmentation.pairs(pairs, epoch=0))
-
-
-def _write(paths: list[str], pairs: Iterable[tuple[str, str]]) -> None:
-    """Writes one side of the pairs, or both, to files that appear when all is written."""
-    from ..model_dir.files import replacing
-    from ..runtime.progress import ProgressBar
-
-    os.makedirs(os.path.dirname(paths[0]) or ".", exist_ok=True)
     with contextlib.ExitStack() as stack:
-        temporaries = [stack.enter_context(replacing(path)) for path in paths]
+        temporaries = [stack.enter_context(replacing(f"{options.output}.{side}")) for side in sides]
         # Closed before they get their names.
         files = [stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n")) for temporary in temporaries]
         with ProgressBar("augmenting", "lines") as bar:
-            for pair in bar.count(pairs):
+            for pair in bar.count(augmentation.pairs(pairs, epoch=0)):
                 for file, text in zip(files, pair):
                     file.write(f"{text}\n")

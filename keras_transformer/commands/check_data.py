@@ -4,8 +4,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from ..config.rules import Size
 from ..errors import ConfigError
+from ..rules import Size
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import Fraction, NotEmpty, Parser, add_json, add_texts

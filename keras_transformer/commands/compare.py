@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from ..config.rules import Rule
 from ..errors import ConfigError
+from ..rules import Rule
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import (

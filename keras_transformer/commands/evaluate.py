@@ -18,14 +18,7 @@ from .options import (
     add_terms,
     add_tokenize,
 )
-from .trained import (
-    load_translator,
-    log_truncated,
-    numbered_blocks,
-    read_glossary,
-    read_trained,
-    translate_lines,
-)
+from .trained import load_translator, log_truncated, numbered_blocks, read_glossary, read_trained, translate_lines
 
 
 def add_evaluate_options(parser: Parser) -> None:

@@ -5,9 +5,9 @@ import importlib.util
 import logging
 import typing
 
-from ..config.rules import check
 from ..config.values import Precision, SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
+from ..rules import check
 from ..runtime.standard_streams import write_lines
 from .options import (
     Languages,

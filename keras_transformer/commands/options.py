@@ -9,9 +9,9 @@ import typing
 from typing import Annotated, Any, NoReturn
 
 from ..config.decoding import BeamSize, LengthPenalty, Temperature, TopP
-from ..config.rules import Count, Rule, Sentence, Size, at_most, check
 from ..config.values import PrecisionOrAuto, Tag
 from ..errors import ConfigError, StreamError
+from ..rules import Count, Rule, Sentence, Size, at_most, check
 
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
 InputFile = Annotated[

@@ -4,7 +4,7 @@ import argparse
 import typing
 
 from ..config.attention_view import AttentionKind, AttentionView, HeadChoice, LayerChoice
-from ..config.rules import PicturePath
+from ..rules import PicturePath
 from ..runtime.standard_streams import write_lines
 from .options import Directory, Parser, SentenceToTranslate, add_model_dir, add_tag
 from .trained import load_translator, read_trained

@@ -4,8 +4,8 @@ import argparse
 import pathlib
 from typing import TYPE_CHECKING, Annotated
 
-from ..config.rules import Count, at_most
 from ..errors import ConfigError
+from ..rules import Count, at_most
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import Directory, ExistingDirectory, Parser, add_decoding, add_precision_or_auto, add_terms

@@ -6,9 +6,9 @@ import typing
 from typing import TYPE_CHECKING, Literal
 
 from ..config.decoding import BeamSize
-from ..config.rules import require
 from ..config.values import Precision
 from ..errors import ConfigError
+from ..rules import require
 from .options import (
     ONE_PER_LINE,
     OutputName,

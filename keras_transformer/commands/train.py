@@ -5,8 +5,8 @@ import os
 from typing import TYPE_CHECKING
 
 from ..config import DataConfig
-from ..config.rules import require
 from ..errors import ConfigError
+from ..rules import require
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .check_data import add_text_options, check_text_options, held_out, train_corpora, valid_corpora

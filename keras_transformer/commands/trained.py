@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from ..config import Config, DecodingConfig
-from ..config.rules import shown
 from ..config.values import Language, Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError
+from ..rules import shown
 from ..runtime.backend import tensorflow_backend
 from ..runtime.progress import ProgressBar
 

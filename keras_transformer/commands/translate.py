@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..config.decoding import BeamSize
-from ..config.rules import require
 from ..config.values import Language
 from ..errors import ConfigError
+from ..rules import require
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
 from .options import (

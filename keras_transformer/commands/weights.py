@@ -2,8 +2,8 @@
 
 import argparse
 
-from ..config.rules import Size
 from ..errors import ConfigError
+from ..rules import Size
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import ExistingDirectory, Parser, add_model_dir

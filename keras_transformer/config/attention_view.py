@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Annotated, Literal
 
+from ..rules import Rule, check, require
 from .model import TransformerConfig
-from .rules import Rule, check, require
 
 AttentionKind = Literal["cross", "encoder", "decoder"]
 

@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from .rules import Probability, Rate, Rule, Share, Size, at_least, at_most, check_fields, require
+from ..rules import Probability, Rate, Rule, Share, Size, at_least, at_most, require
+from .mappings import check_fields
 from .values import Tags, list_of
 
 

@@ -4,7 +4,8 @@ import dataclasses
 from typing import Annotated, Literal
 
 from ..errors import ConfigError
-from .rules import Count, NonNegative, Positive, Rule, Share, Size, at_most, check_fields
+from ..rules import Count, NonNegative, Positive, Rule, Share, Size, at_most
+from .mappings import check_fields
 from .values import Tag, list_of
 
 BeamSize = Annotated[Size, at_most(1000)]

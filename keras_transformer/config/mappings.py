@@ -1,13 +1,13 @@
-"""Sections from mappings, as YAML gives them."""
+"""What the sections of a configuration share: they are made from mappings, as YAML gives them, and checked."""
 
 import dataclasses
 import difflib
 import typing
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from ..errors import ConfigError
-from .rules import shown
+from ..rules import check, options_of, shown
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -57,3 +57,17 @@ def check_keys(values: object, known: Iterable[str], section: str | None = None)
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(known)}"
             raise ConfigError(f"unknown configuration key {shown(f'{section}.{name}' if section else name)}; {hint}")
+
+
+def check_fields(instance: "DataclassInstance", section: str) -> None:
+    """Checks every field of a dataclass instance, and turns integers into floats where the field is a float."""
+    hints = typing.get_type_hints(type(instance), include_extras=True)
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        check(f"{section}.{field.name}", value, hints[field.name])
+        if type(value) is int and any(_base_type(option) is float for option in options_of(hints[field.name])):
+            object.__setattr__(instance, field.name, float(value))
+
+
+def _base_type(annotation: object) -> object:
+    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation

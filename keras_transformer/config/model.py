@@ -4,9 +4,8 @@ import dataclasses
 from typing import Annotated, Any, Literal
 
 from ..errors import ConfigError
-from ..rules import require_divisor
-from .mappings import from_dict
-from .rules import EvenSize, OddSize, Positive, Rate, Rule, Size, at_least, at_most, check, check_fields, require
+from ..rules import EvenSize, OddSize, Positive, Rate, Rule, Size, at_least, at_most, check, require, require_divisor
+from .mappings import check_fields, from_dict
 
 PresetName = Literal["tiny", "base", "big"]
 # Every number has an upper limit far above what makes sense, so that a typing error does not ask for terabytes. All

@@ -7,18 +7,18 @@
     data        DataConfig          which pairs of the text it is trained on, and how often
 
 Each is in the module of its name; `TokenizerConfig`, the smallest, is here. The annotation of a field is its rule
-(`rules.py`); rules about several fields are in `__post_init__`.
+(`keras_transformer/rules.py`); rules about several fields are in `__post_init__`.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+from ..rules import at_least, at_most, require
 from .data import DataConfig
 from .decoding import DecodingConfig
-from .mappings import check_keys, from_dict, section_of
+from .mappings import check_fields, check_keys, from_dict, section_of
 from .model import TransformerConfig
-from .rules import at_least, at_most, check_fields, require
 from .training import TrainingConfig
 
 LearnedTokenizerKind = Literal["bpe", "unigram", "wordpiece"]

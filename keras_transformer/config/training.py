@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from .rules import Count, NonNegative, Positive, Rate, Size, at_most, check_fields, require
+from ..rules import Count, NonNegative, Positive, Rate, Size, at_most, require
+from .mappings import check_fields
 from .values import TrainingPrecision
 
 Steps = Annotated[Size, at_most(1_000_000_000)]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal, cast, get_args
 
-from .rules import Rule
+from ..rules import Rule
 
 # int8 is how a file holds matrices; models then compute in float32.
 Precision = Literal["float32", "bfloat16", "int8"]

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import yaml
 
 from ..errors import ConfigError
-from .rules import shown
+from ..rules import shown
 
 _MAX_CHARACTERS = 20_000
 _MAX_DEPTH = 10

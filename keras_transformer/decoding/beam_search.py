@@ -7,8 +7,8 @@ from typing import Annotated, Generic, NamedTuple
 import numpy as np
 from keras import ops
 
-from ..config.rules import NonNegative, Size, check, require
 from ..gather import gather_in_rows
+from ..rules import NonNegative, Size, check, require
 from ..tensors import Dimension, Tensor, reshape_inferring
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import continuations, stable_top_k

@@ -8,8 +8,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from ..config.rules import Count, Positive, check, require
 from ..gather import gather_in_rows
+from ..rules import Count, Positive, check, require
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
 MINUS_INFINITY = np.float32(-math.inf)

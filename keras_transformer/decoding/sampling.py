@@ -6,8 +6,8 @@ from typing import Annotated
 
 from keras import ops
 
-from ..config.rules import Positive, Share, Size, check
 from ..gather import gather_in_rows
+from ..rules import Positive, Share, Size, check
 from ..tensors import Dimension, Tensor, last_size
 from .constraints import NO_CONSTRAINTS, Constraints
 from .continuations import top_k as top_k_of

@@ -10,8 +10,8 @@ from typing import Annotated, Protocol, TypeVar
 
 from keras import ops, tree
 
-from ..config.rules import require
 from ..errors import ConfigError
+from ..rules import require
 from ..tensors import Dimension, Tensor
 from .constraints import Constraints
 

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING
 import yaml
 
 from ..config import Config, TransformerConfig
-from ..config.rules import require
 from ..config.yaml_file import read_sections
 from ..errors import ConfigError, DamagedFileError, naming_source
+from ..rules import require
 from ..runtime.memory import require_memory
 from .files import replacing
 from .weights_file import load_weights

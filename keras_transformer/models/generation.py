@@ -8,10 +8,10 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from ..config.rules import Count, NonNegative, Size, check, require
 from ..decoding import Constraints, Decodable, Hypotheses, Step, beam_search, greedy_search, sample
 from ..decoding.sampling import check_sampling
 from ..errors import ConfigError
+from ..rules import Count, NonNegative, Size, check, require
 from ..tensors import Dimension, Tensor
 from .functional_decoding import FunctionalDecoder
 

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 import yaml
 
-from ..config.rules import check, require, shown
 from ..config.yaml_file import read_sections
 from ..errors import ConfigError, InvalidFileError
+from ..rules import check, require, shown
 
 Value = TypeVar("Value", bool, int, float, str)
 

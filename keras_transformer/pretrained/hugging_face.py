@@ -14,9 +14,9 @@ import numpy as np
 from keras import ops
 
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
-from ..config.rules import require
 from ..errors import ConfigError
 from ..layers.positional_encoding import sinusoids
+from ..rules import require
 from ..tokenizers import Tokenizer, TokenizerPair
 from .foreign_files import option, read_json, read_json_vocabulary, read_safetensors, reading, require_supported
 from .pretrained_model import (

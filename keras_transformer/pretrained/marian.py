@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
-from ..config.rules import require, shown
 from ..config.yaml_file import parse_value
 from ..errors import ConfigError, InvalidFileError
+from ..rules import require, shown
 from ..tokenizers import pieces_of
 from .foreign_files import (
     option,

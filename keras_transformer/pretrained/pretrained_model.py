@@ -8,7 +8,6 @@ import keras
 import numpy as np
 
 from ..config import Config, TokenizerConfig
-from ..config.rules import require
 from ..config.sections import TokenizerKind
 from ..errors import ConfigError
 from ..model_dir import ModelDir
@@ -16,6 +15,7 @@ from ..model_dir.files import rename, temporary_beside
 from ..model_dir.weights_file import save_weights
 from ..models import build_transformer
 from ..models.named_weights import named_weights
+from ..rules import require
 from ..tokenizers import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece_model import check_piece, parse_model
 from .foreign_files import read_sentencepiece, reading

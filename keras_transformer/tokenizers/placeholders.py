@@ -11,8 +11,8 @@ import regex
 import tensorflow as tf
 
 from ..config import DecodingConfig
-from ..config.rules import require, shown
 from ..errors import ConfigError
+from ..rules import require, shown
 from ..tensors import Tensor
 from .tokenizer import Tokenizer
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from ..config.rules import require
 from ..config.values import is_tag
+from ..rules import require
 from ..tensors import Tensor
 from .placeholders import NUM_PLACEHOLDERS
 from .sentencepiece_model import SentencePiece, bytes_per_piece, check_piece, load_subwords, parse_model

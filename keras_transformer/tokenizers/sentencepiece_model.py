@@ -19,8 +19,8 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 # Not FastSentencepieceTokenizer: it ignores byte fallback, and its ids for BPE models are wrong.
 from tensorflow_text import SentencepieceTokenizer
 
-from ..config.rules import require, shown
 from ..errors import ConfigError
+from ..rules import require, shown
 from ..runtime.backend import silenced
 
 SentencePiece = ModelProto.SentencePiece

@@ -9,8 +9,8 @@ from typing import Annotated, Literal, NamedTuple
 import tensorflow as tf
 
 from ..config import DecodingConfig
-from ..config.rules import require
 from ..config.values import listed
+from ..rules import require
 from ..tensors import Tensor
 from .placeholders import NUM_PLACEHOLDERS, SPACES, Divided, SpanFinder, in_common, numbered_as, span_finder
 from .terms import Glossary, glossary_of, segment_annotated

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow_text import FastBertTokenizer
 
-from ..config.rules import require
 from ..config.values import is_tag
 from ..errors import ConfigError
+from ..rules import require
 from ..tensors import Tensor
 from .placeholders import NUM_PLACEHOLDERS
 from .tokenizer import Tokenizer

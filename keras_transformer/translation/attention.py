@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from ..config.attention_view import AttentionKind, AttentionView
-from ..config.rules import PicturePath, Sentence, check
 from ..masks import padding_mask
 from ..model_dir.files import replacing
 from ..models import Transformer
+from ..rules import PicturePath, Sentence, check
 from ..tensors import Tensor
 from .forced_decoding import attention_to_source
 from .translator import Translator

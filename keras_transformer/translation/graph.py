@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import DecodingConfig
-from ..config.rules import require
 from ..config.values import Language
 from ..models import Transformer
 from ..models.transformer import GUIDED_HEAD
+from ..rules import require
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer
 from ..tokenizers.text_codec import Side, TextCodec

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from ..config.rules import check
 from ..config.values import Language
+from ..rules import check
 from ..tensors import Tensor
 from ..tokenizers.placeholders import SPACES
 

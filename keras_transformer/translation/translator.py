@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import Config, DecodingConfig
-from ..config.rules import check, require, shown
 from ..config.values import Language, Precision
 from ..errors import ConfigError
 from ..model_dir import ModelDir
 from ..model_dir.shortlist_file import Shortlist, read_shortlist
+from ..rules import check, require, shown
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from ..tokenizers.text_codec import Side, TextCodec

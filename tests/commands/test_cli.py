@@ -150,22 +150,19 @@ def test_a_missing_ctranslate2_is_named_with_what_installs_it(fails, tmp_path, m
     )
 
 
-REFUSED = [("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16")]
-REFUSED += [("--signatures", "score"), ("--no-verify",), ("--languages", "en-de"), ("--license", "MIT")]
+REFUSED = {
+    "ctranslate2": [
+        *(("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16"), ("--signatures", "score")),
+        *(("--no-verify",), ("--languages", "en-de"), ("--license", "MIT")),
+    ],
+    "hugging-face": [("--precision", "int8"), ("--signatures", "score"), ("--no-verify",)],
+}
 
 
-@pytest.mark.parametrize("option", REFUSED)
-def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, option):
-    arguments = ("--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "ctranslate2")
-    assert f"{option[0]}" in (message := fails("export", *arguments, *option))
-    assert "must not be given with --format ctranslate2" in message
-
-
-@pytest.mark.parametrize("option", [("--precision", "int8"), ("--signatures", "score"), ("--no-verify",)])
-def test_settings_of_saved_models_are_refused_for_hugging_face(fails, tmp_path, option):
-    arguments = ("--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "hugging-face")
-    assert option[0] in (message := fails("export", *arguments, *option))
-    assert "must not be given with --format hugging-face" in message
+@pytest.mark.parametrize("format, option", [(format, option) for format in REFUSED for option in REFUSED[format]])
+def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, format, option):
+    message = fails("export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", format, *option)
+    assert option[0] in message and f"must not be given with --format {format}" in message
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -197,9 +194,7 @@ def translator(loads_once, tiny_model_dir):
 
 def run_command(*arguments, **options):
     return subprocess.run(
-        [sys.executable, "-m", "keras_transformer", *map(str, arguments)],
-        capture_output=True,
-        **options,
+        [sys.executable, "-m", "keras_transformer", *map(str, arguments)], capture_output=True, **options
     )
 
 
@@ -418,15 +413,12 @@ ONE_VALIDATION_TEXT = (
 )
 MISTAKES = [
     (("translate", "--beam-size", "0"), "--beam-size must be positive; received --beam-size=0"),
-    (("translate", "--beam-size", "1001"), "--beam-size must be at most 1,000; received --beam-size=1001"),
     (("translate", "--beam-size", "9" * 50), "--beam-size must be at most 1,000; received --beam-size=999"),
     (("translate", "--beam-size", "2.5"), "argument --beam-size: invalid int value: '2.5'"),
     (("translate", "--length-penalty", "nan"), "--length-penalty must be at least 0 and finite; received"),
-    (("translate", "--length-penalty", "inf"), "--length-penalty must be at least 0 and finite; received"),
     (("translate", "--length-penalty", "5.1"), "--length-penalty must be at most 5; received --length-penalty=5.1"),
     (("translate", "--n-best", "5"), "--n-best must be at most the beam size 4; received --n-best=5"),
     (("translate", "--n-best", "4", "--beam-size", "2"), "--n-best must be at most the beam size 2; received"),
-    (("translate", "--n-best", "0"), "--n-best must be positive; received --n-best=0"),
     (("translate", "--model-dir", ""), "--model-dir must be a text that is not empty; received --model-dir=''"),
     (("translate", "--model-dir", "a.en"), "--model-dir must be a directory; received --model-dir='a.en'"),
     (("translate", "--model-dir", "absent"), "absent: not a model directory (it has no config.yaml)"),
@@ -437,9 +429,7 @@ MISTAKES = [
         ("evaluate", *TEXT, "--reference", "untrained"),
         "--reference must be a file that exists, or - for standard input",
     ),
-    (("evaluate", *TEXT, "--reference", ""), "--reference must be a file that exists, or - for standard input"),
     (("evaluate", *TEXT, "--source", "empty"), "empty: the file is empty"),
-    (("evaluate", *TEXT, "--beam-size", "-1"), "--beam-size must be positive; received --beam-size=-1"),
     (("score", *PAIRS, "--target", "a\nb"), "--target must be a file that exists, or - for standard input; received"),
     (("score", *PAIRS, "--source", "-", "--target", "-"), "can be read only once; received --source -, --target -"),
     (("score", *PAIRS, "--model-dir", "many\nlines"), "many lines: not a model directory"),
@@ -454,7 +444,6 @@ MISTAKES = [
         ("export", "--output", "out", "--license", ""),
         "--license must be a text that is not empty; received --license=''",
     ),
-    (("export", "--output", "out", "--length-penalty", "-1"), "--length-penalty must be at least 0 and finite"),
     (("average",), "trained: no checkpoints to average"),
     (("average", "--last", "0"), "--last must be positive; received --last=0"),
     (("average", "--last", "1", "--best", "1"), "give either --last or --best"),
@@ -468,35 +457,17 @@ MISTAKES = [
         "--text must be valid UTF-8; received --text='a\\udcff'",
     ),
     (("export", "--output", "a\udcff"), "--output must be valid UTF-8; received --output='a\\udcff'"),
-    (
-        ("plot-attention", "--text", "a", "--output", ""),
-        "--output must be a file ending in .png, .svg, .pdf or .html; rec",
-    ),
     (("serve", "--port", "65536"), "--port must be at most 65,535; received --port=65536"),
-    (("serve", "--beam-size", "0"), "--beam-size must be positive; received --beam-size=0"),
     ((*PICTURE, "--layer", "0"), "--layer must be a positive number, all or last; received --layer='0'"),
     ((*PICTURE, "--head", "last"), "--head must be a positive number or all; received --head='last'"),
     ((*PICTURE, "--layer", "5"), "layer must be at most 4, as many as the model has; received layer='5'"),
     ((*PICTURE, "--head", "5"), "head must be at most 4, as many as the model has; received head='5'"),
     (("train", *FOUR, "--devices", "99"), "--devices must be at most 64; received --devices=99"),
-    (("train", *FOUR, "--devices", "0"), "--devices must be positive; received --devices=0"),
     (("train", *FOUR, "--config", ""), "--config must be a text that is not empty; received --config=''"),
     (("train", *FOUR, "--config", "absent.yaml"), "absent.yaml: No such file or directory"),
     (("train", *FOUR, "--set", "model.activation=rleu"), "--set model.activation=rleu: model.activation must be"),
-    (
-        ("train", *FOUR, "--set", "model.d_modle=64"),
-        "unknown configuration key 'model.d_modle'; did you mean 'd_mod",
-    ),
-    (("train", *FOUR, "--set", "modle.d_model=64"), "unknown configuration key 'modle'; did you mean 'model'?"),
-    (
-        ("train", *FOUR, "--set", "model.dropout=1.5"),
-        "model.dropout must be at least 0 and below 1; received",
-    ),
-    (("train", *FOUR, "--set", "d_model"), "--set must be given SECTION.KEY=VALUE; received 'd_model'"),
-    (
-        ("train", *FOUR, "--config", "multi3k"),
-        "--config must be a .yaml file or one of annotated, demo, fine-tune",
-    ),
+    (("train", *FOUR, "--set", "model.d_modle=64"), "unknown configuration key 'model.d_modle'; did you mean 'd_mod"),
+    (("train", *FOUR, "--config", "multi3k"), "--config must be a .yaml file or one of annotated, demo, fine-tune"),
     (("train", *FOUR, "--config", "key.yaml"), "key.yaml: unknown configuration key 'training.step'; did you mean 'st"),
     (("train", *FOUR, "--config", "open.yaml"), "open.yaml, line 3: cannot be read as YAML"),
     (
@@ -508,7 +479,6 @@ MISTAKES = [
     (("train", *PAIRS, "--valid-size", "1", "--valid-fraction", "0.1"), ONE_VALIDATION_TEXT),
     (("train", *FOUR, "--valid-pairs", "a.en"), ONE_VALIDATION_TEXT),
     (("train", *PAIRS, "--valid-fraction", "1"), "--valid-fraction must be above 0 and below 1; received"),
-    (("train", *PAIRS, "--valid-size", "0"), "--valid-size must be positive; received --valid-size=0"),
     (("train", *PAIRS, "--valid-size", "3"), "--valid-size must be at most the number of different sentence pairs, 2"),
     (("train", *PAIRS, "--pairs", "a.en", "--valid-size", "1"), ONE_TRAINING_TEXT),
     (("train", "--source", "a.en", "--valid-size", "1"), ONE_TRAINING_TEXT),

@@ -35,9 +35,6 @@ def test_presets_have_the_sizes_of_table_3():
     for config in (base, big):
         assert config.attention_dropout == 0.0 and not config.norm_first
         assert (config.positions, config.activation) == ("sinusoidal", "relu")
-
-
-def test_a_preset_may_be_changed():
     config = TransformerConfig.preset("tiny", **VOCABULARIES, d_model=64, norm_first=True)
     assert (config.d_model, config.norm_first, config.num_heads) == (64, True, 4)
 
@@ -46,16 +43,6 @@ def test_an_unknown_preset_is_refused():
     assert message_of(TransformerConfig.preset, "huge", **VOCABULARIES) == (
         "model.preset must be one of tiny, base, big; received model.preset='huge'"
     )
-
-
-def test_a_configuration_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        TransformerConfig(**VOCABULARIES).d_model = 3
-
-
-def test_dictionaries_go_round():
-    config = TransformerConfig.preset("tiny", **VOCABULARIES, key_dim=5, neighborhood=9)
-    assert from_dict(TransformerConfig, dataclasses.asdict(config), "model") == config
 
 
 @pytest.mark.parametrize(
@@ -91,10 +78,6 @@ def test_a_missing_key_is_named():
     ("values", "rule"),
     [
         ({"d_model": "512"}, "of type int"),
-        ({"num_layers": 2.0}, "of type int"),
-        ({"num_heads": True}, "of type int"),
-        ({"key_dim": "8"}, "of type int or null"),
-        ({"dropout": None}, "of type float"),
         ({"norm_first": 1}, "of type bool"),
         ({"activation": 3}, "of type str"),
         ({"source_vocab_size": 0}, "positive"),
@@ -105,15 +88,11 @@ def test_a_missing_key_is_named():
         ({"num_heads": 0}, "positive"),
         ({"key_dim": 0}, "positive"),
         ({"value_dim": -3}, "positive"),
-        ({"neighborhood": 0}, "positive and odd"),
         ({"neighborhood": 4}, "positive and odd"),
-        ({"neighborhood": -3}, "positive and odd"),
-        ({"neighborhood": 5.0}, "of type int or null"),
         ({"max_length": 1}, "at least 2"),
         ({"d_model": 9, "num_heads": 3}, "positive and even"),
         ({"d_model": 10, "num_heads": 3}, "a multiple of num_heads=3 unless key_dim is given"),
         ({"dropout": 1}, "at least 0 and below 1"),
-        ({"dropout": float("nan")}, "at least 0 and below 1"),
         ({"attention_dropout": -0.5}, "at least 0 and below 1"),
         ({"positions": "relative"}, "one of sinusoidal, tensor2tensor, learned, rotary, alibi, t5"),
         ({"num_key_value_heads": 3, "num_heads": 8}, "a divisor of num_heads=8"),
@@ -139,16 +118,6 @@ def test_the_key_dim_that_follows_from_d_model_is_named():
     assert message == "model.key_dim must be even if positions='rotary'; received model.key_dim=3"
 
 
-def test_whole_numbers_pass_for_fractions():
-    config = TransformerConfig(**VOCABULARIES, dropout=0)
-    assert type(config.dropout) is float
-
-
-def test_key_dim_frees_d_model_from_the_heads():
-    config = TransformerConfig(**VOCABULARIES, d_model=10, num_heads=3, key_dim=4)
-    assert config.value_dim is None
-
-
 WEIGHTS = "a list of numbers, each from 0.001 to 1,000"
 SCRIPT = "the name of a Unicode script, such as Latin, or several with commas"
 
@@ -164,7 +133,6 @@ SCRIPT = "the name of a Unicode script, such as Latin, or several with commas"
         ("decoding", {"max_extra_tokens": -1}, "at least 0"),
         ("decoding", {"beam_size": 0}, "positive"),
         ("decoding", {"length_penalty": -1}, "at least 0 and finite"),
-        ("decoding", {"length_penalty": float("inf")}, "at least 0 and finite"),
         ("training", {"peak_learning_rate": 0}, "positive and finite"),
         ("training", {"decay": "linear"}, "one of inverse_sqrt, cosine, constant"),
         ("training", {"average_last": 6}, "at most keep_checkpoints=5"),

@@ -70,8 +70,6 @@ def test_hostile_text_is_refused_at_once(refused, text, problem):
     ("text", "problem"),
     [
         ("model: {num_layers: 1000000}", "model.num_layers must be at most 1,000; received model.num_layers=1000000"),
-        ("model: {d_model: 100002}", "model.d_model must be at most 100,000; received model.d_model=100002"),
-        ("decoding: {beam_size: 1001}", "decoding.beam_size must be at most 1,000; received decoding.beam_size=1001"),
         ("training: {seed: 4294967296}", "training.seed must be at most 4,294,967,295; received"),
         (
             "training: {clip_norm: .inf}",
@@ -154,13 +152,6 @@ def test_values_are_read_as_people_mean_them(tmp_path, text, value):
     path = tmp_path / "recipe.yaml"
     path.write_text(f"a: {text}")
     assert read_sections(path) == {"a": value}
-
-
-def test_a_number_in_scientific_notation_trains_at_that_rate(tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text("training: {peak_learning_rate: 5e-4}")
-    assert load_recipe(path).training.peak_learning_rate == 0.0005
-    assert load_recipe(path, ["training.peak_learning_rate=1e-3"]).training.peak_learning_rate == 0.001
 
 
 def test_a_whole_number_may_be_in_scientific_notation():

@@ -78,8 +78,7 @@ QUICK = ("post-norm, learned positions, target tied", "pre-norm, sinusoids, unti
 
 
 @pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in MODELS],
+    scope="module", params=[pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in MODELS]
 )
 def engines(request, tmp_path_factory):
     translator = random_translator(**MODELS[request.param])

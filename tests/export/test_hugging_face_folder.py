@@ -30,11 +30,7 @@ PAIRS = generate(300, seed=4)
 MODELS = {
     "post-norm": dict(),
     "post-norm, no ties, biases": dict(
-        tie_embeddings="none",
-        attention_bias=True,
-        logits_bias=True,
-        activation="silu",
-        positions="tensor2tensor",
+        tie_embeddings="none", attention_bias=True, logits_bias=True, activation="silu", positions="tensor2tensor"
     ),
     "post-norm, target tied, learned positions": dict(
         tie_embeddings="target", positions="learned", feed_forward_bias=False

@@ -284,11 +284,7 @@ def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, ot
         "SentencepieceDetokenizeOp",
         "SentencepieceIdToStringOp",
     }
-    wordpiece = {
-        "FastBertNormalize",
-        "FastWordpieceTokenizeWithOffsets",
-        "TFText>FastWordpieceDetokenize",
-    }
+    wordpiece = {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets", "TFText>FastWordpieceDetokenize"}
     for path, tokenizer_ops in ((saved_model, sentencepiece), (other_saved_model, wordpiece)):
         graph = read_meta_graph(path).graph_def
         nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
@@ -320,8 +316,7 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_mode
         PredictionLog(
             predict_log=PredictLog(
                 request=PredictRequest(
-                    model_spec=ModelSpec(signature_name="serving_default"),
-                    inputs={"text": tf.make_tensor_proto(texts)},
+                    model_spec=ModelSpec(signature_name="serving_default"), inputs={"text": tf.make_tensor_proto(texts)}
                 )
             )
         )

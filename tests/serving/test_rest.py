@@ -29,10 +29,7 @@ def signature_of(function):
 
 API = RestApi(
     "en-de",
-    {
-        "serving_default": signature_of(upper.get_concrete_function()),
-        "add": signature_of(add.get_concrete_function()),
-    },
+    {"serving_default": signature_of(upper.get_concrete_function()), "add": signature_of(add.get_concrete_function())},
     max_rows=3,
 )
 
@@ -137,29 +134,22 @@ def test_a_request_that_does_not_fit_is_refused(request_, message):
     assert refused.value.status == HTTPStatus.BAD_REQUEST
 
 
-@pytest.mark.parametrize(
-    "path, message, status",
-    [
-        ("/v1/models/x:predict", "Servable not found for request: Latest(x)", 404),
-        ("/v1/models/en-de/versions/2:predict", "Servable not found for request: Specific(en-de, 2)", 404),
-        ("/v1/models/en-de", "Malformed request: POST /v1/models/en-de", 400),
-        ("/v1/models/en-de:classify", "Malformed request: POST /v1/models/en-de:classify", 400),
-    ],
-)
-def test_another_path_is_refused(path, message, status):
-    with pytest.raises(RequestError) as refused:
-        post({"instances": ["a"]}, path)
-    assert (str(refused.value), refused.value.status) == (message, status)
+def predict(path):
+    return post({"instances": ["a"]}, path)
 
 
 @pytest.mark.parametrize(
-    "path, message, status",
+    "ask, path, message, status",
     [
-        ("/v1/models/x", "Could not find any versions of model x", 404),
-        ("/v1/models/en-de:predict", "Malformed request: GET /v1/models/en-de:predict", 400),
+        (API.get, "/v1/models/x", "Could not find any versions of model x", 404),
+        (API.get, "/v1/models/en-de:predict", "Malformed request: GET /v1/models/en-de:predict", 400),
+        (predict, "/v1/models/x:predict", "Servable not found for request: Latest(x)", 404),
+        (predict, "/v1/models/en-de/versions/2:predict", "Servable not found for request: Specific(en-de, 2)", 404),
+        (predict, "/v1/models/en-de", "Malformed request: POST /v1/models/en-de", 400),
+        (predict, "/v1/models/en-de:classify", "Malformed request: POST /v1/models/en-de:classify", 400),
     ],
 )
-def test_another_model_has_no_status(path, message, status):
+def test_another_path_is_refused(ask, path, message, status):
     with pytest.raises(RequestError) as refused:
-        API.get(path)
+        ask(path)
     assert (str(refused.value), refused.value.status) == (message, status)

@@ -7,7 +7,7 @@ that ends while a thread waits for the lock hangs.
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.config.rules import Count, Size, checked
+from keras_transformer.rules import Count, Size, checked
 from keras_transformer.tensors import Dimension, Tensor
 
 from .plan import BatchPlan, PlannedBatch

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from keras_transformer.config.rules import Size, checked
+from keras_transformer.rules import Size, checked
 from keras_transformer.tensors import Dimension
 
 from .encoded_pairs import EncodedPairs

@@ -16,9 +16,9 @@ from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
 
 from keras_transformer.config import TokenizerConfig
-from keras_transformer.config.rules import Size, check, checked
 from keras_transformer.config.sections import LearnedTokenizerKind
 from keras_transformer.errors import ConfigError
+from keras_transformer.rules import Size, check, checked
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
 from keras_transformer.tokenizers.placeholders import NUM_PLACEHOLDERS

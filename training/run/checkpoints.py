@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError, DamagedFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import remove_leftovers, remove_with_checksum
 from keras_transformer.model_dir.weights_file import load_weights, save_weights
 from keras_transformer.models import Transformer, build_transformer
+from keras_transformer.rules import require
 
 from .state import RunState, read_progress
 

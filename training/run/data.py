@@ -9,9 +9,9 @@ from typing import NamedTuple, cast
 import tensorflow as tf
 
 from keras_transformer.config import Config, TrainingConfig
-from keras_transformer.config.rules import require
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import naming_errors
+from keras_transformer.rules import require
 from keras_transformer.runtime.progress import counted
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
 from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder

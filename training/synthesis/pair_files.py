@@ -17,9 +17,9 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from keras_transformer.config.rules import shown
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.model_dir.files import locked, naming_errors, remove_leftovers, replacing
+from keras_transformer.rules import shown
 from keras_transformer.runtime.progress import ProgressBar, counted
 
 from ..text.corpus import Texts, in_chunks
@@ -51,10 +51,7 @@ def made_of(pairs: Iterable[Pair], is_too_long: Sequence[bool]) -> Made:
 
 
 def write_pairs(
-    output: str | os.PathLike[str],
-    settings: Settings,
-    lines: Iterator[Texts],
-    make: Callable[[int, list[Texts]], Made],
+    output: str | os.PathLike[str], settings: Settings, lines: Iterator[Texts], make: Callable[[int, list[Texts]], Made]
 ) -> None:
     """Writes the pairs that are made of the lines of a text; if this was stopped before, it goes on.
 
@@ -121,10 +118,7 @@ def _read(path: pathlib.Path, line: str, key: str) -> Any:
 
 
 def _make_blocks(
-    unfinished: pathlib.Path,
-    settings: Settings,
-    lines: Iterator[Texts],
-    make: Callable[[int, list[Texts]], Made],
+    unfinished: pathlib.Path, settings: Settings, lines: Iterator[Texts], make: Callable[[int, list[Texts]], Made]
 ) -> None:
     """Adds what is missing; what is there must be of the same lines."""
     hashes = _blocks_before(unfinished, settings)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import sacrebleu
 
-from keras_transformer.config.rules import Size
+from keras_transformer.rules import Size
 from keras_transformer.translation import Sampling, Translator
 
 from ..text.filters import Pair

@@ -1,16 +1,16 @@
 """A report on a text and on what filters leave out of it, made in one pass."""
 
 import collections
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 import numpy as np
+import tabulate
 
 from keras_transformer.config import DataConfig
 
 from .corpus import JudgedPairs, judged_pairs, name_of_text, require_one_for_each
-from .filters import RECOMMENDED, Filters
+from .filters import RECOMMENDED, filters_of
 from .held_out import HeldOut
 from .parallel_text import Corpus
 
@@ -67,14 +67,12 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
     """
     data = data or DataConfig()
     require_one_for_each(corpora, data)
-    filters = Filters(data)
-    is_configured = bool(filters.filters)
-    if not is_configured:
-        filters = Filters(RECOMMENDED)
+    configured = filters_of(data)
+    filters = configured or filters_of(RECOMMENDED)
     sizes = [0] * len(corpora)
     lengths: tuple[collections.Counter[int], ...] = (collections.Counter(), collections.Counter())
     num_empty = [0, 0]
-    counts = np.zeros(len(filters.filters) + 1, np.int64)
+    counts = np.zeros(len(filters) + 1, np.int64)
     examples: list[list[str]] = [[] for _ in counts]
     for part in judged_pairs(corpora, filters, data.scores):
         for side, sentences in enumerate(zip(*part.pairs)):
@@ -83,7 +81,7 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
         counts += np.bincount(part.verdicts, minlength=len(counts))
         _add_examples(examples, part)
         if held_out:
-            kept = np.flatnonzero(part.verdicts == 0) if is_configured else np.arange(len(part.pairs))
+            kept = np.flatnonzero(part.verdicts == 0) if configured else np.arange(len(part.pairs))
             held_out.add([part.pairs[place] for place in kept], sum(sizes) + kept)
         sizes[part.corpus] += len(part.pairs)
     return {
@@ -92,10 +90,10 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
         "corpora": [{"name": corpus.name, "pairs": size} for corpus, size in zip(corpora, sizes)],
         "characters": dict(zip(("source", "target"), map(_describe, lengths))),
         "empty": dict(zip(("source", "target"), num_empty)),
-        "filters": "configured" if is_configured else "recommended",
+        "filters": "configured" if configured else "recommended",
         "left_out": [
             {"filter": filter_.name, "value": filter_.value, "pairs": int(count), "examples": places}
-            for filter_, count, places in zip(filters.filters, counts[1:], examples[1:])
+            for filter_, count, places in zip(filters, counts[1:], examples[1:])
         ],
         "kept": int(counts[0]),
         "held_out": len(held_out.finish().pairs) if held_out else 0,
@@ -131,7 +129,7 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
         [side, f"{sizes['mean']:.1f}", *(f"{value:,}" for value in [*sizes["percentiles"].values(), sizes["max"]])]
         for side, sizes in report["characters"].items()
     ]
-    yield from _table([["characters", "mean", *(f"{percent}%" for percent in _PERCENTILES), "max"], *sides])
+    yield from _table([["characters", "mean", *(f"{percent}%" for percent in _PERCENTILES), "max"], *sides], "right")
     yield f"empty: {report['empty']['source']:,} of source, {report['empty']['target']:,} of target"
     if report["filters"] == "configured":
         yield "left out by the filters of the configuration:"
@@ -141,7 +139,7 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
         [_setting(item), f"{item['pairs']:,}", f"{item['pairs'] / report['pairs']:.2%}", "  ".join(item["examples"])]
         for item in report["left_out"]
     ]
-    yield from _table([*rows, ["kept", f"{report['kept']:,}", f"{report['kept'] / report['pairs']:.2%}", ""]])
+    yield from _table([*rows, ["kept", f"{report['kept']:,}", f"{report['kept'] / report['pairs']:.2%}", ""]], "left")
     if report["held_out"]:
         yield f"held out to validate on: {report['held_out']:,}"
 
@@ -152,11 +150,8 @@ def _setting(item: LeftOut) -> str:
     return f"data.{item['filter']}={'true' if item['value'] is True else item['value']}"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Lines with aligned columns: the first one and the examples to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in itertools.zip_longest(*rows, fillvalue="")]
-    for first, *others in rows:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:])]
-        if ":" in others[-1]:
-            cells[-1] = others[-1]
-        yield "  ".join(["", first.ljust(widths[0]), *cells]).rstrip()
+def _table(rows: Sequence[Sequence[str]], last: str) -> Iterator[str]:
+    """Lines with aligned columns: the first to the left, the last to one of both sides, those between to the right."""
+    sides = ["left", *["right"] * (len(rows[0]) - 2), last]
+    table = tabulate.tabulate(rows, tablefmt="plain", colalign=sides, disable_numparse=True)
+    return (f"  {line}".rstrip() for line in table.splitlines())

@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from keras_transformer.config import DataConfig
-from keras_transformer.config.rules import require
 from keras_transformer.errors import ConfigError, InvalidFileError
+from keras_transformer.rules import require
 from keras_transformer.runtime.progress import ProgressBar, counted
 
-from .filters import Filter, Filters, Pair, Scores
+from .filters import Filter, Pair, Scores, filters_of, judge
 from .held_out import HeldOut
 from .parallel_text import Corpus, Shard, text_corpora
 
@@ -98,7 +98,7 @@ class JudgedPairs(NamedTuple):
 
 
 def judged_pairs(
-    corpora: Sequence[Corpus], filters: Filters, score_paths: Sequence[str | None] | None = None
+    corpora: Sequence[Corpus], filters: list[Filter], score_paths: Sequence[str | None] | None = None
 ) -> Iterator[JudgedPairs]:
     """Reads all pairs of a text once, with the scores of the corpora that have some.
 
@@ -115,7 +115,7 @@ def judged_pairs(
                 pairs = shard.pairs()
                 first_line = 1
                 for chunk in in_chunks(pairs, _PAIRS_AT_A_TIME):
-                    verdicts = filters.judge(chunk, scores.take(len(chunk)) if scores else None)
+                    verdicts = judge(filters, chunk, scores.take(len(chunk)) if scores else None)
                     yield JudgedPairs(chunk, verdicts, number, shard, first_line)
                     first_line += len(chunk)
                     bar.advance(len(chunk))
@@ -177,19 +177,19 @@ def read_text(
     data = data or DataConfig()
     name = name_of_text(corpora)
     require_one_for_each(corpora, data)
-    filters = Filters(data)
+    filters = filters_of(data)
     sizes = [0] * len(corpora)
     verdicts = bytearray()
     for part in judged_pairs(corpora, filters, data.scores):
-        if filters.filters or held_out:
+        if filters or held_out:
             verdicts += part.verdicts.tobytes()
         if held_out:
             kept = np.flatnonzero(part.verdicts == 0)
             held_out.add([part.pairs[place] for place in kept], sum(sizes) + kept)
         sizes[part.corpus] += len(part.pairs)
     is_kept = np.frombuffer(verdicts, np.uint8) == 0 if verdicts else None
-    if filters.filters:
-        _report_left_out(filters.filters, np.bincount(np.frombuffer(verdicts, np.uint8)), name)
+    if filters:
+        _report_left_out(filters, np.bincount(np.frombuffer(verdicts, np.uint8)), name)
     valid_pairs = _hold_out(held_out, is_kept, sizes, data, name) if held_out and is_kept is not None else None
     return _kept_pairs(corpora, sizes, is_kept, data, name), valid_pairs
 
@@ -260,11 +260,7 @@ def _tag_runs(numbers: list[int], data: DataConfig) -> tuple[tuple[int, str], ..
 
 
 def _kept_pairs(
-    corpora: Sequence[Corpus],
-    sizes: list[int],
-    is_kept: np.ndarray | None,
-    data: DataConfig,
-    name: str,
+    corpora: Sequence[Corpus], sizes: list[int], is_kept: np.ndarray | None, data: DataConfig, name: str
 ) -> SentencePairs:
     numbers_kept = sizes
     if is_kept is not None:

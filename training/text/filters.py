@@ -10,8 +10,8 @@ import regex
 
 from keras_transformer.config import DataConfig
 from keras_transformer.config.data import scripts_of
-from keras_transformer.config.rules import shown
 from keras_transformer.errors import InvalidFileError
+from keras_transformer.rules import shown
 
 from .text_files import read_texts
 
@@ -39,29 +39,24 @@ class Filter(NamedTuple):
         return self.name if self.value is None or self.value is True else f"{self.name}={self.value}"
 
 
-class Filters:
-    """The filters of a configuration. A pair is left out by the first one that matches it."""
+def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = None) -> np.ndarray:
+    """Returns for each of the next pairs of a text 0, or the number of the first filter that matches it: uint8 (n,).
 
-    def __init__(self, data: DataConfig) -> None:
-        self.filters = _filters(data)
-
-    def judge(self, pairs: list[Pair], scores: np.ndarray | None = None) -> np.ndarray:
-        """Returns for each of the next pairs of a text 0, or the number of the filter that leaves it out: uint8 (n,).
-
-        Pairs without scores pass `min_score`.
-        """
-        verdicts = np.zeros(len(pairs), np.uint8)
-        scores = np.full(len(pairs), np.inf) if scores is None else scores
-        kept = np.arange(len(pairs))
-        lengths = np.column_stack([np.fromiter(map(len, side), np.int64, len(pairs)) for side in zip(*pairs)])
-        for number, filter_ in enumerate(self.filters, start=1):
-            is_left_out = filter_.matches([pairs[place] for place in kept], lengths[kept], scores[kept])
-            verdicts[kept[is_left_out]] = number
-            kept = kept[~is_left_out]
-        return verdicts
+    Pairs without scores pass `min_score`.
+    """
+    verdicts = np.zeros(len(pairs), np.uint8)
+    scores = np.full(len(pairs), np.inf) if scores is None else scores
+    kept = np.arange(len(pairs))
+    lengths = np.column_stack([np.fromiter(map(len, side), np.int64, len(pairs)) for side in zip(*pairs)])
+    for number, filter_ in enumerate(filters, start=1):
+        is_left_out = filter_.matches([pairs[place] for place in kept], lengths[kept], scores[kept])
+        verdicts[kept[is_left_out]] = number
+        kept = kept[~is_left_out]
+    return verdicts
 
 
-def _filters(data: DataConfig) -> list[Filter]:
+def filters_of(data: DataConfig) -> list[Filter]:
+    """Makes the filters of a configuration for one pass over a text; none if none is on."""
     shortest, longest, ratio = data.min_characters, data.max_characters, data.max_length_ratio
     least = data.min_score
     filters = []

@@ -4,10 +4,10 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
-from keras_transformer.config.rules import shown
 from keras_transformer.errors import ConfigError, InvalidFileError
+from keras_transformer.rules import shown
 
 from .text_files import Reread, name_of, read_lines, read_texts, shards_of
 
@@ -32,18 +32,17 @@ class Shard(NamedTuple):
         """
         sides = iter(self.source), iter(self.target)
         for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
-            if source is None or target is None:
-                self._refuse(number, 1 + sum(1 for _ in sides[source is None]), is_source_shorter=source is None)
-            yield source, target
-
-    def _refuse(self, shorter: int, more: int, is_source_shorter: bool) -> NoReturn:
-        sizes = (shorter, shorter + more) if is_source_shorter else (shorter + more, shorter)
-        if not shorter:
-            raise InvalidFileError(f"{self.source_name if is_source_shorter else self.target_name}: the file is empty")
-        raise InvalidFileError(
-            "source and target must have the same number of lines: "
-            f"{self.source_name} has {sizes[0]}, {self.target_name} has {sizes[1]}"
-        )
+            if source is not None and target is not None:
+                yield source, target
+                continue
+            if not number:
+                raise InvalidFileError(f"{self.source_name if source is None else self.target_name}: the file is empty")
+            longer = number + 1 + sum(1 for _ in sides[source is None])
+            num_sources, num_targets = (number, longer) if source is None else (longer, number)
+            raise InvalidFileError(
+                "source and target must have the same number of lines: "
+                f"{self.source_name} has {num_sources}, {self.target_name} has {num_targets}"
+            )
 
 
 class Corpus(NamedTuple):

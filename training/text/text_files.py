@@ -37,17 +37,11 @@ class Reread(Iterable[str]):
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
-    r"""Reads a text file, decompressed where its name ends in `.gz`, `.xz` or `.zst`.
+    r"""Reads lines of UTF-8, decompressed if the name ends in `.gz`, `.xz` or `.zst`; "-" is standard input.
 
     A line ends at "\n" and nowhere else, so that no Unicode separator inside a sentence shifts all later lines against
-    the other language. A "\r" before it and a byte order mark are dropped.
-
-    Args:
-        path: str or path of a file in UTF-8; "-" is standard input.
-
-    Returns:
-        The lines without their ends, for any number of iterations. The lines of a file on disk are read again in each;
-        those of a pipe are read here and held in memory, because it can be read only once.
+    the other language. A "\r" before it and a byte order mark are dropped. The lines of a file on disk are read again
+    in each iteration; those of a pipe are read here and held in memory, because it can be read only once.
 
     Raises:
         ConfigError: The file cannot be opened.

@@ -31,8 +31,10 @@ def tfds_corpus(name: str, split: str, data_dir: str | os.PathLike[str] | None =
         ConfigError: There is no such dataset, configuration or split; it does not hold pairs of texts; or it is not
             on disk and could not be downloaded.
     """
+    import tensorflow_datasets as tfds
+
     builder = _builder(name, data_dir)
-    texts = [key for key, feature in builder.info.features.items() if _is_text(feature)]
+    texts = [key for key, feature in builder.info.features.items() if isinstance(feature, tfds.features.Text)]
     languages = builder.info.supervised_keys
     if not (languages and len(languages) == 2 and all(key in texts for key in languages)):
         raise ConfigError(
@@ -73,12 +75,6 @@ def _builder(name: str, data_dir: str | os.PathLike[str] | None) -> "tfds.core.D
         raise ConfigError(
             f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} ({_one_line(error)})"
         ) from error
-
-
-def _is_text(feature: "tfds.features.FeatureConnector") -> bool:
-    import tensorflow_datasets as tfds
-
-    return isinstance(feature, tfds.features.Text)
 
 
 def _prepare(builder: "tfds.core.DatasetBuilder", name: str) -> None:

@@ -17,7 +17,6 @@ from keras_transformer.training.text.corpus import SentencePairs
 
 from keras_transformer.commands import compare as command
 from keras_transformer.commands.main import main
-from keras_transformer.errors import ConfigError
 
 SOURCES = [f"{number} dogs run in the park with {number + 1} cats ." for number in range(40)]
 REFERENCES = [f"{number} Hunde laufen im Park mit {number + 1} Katzen ." for number in range(40)]
@@ -84,12 +83,6 @@ def test_repetitions_are_found(text):
 @pytest.mark.parametrize("text", ["the then", "bathe the", "a b c a", "1 2 3", "a b c d e a b c d e"])
 def test_what_only_looks_like_a_repetition_is_none(text):
     assert count_faults([""], [""], [text]).repetitions == 0
-
-
-def test_a_test_set_that_is_too_long_is_refused(monkeypatch):
-    monkeypatch.setattr(compare_module, "MAX_SENTENCES", 39)
-    with pytest.raises(ConfigError, match="dogs: a test set must have at most 39 sentences; received 40"):
-        compare([System("a", FIRST)], PAIRS)
 
 
 def test_a_test_set_that_is_too_long_is_refused_before_a_model_is_read(tmp_path, monkeypatch, capsys):

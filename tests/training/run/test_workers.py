@@ -19,10 +19,10 @@ from keras_transformer.training.run.devices import make_strategy
 from test_training import ROOT, TINY, command, files, train_here  # noqa: F401
 from training_runs import free_addresses, leftovers
 
-from keras_transformer.config.rules import shown
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import locked
+from keras_transformer.rules import shown
 
 # Long enough for a machine on which other tests run.
 SECONDS = 900

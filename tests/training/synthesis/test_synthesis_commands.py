@@ -76,10 +76,7 @@ def test_the_teacher_s_translation_that_is_most_like_the_reference(tiny_model_di
         path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     source, target = run("distill", tiny_model_dir, tmp_path / "best", "--source", files[0])
     assert source == ENGLISH and target == [found[0][0] for found in translations]
-    for metric, score in (
-        ("bleu", sacrebleu.metrics.BLEU(effective_order=True)),
-        ("chrf", sacrebleu.metrics.CHRF()),
-    ):
+    for metric, score in (("bleu", sacrebleu.metrics.BLEU(effective_order=True)), ("chrf", sacrebleu.metrics.CHRF())):
         arguments = ("--source", files[0], "--target", files[1], "--n-best", 3, "--metric", metric)
         source, chosen = run("distill", tiny_model_dir, tmp_path / metric, *arguments)
         assert source == ENGLISH and chosen != target
