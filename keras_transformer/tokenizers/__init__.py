@@ -35,10 +35,7 @@ _CLASSES: dict[str, type[Tokenizer]] = {
 
 
 def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
-    """Loads the only tokenizer in a directory, whichever kind it is.
-
-    Args:
-        directory: str or path of the model directory.
+    """Loads the only tokenizer in a model directory, whichever kind it is.
 
     Raises:
         InvalidFileError: The directory has no tokenizer file, or more than one, or it is not of its kind.
@@ -54,11 +51,7 @@ def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
 
 
 def load_tokenizers(directory: str | os.PathLike[str], config: TokenizerConfig) -> TokenizerPair:
-    """Loads the tokenizers of both languages.
-
-    Args:
-        directory: str or path of the model directory.
-        config: TokenizerConfig.
+    """Loads the tokenizers of both languages from a model directory.
 
     Raises:
         InvalidFileError: A file is missing, or is not of its kind.

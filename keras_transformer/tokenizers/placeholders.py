@@ -43,14 +43,11 @@ SPACES = r"\s\v\x{85}\p{Z}"
 
 
 class Divided(NamedTuple):
-    """Texts, divided at what must stay as it is: their parts in turn are the text.
+    """Texts, divided at what must stay as it is: their parts in turn are the text."""
 
-    Attributes:
-        texts: what is before, between and after the spans.
-        spans: what stays as it is, in the order of the text, then "".
-    """
-
+    # What is before, between and after the spans.
     texts: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS + 1)"]
+    # In the order of the text, then "".
     spans: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS)"]
 
     @property
@@ -77,9 +74,6 @@ class SpanFinder:
 
     These are URLs, e-mail addresses, `{names}` and `{{ names }}`, formats such as `%s` and `%1$d`, tags such as `<b>`,
     and given terms where they are whole words. The first `NUM_PLACEHOLDERS` of a text count; the others are text.
-
-    Args:
-        terms: list of str. Defaults to none.
 
     Raises:
         ConfigError: A term is blank, or they are too many.

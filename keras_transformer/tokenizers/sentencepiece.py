@@ -50,7 +50,7 @@ class SentencePieceTokenizer(Tokenizer):
     program that uses the model file by itself has to do the same (`prepare_line`).
 
     Args:
-        model: bytes. Content of a SentencePiece model file.
+        model: content of a SentencePiece model file.
 
     Raises:
         ConfigError: It is not a SentencePiece model with the four special ids above.
@@ -77,12 +77,8 @@ class SentencePieceTokenizer(Tokenizer):
         super().__init__(int(subwords.vocab_size()), model, bytes_per_piece(proto), tags)
         self._subwords = subwords
         special = self.pieces(range(min(4, self.vocab_size)))
-        require(
-            special == ["<pad>", "<unk>", "<s>", "</s>"],
-            "special pieces",
-            "<pad>, <unk>, <s>, </s>, with the ids 0 to 3",
-            special,
-        )
+        expected = ["<pad>", "<unk>", "<s>", "</s>"]
+        require(special == expected, "special pieces", f"{', '.join(expected)}, with the ids 0 to 3", special)
         self._find_reserved([piece.piece if piece.type == SentencePiece.CONTROL else "" for piece in proto.pieces])
 
     def segment(self, parts: Tensor) -> tf.RaggedTensor:
@@ -102,12 +98,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @classmethod
     def with_placeholders(cls, model: bytes, terms: bool = False) -> "SentencePieceTokenizer":
-        """Makes a tokenizer of a SentencePiece model file and of placeholders, which become its last ids.
-
-        Args:
-            model: bytes. Content of the file.
-            terms: bool. Whether the pieces of terms come before them. Defaults to False.
-        """
+        """Makes a tokenizer of a SentencePiece model file, of pieces for terms, and of placeholders, its last ids."""
         proto = parse_model(model)
         for piece in (*(cls.term_pieces if terms else ()), *cls.placeholder_pieces):
             proto.pieces.append(SentencePiece(piece=piece, score=0.0, type=SentencePiece.CONTROL))
@@ -127,9 +118,6 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
 
     Its file is a SentencePiece model, whose first `trainer_spec.vocab_size` pieces are the vocabulary.
 
-    Args:
-        model: bytes. Content of the file, from `with_vocabulary`.
-
     Raises:
         ConfigError: It is not such a file.
     """
@@ -143,17 +131,10 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         require(0 < vocab_size <= num_pieces, "the vocabulary's size", f"1 to {num_pieces:,}, the pieces", vocab_size)
         self.vocabulary = tuple(piece.piece for piece in proto.pieces[:vocab_size])
         special = self.vocabulary[:4]
-        require(
-            special == self.special_pieces,
-            "special pieces",
-            f"{', '.join(self.special_pieces)}, in front",
-            special,
-        )
-        tags = {
-            piece: token_id
-            for token_id, piece in enumerate(self.vocabulary)
-            if piece.startswith(">>") and piece.endswith("<<")
-        }
+        expected = f"{', '.join(self.special_pieces)}, in front"
+        require(special == self.special_pieces, "special pieces", expected, special)
+        pieces_with_ids = enumerate(self.vocabulary)
+        tags = {piece: i for i, piece in pieces_with_ids if piece.startswith(">>") and piece.endswith("<<")}
         super().__init__(vocab_size, model, bytes_per_piece(proto), tags)
         self._subwords = load_subwords(model, tf.string)
         # Not the special ones, which a text may spell in characters that are unknown.
@@ -190,8 +171,8 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         """Makes a tokenizer of a SentencePiece model and a vocabulary.
 
         Args:
-            model: bytes. Content of a SentencePiece model file.
-            vocabulary: list of str. The pieces in the order of the ids from 4 on, without special ones.
+            model: content of a SentencePiece model file.
+            vocabulary: the pieces in the order of the ids from 4 on, without special ones.
 
         Raises:
             ConfigError: It is not a SentencePiece model, it spells with bytes, or a piece of the vocabulary occurs
@@ -205,12 +186,8 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         ordered = [*cls.special_pieces, *vocabulary]
         for piece in vocabulary:
             check_piece(piece)
-        require(
-            len(set(ordered)) == len(ordered),
-            "the vocabulary",
-            f"of different pieces, and without {', '.join(cls.special_pieces)}",
-            "one with repetitions",
-        )
+        expected = f"of different pieces, and without {', '.join(cls.special_pieces)}"
+        require(len(set(ordered)) == len(ordered), "the vocabulary", expected, "one with repetitions")
         rest = [piece for piece in known if piece not in {*ordered, *unknown}]
         del proto.pieces[:]
         for piece in (*ordered, *rest):
@@ -232,15 +209,12 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         proto = parse_model(self.file_content)
         spec = proto.trainer_spec
         special = {
-            piece: token_id
-            for piece, token_id in (
-                (spec.unk_piece, spec.unk_id),
-                (spec.bos_piece, spec.bos_id),
-                (spec.eos_piece, spec.eos_id),
-                (spec.pad_piece, spec.pad_id),
-            )
-            if token_id >= 0
+            spec.unk_piece: spec.unk_id,
+            spec.bos_piece: spec.bos_id,
+            spec.eos_piece: spec.eos_id,
+            spec.pad_piece: spec.pad_id,
         }
+        special = {piece: token_id for piece, token_id in special.items() if token_id >= 0}
         defined = [piece for piece in (*spec.control_symbols, *spec.user_defined_symbols) if piece not in special]
         kept = {*special, *defined}
         # Pieces that were added for the vocabulary are of other types, or unused and without a score.

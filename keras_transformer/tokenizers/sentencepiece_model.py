@@ -39,10 +39,7 @@ _BYTES_PER_NORMALIZED_BYTE = 4
 
 
 def parse_model(content: bytes) -> ModelProto:
-    """Parses the content of a SentencePiece model file.
-
-    Returns:
-        ModelProto, which SentencePiece can load and use on any text.
+    """Parses the content of a SentencePiece model file, which SentencePiece can then load and use on any text.
 
     Raises:
         ConfigError: It is not such a file, or breaks a rule of the format.
@@ -74,7 +71,6 @@ def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
     """Loads a SentencePiece model, which `parse_model` has checked, into the TensorFlow graph.
 
     Args:
-        content: bytes. Content of the file.
         out_type: what texts become: tf.int32, ids, or tf.string, pieces.
 
     Raises:
@@ -113,12 +109,8 @@ def check_piece(piece: str | bytes) -> None:
         size = len(piece.encode()) if isinstance(piece, str) else 0
     except UnicodeEncodeError:
         size = 0
-    require(
-        0 < size <= _MAX_PIECE_BYTES and "\0" not in str(piece),
-        "a piece",
-        f"text of 1 to {_MAX_PIECE_BYTES:,} bytes without NUL",
-        piece,
-    )
+    can_be_stored = 0 < size <= _MAX_PIECE_BYTES and "\0" not in str(piece)
+    require(can_be_stored, "a piece", f"text of 1 to {_MAX_PIECE_BYTES:,} bytes without NUL", piece)
 
 
 def _check_pieces(pieces: list[tuple[str, float, int]]) -> None:

@@ -11,7 +11,6 @@ from typing import Annotated
 import regex
 import tensorflow as tf
 
-from ..config import DecodingConfig
 from ..errors import ConfigError
 from ..runtime.backend import silenced
 from ..tensors import Tensor
@@ -26,21 +25,6 @@ _MARK = "\ufdd1"
 _OWN, _SEPARATOR, _WORD = _MARK + "\ufdd2", _MARK + "\ufdd3", _MARK + "\ufdd4"
 # So that two terms with the same number are not to be expected.
 _NUM_HASHES = 2**63 - 1
-
-
-def glossary_of(decoding: DecodingConfig, tokenizer: Tokenizer) -> "Glossary | None":
-    """Returns the glossary of a configuration; None if it has no terms.
-
-    Raises:
-        ConfigError: The vocabulary has no pieces for terms, or the terms are too many.
-    """
-    if decoding.terms is None:
-        return None
-    if not tokenizer.term_ids:
-        raise ConfigError(
-            "a glossary needs a model that was trained with data.terms: this vocabulary has no pieces for it"
-        )
-    return Glossary(decoding.terms)
 
 
 def escaped(text: str) -> str:
@@ -60,7 +44,7 @@ class Glossary:
     terms that begin at the same place, the longest is found.
 
     Args:
-        terms: mapping of str to str. The translation of each term.
+        terms: the translation of each term.
 
     Raises:
         ConfigError: The terms are too many.
@@ -101,9 +85,7 @@ class Glossary:
         parts, is_term = self._parts(texts)
         flat = parts.flat_values
         space = tf.where(tf.strings.regex_full_match(flat, "(?s) .*"), " ", "")
-        term = tf.strings.join(
-            [_SEPARATOR, flat, _SEPARATOR, space, self._look_up(flat), _SEPARATOR],
-        )
+        term = tf.strings.join([_SEPARATOR, flat, _SEPARATOR, space, self._look_up(flat), _SEPARATOR])
         flat = tf.strings.regex_replace(tf.where(is_term.flat_values, term, flat), _WORD, "")
         return tf.strings.reduce_join(parts.with_flat_values(flat), axis=1)
 
@@ -111,9 +93,8 @@ class Glossary:
         """The parts of escaped texts, with marks around words, and which of them are terms."""
         words = tf.strings.regex_replace(texts, _MARK, _OWN)
         words = tf.strings.regex_replace(words, f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}")
-        parts = tf.strings.split(
-            tf.strings.regex_replace(words, self._pattern, rf"{_SEPARATOR}\0{_SEPARATOR}"), _SEPARATOR
-        )
+        separated = tf.strings.regex_replace(words, self._pattern, rf"{_SEPARATOR}\0{_SEPARATOR}")
+        parts = tf.strings.split(separated, _SEPARATOR)
         return parts, tf.ragged.range(parts.row_lengths()) % 2 == 1
 
     def _look_up(self, terms: Tensor) -> Tensor:
@@ -126,12 +107,7 @@ class Glossary:
 def segment_annotated(
     tokenizer: Tokenizer, parts: Annotated[Tensor, "string (n,)"]
 ) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
-    """Splits parts of sources, in which translations stand beside terms, into subword ids, as `Tokenizer.segment` does.
-
-    Args:
-        tokenizer: whose vocabulary has the pieces of terms.
-        parts: from `Glossary.annotate`, or with what `annotated` returns.
-    """
+    """Splits parts of sources, in which `Glossary` or `annotated` put translations beside terms, into subword ids."""
     divided = tf.strings.split(parts, _SEPARATOR)
     # In turn: text, a term, its translation.
     places = tf.ragged.range(divided.row_lengths()).flat_values

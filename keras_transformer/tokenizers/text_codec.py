@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from ..config import DecodingConfig
 from ..config.values import listed
+from ..errors import ConfigError
 from ..rules import require
 from ..tensors import Tensor
 from .placeholders import NUM_PLACEHOLDERS, SPACES, Divided, SpanFinder, in_common, numbered_as, span_finder
-from .terms import Glossary, glossary_of, segment_annotated
+from .terms import Glossary, segment_annotated
 from .tokenizer import Tokenizer, TokenizerPair
 
 Side = Literal["source", "target"]
@@ -23,45 +24,36 @@ class Encoded(NamedTuple):
     """Texts as a model reads them.
 
     Attributes:
-        token_ids: int32 (batch, None), with tags and end tokens, without the tokens beyond the longest length.
-        lengths: int64 (batch,), the numbers of tokens before any is left out. Of a text that was shortened, it is above
-            the longest length, and what is far beyond that is not counted.
+        token_ids: with tags and end tokens, without the tokens beyond the longest length.
+        lengths: the numbers of tokens before any is left out. Of a text that was shortened, it is above the longest
+            length, and what is far beyond that is not counted.
     """
 
-    token_ids: tf.RaggedTensor
-    lengths: Tensor
+    token_ids: Annotated[tf.RaggedTensor, "int32 (batch, None)"]
+    lengths: Annotated[Tensor, "int64 (batch,)"]
 
 
 class EncodedSource(NamedTuple):
     """Sources as a model reads them, and what is needed to write their translations.
 
-    Attributes:
-        token_ids: see `Encoded`.
-        lengths: see `Encoded`.
-        divided: the texts and their spans; None for a model without placeholders.
-        placeholders: bool (batch, NUM_PLACEHOLDERS), those that are read; None for a model without placeholders.
+    The spans of the texts, and the placeholders that are read, are None for a model without placeholders.
     """
 
-    token_ids: tf.RaggedTensor
-    lengths: Tensor
+    token_ids: Annotated[tf.RaggedTensor, "int32 (batch, None)"]
+    lengths: Annotated[Tensor, "int64 (batch,)"]
     divided: Divided | None
-    placeholders: Tensor | None
+    placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None
 
 
 class TextCodec:
     """Encodes texts as the tokens that a model reads, and decodes the tokens that it writes.
 
     Args:
-        tokenizers: TokenizerPair.
-        max_length: int. The most tokens of a text, with its tag and its end token; the others are left out.
-        spans: SpanFinder, which finds what placeholders stand for. Defaults to None: nothing.
-        glossary: Glossary, whose translations stand beside terms in sources. Defaults to None: none.
-        tag: str, in front of each source. Defaults to None: none.
-        are_annotated: bool. Whether sources have translations beside terms already, see `terms.annotated`. Defaults to
-            False.
-
-    Attributes:
-        tag_ids: the tokens in front of each source.
+        max_length: the most tokens of a text, with its tag and its end token; the others are left out.
+        spans: finds what placeholders stand for.
+        glossary: whose translations stand beside terms in sources.
+        tag: in front of each source; `tag_ids` are its tokens.
+        are_annotated: whether sources have translations beside terms already, see `terms.annotated`.
 
     Raises:
         ConfigError: The vocabulary has no such tag.
@@ -79,7 +71,12 @@ class TextCodec:
         self.tokenizers = tokenizers
         self.max_length = max_length
         self.spans = spans
-        self.tag_ids = _tag_ids(tag, tokenizers.source)
+        self.tag_ids: tuple[int, ...] = ()
+        if tag is not None:
+            tags = tokenizers.source.tags
+            known = f"one of {listed(tags)}" if tags else "null: the vocabulary has no tags"
+            require(tag in tags, "decoding.tag", known, tag)
+            self.tag_ids = (tags[tag],)
         self._glossary = glossary
         self._has_terms = are_annotated or glossary is not None
 
@@ -88,9 +85,15 @@ class TextCodec:
         """Returns the codec of a configuration.
 
         Raises:
-            ConfigError: The vocabulary has no such tag, no placeholders, or no pieces for terms.
+            ConfigError: The vocabulary has no such tag, no placeholders, or no pieces for terms, or terms are too many.
         """
-        spans, glossary = span_finder(decoding, tokenizers), glossary_of(decoding, tokenizers.source)
+        spans, glossary = span_finder(decoding, tokenizers), None
+        if decoding.terms is not None:
+            if not tokenizers.source.term_ids:
+                raise ConfigError(
+                    "a glossary needs a model that was trained with data.terms: this vocabulary has no pieces for it"
+                )
+            glossary = Glossary(decoding.terms)
         return cls(tokenizers, max_length, spans, glossary, decoding.tag)
 
     def encode_sources(self, texts: Annotated[Tensor, "string (batch,)"]) -> EncodedSource:
@@ -114,10 +117,8 @@ class TextCodec:
         """Encodes sources and their translations. Placeholders stand for what both sides of a pair have.
 
         Args:
-            sources: the sources.
-            targets: the translations.
             tags: the tokens in front of each source. Defaults to None: `tag_ids`.
-            shorten: whether texts of too many bytes are shortened first, so that none costs much. Defaults to True.
+            shorten: whether texts of too many bytes are shortened first, so that none costs much.
         """
         sources_cut = targets_cut = None
         if shorten:
@@ -242,14 +243,6 @@ class TextCodec:
             lengths = tf.where(is_cut, tf.maximum(lengths, self.max_length + 1), lengths)
         ends = tf.fill([token_ids.nrows(), 1], Tokenizer.end_id)
         return Encoded(tf.concat([token_ids[:, : self.max_length - 1], ends], axis=1), lengths)
-
-
-def _tag_ids(tag: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
-    if tag is None:
-        return ()
-    known = f"one of {listed(tokenizer.tags)}" if tokenizer.tags else "null: the vocabulary has no tags"
-    require(tag in tokenizer.tags, "decoding.tag", known, tag)
-    return (tokenizer.tags[tag],)
 
 
 def _count(placeholders: Tensor) -> Tensor:

@@ -19,20 +19,16 @@ class Tokenizer(tf.Module):
     of what is passed to `tf.saved_model.save`, which then saves the vocabulary too.
 
     Attributes:
-        pad_id: int. 0 in every tokenizer, as `unk_id` is 1, `start_id` 2 and `end_id` 3.
-        vocab_size: int. Number of ids, including the four special ones.
-        filename: str. Name of the tokenizer's file in a model directory.
-        file_content: bytes. The content of that file.
-        bytes_per_token: int. The most bytes of a text that one id stands for.
-        tags: mapping of str to int. The ids of the tags that may stand in front of a source. No text is split into
-            them.
-        placeholder_ids: range. The last ids of the vocabulary, which no text is segmented into and no text is made of,
-            if it has them: see `placeholders.py`.
-        term_ids: range. The ids before these, in a source before a term, between it and its translation, and behind
-            that, if the vocabulary has them: see `terms.py`. Text is neither segmented into them nor made of them.
-        space_in_front: str. What is put in front of a text that is not empty before it is segmented, and is removed
-            when it is joined.
-        space_behind: str. What is removed from the end of a text when it is joined.
+        vocab_size: number of ids, including the four special ones.
+        filename: of the tokenizer's file, whose content is `file_content`, in a model directory.
+        bytes_per_token: the most bytes of a text that one id stands for.
+        tags: the ids of the tags that may stand in front of a source. No text is split into them.
+        placeholder_ids: the last ids of the vocabulary, which no text is segmented into and no text is made of, if it
+            has them: see `placeholders.py`.
+        term_ids: the ids before these, in a source before a term, between it and its translation, and behind that, if
+            the vocabulary has them: see `terms.py`. Text is neither segmented into them nor made of them.
+        space_in_front: put in front of a text that is not empty before it is segmented, and removed when it is joined.
+        space_behind: removed from the end of a text when it is joined.
     """
 
     pad_id, unk_id, start_id, end_id = 0, 1, 2, 3
@@ -59,12 +55,8 @@ class Tokenizer(tf.Module):
         `num_tokens` tokens. Exceptions are texts of which tokens hardly say anything: where many bytes are spaces that
         a tokenizer drops, or one unknown token.
 
-        Args:
-            texts: what may be too long.
-            num_tokens: int. A text of as many tokens stays as it is.
-
         Returns:
-            The texts, and which of them were cut.
+            The texts, and which of them were cut; none of at most `num_tokens` tokens.
         """
         max_bytes = num_tokens * self.bytes_per_token
         is_cut = tf.strings.length(texts) > max_bytes
@@ -73,14 +65,12 @@ class Tokenizer(tf.Module):
         cut = tf.strings.regex_replace(cut, "\ufffd{1,3}$", "")
         return tf.where(is_cut, cut, texts), is_cut
 
-    def tokenize(self, texts: Annotated[Tensor, "string (n,)"] | Sequence[str | bytes]) -> tf.RaggedTensor:
-        """Splits texts into subword ids, without start and end ids.
+    def tokenize(
+        self, texts: Annotated[Tensor, "string (n,)"] | Sequence[str | bytes]
+    ) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
+        """Splits texts into subword ids, without start and end ids; an empty text has none.
 
-        Args:
-            texts: tensor, or list of str or bytes. Bytes that are not UTF-8 are read as U+FFFD.
-
-        Returns:
-            RaggedTensor, int32 (n, None). An empty text has no ids.
+        Bytes that are not UTF-8 are read as U+FFFD.
         """
         return self.segment(self.in_front(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")))
 
@@ -89,13 +79,9 @@ class Tokenizer(tf.Module):
         return tf.where(tf.equal(texts, ""), texts, self.space_in_front + texts) if self.space_in_front else texts
 
     def detokenize(self, token_ids: Annotated[Tensor, "int32 (n, None)"]) -> Annotated[tf.Tensor, "string (n,)"]:
-        """Joins subword ids into texts.
+        """Joins subword ids into texts, always valid UTF-8.
 
-        Args:
-            token_ids: RaggedTensor. Special ids, placeholders, those of terms and unknown ids are ignored.
-
-        Returns:
-            Always valid UTF-8.
+        Special ids, placeholders, those of terms and unknown ids are ignored.
         """
         in_vocabulary = (token_ids > self.end_id) & (token_ids < self.term_ids.start)
         return self.without_spaces(self.join(tf.ragged.boolean_mask(token_ids, in_vocabulary)))
@@ -127,11 +113,7 @@ class Tokenizer(tf.Module):
         return [self.unk_id]
 
     def id_to_piece(self, token_ids: Annotated[Tensor, "int32 (n,)"]) -> Annotated[tf.Tensor, "string (n,)"]:
-        """Looks up subwords, in the graph.
-
-        Args:
-            token_ids: ids of the vocabulary, special ones too.
-        """
+        """Looks up the subwords of ids of the vocabulary, special ones too, in the graph."""
         raise NotImplementedError
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
@@ -150,12 +132,7 @@ class Tokenizer(tf.Module):
 
 
 class TokenizerPair(NamedTuple):
-    """The tokenizers of a translator.
-
-    Attributes:
-        source: Tokenizer.
-        target: Tokenizer, the same object if the languages share one.
-    """
+    """The tokenizers of a translator: the same object twice if the languages share one."""
 
     source: Tokenizer
     target: Tokenizer

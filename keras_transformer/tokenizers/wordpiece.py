@@ -25,7 +25,7 @@ class WordPieceTokenizer(Tokenizer):
     cannot spell becomes one unknown id, and is missing after `detokenize`.
 
     Args:
-        vocabulary: list of str. The pieces in the order of their ids, "[PAD]", "[UNK]", "[START]", "[END]" first; a
+        vocabulary: the pieces in the order of their ids, "[PAD]", "[UNK]", "[START]", "[END]" first; a
             piece that continues a word begins with "##".
 
     Raises:

@@ -7,7 +7,7 @@ import pathlib
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -37,25 +37,23 @@ class Attention(NamedTuple):
     """The attention weights of a stack of layers, for one sentence.
 
     Attributes:
-        weights: float32 (num_layers, num_heads, number of queries, number of keys). Each row adds up to 1.
-        queries: list of str, the tokens that attend. In the decoder, a row is what its token was chosen from.
-        keys: list of str, the tokens that are attended to. In the decoder's self-attention they begin with the start
-            token, and lack the last query.
+        weights: each row adds up to 1.
+        queries: the tokens that attend. In the decoder, a row is what its token was chosen from.
+        keys: the tokens that are attended to. In the decoder's self-attention they begin with the start token, and lack
+            the last query.
     """
 
-    weights: np.ndarray
+    weights: Annotated[np.ndarray, "float32 (num_layers, num_heads, number of queries, number of keys)"]
     queries: list[str]
     keys: list[str]
 
 
 class TranslationAttention(NamedTuple):
-    """A translation, and what was attended to.
+    """A text with its translation, and what was attended to.
 
     Attributes:
-        text: str, the source.
-        translation: str.
-        by_kind: dict of Attention: "cross", "encoder" and "decoder". A model whose self-attention is restricted to
-            a neighborhood has "cross" alone.
+        by_kind: "cross", "encoder" and "decoder". A model whose self-attention is restricted to a neighborhood has
+            "cross" alone.
     """
 
     text: str
@@ -67,8 +65,8 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
     """Translates a text and returns what every layer and head attended to.
 
     Args:
-        translator: Translator, of a Transformer.
-        text: str, not blank.
+        translator: of a `Transformer`.
+        text: not blank.
 
     Raises:
         ConfigError: The text is blank.
@@ -96,38 +94,18 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
     return TranslationAttention(text, np.asarray(translations.texts)[0, 0].decode(), by_kind)
 
 
-def source_attention(translator: Translator, text: Sentence) -> tuple[np.ndarray, list[str], list[str], str]:
-    """Translates a text and returns what the decoder's last layer attended to.
-
-    Args:
-        translator: Translator, of a Transformer.
-        text: str, not blank.
-
-    Returns:
-        The weights (num_heads, target length, source length), the tokens of the source, the tokens of the
-        translation, both with their end tokens, and the translation. Row `t` of the weights is what token `t` was
-        chosen from.
-
-    Raises:
-        ConfigError: The text is blank.
-    """
-    attention = translate_with_attention(translator, text)
-    cross = attention.by_kind["cross"]
-    return cross.weights[-1], cross.keys, cross.queries, attention.translation
-
-
 def plot_attention(
     translator: Translator, text: str, path: str | os.PathLike[str], view: AttentionView | None = None
 ) -> str:
     """Draws what a model attends to while it translates a text.
 
     Args:
-        translator: Translator, of a Transformer.
-        text: str, not blank.
-        path: str or path of a picture, a .png, .svg or .pdf file, with a panel for each layer and head; or of a .html
-            file, which shows every kind of attention, layer and head, of the token that is pointed at.
-        view: AttentionView. What the picture shows, and the page at first. Defaults to the attention of the decoder's
-            last layer to the source.
+        translator: of a `Transformer`.
+        text: not blank.
+        path: a picture, a .png, .svg or .pdf file, with a panel for each layer and head; or a .html file, which shows
+            every kind of attention, layer and head, of the token that is pointed at.
+        view: what the picture shows, and the page at first. Defaults to the attention of the decoder's last layer to
+            the source.
 
     Returns:
         The translation.
@@ -172,10 +150,9 @@ def attention_page(attention: TranslationAttention, kind: AttentionKind, layer: 
     """Returns the page as HTML, which needs no other file and no network.
 
     Args:
-        attention: TranslationAttention.
-        kind: which attention is shown at first.
-        layer: the layer that is shown at first, counted from 0.
-        heads: the heads that are shown at first: one, counted from 0, or several for the mean of all.
+        kind: shown at first, as are `layer` and `heads`.
+        layer: counted from 0.
+        heads: one, counted from 0, or several for the mean of all.
     """
     source, target = _direction(attention.text), _direction(attention.translation)
     directions = {"cross": (target, source), "encoder": (source, source), "decoder": (target, target)}
@@ -230,6 +207,5 @@ def _direction(text: str) -> str:
     return "rtl" if next((name for name in classes if name in ("L", "R", "AL")), "L") != "L" else "ltr"
 
 
-def _stacked(weights: list[Tensor]) -> np.ndarray:
-    # of each layer: (1, num_heads, number of queries, number of keys)
+def _stacked(weights: list[Annotated[Tensor, "(1, num_heads, number of queries, number of keys)"]]) -> np.ndarray:
     return np.stack([np.asarray(layer_weights, "float32")[0] for layer_weights in weights])

@@ -24,26 +24,20 @@ _ENDS_WITHOUT_SPACE = r"(?s).*[\p{Han}\p{Hiragana}\p{Katakana}\x{3000}-\x{303F}\
 
 
 class TranslatedDocuments(NamedTuple):
-    """What becomes of a batch of documents.
+    """The translations of a batch of documents.
 
     Attributes:
-        texts: string (batch,), the translations.
-        was_cut: bool (batch,), whether a part of the document was not read: it has a word that is longer than the
-            model's `max_length` tokens, or goes on after `MAX_SENTENCES` sentences or after the sentence in which it
-            reaches `MAX_TOKENS` tokens.
+        was_cut: whether a part of the document was not read: it has a word that is longer than the model's
+            `max_length` tokens, or goes on after `MAX_SENTENCES` sentences or after the sentence in which it reaches
+            `MAX_TOKENS` tokens.
     """
 
-    texts: Tensor
-    was_cut: Tensor
+    texts: Annotated[Tensor, "string (batch,)"]
+    was_cut: Annotated[Tensor, "bool (batch,)"]
 
 
 class TranslatedDocument(NamedTuple):
-    """The translation of a document.
-
-    Attributes:
-        text: str.
-        was_cut: bool, as in `TranslatedDocuments`.
-    """
+    """The translation of a document, and whether a part of it was not read, as in `TranslatedDocuments`."""
 
     text: str
     was_cut: bool
@@ -63,9 +57,8 @@ def translate_documents(
 
     Args:
         texts: the documents. Bytes that are not UTF-8 are read as U+FFFD.
-        language: the language of the documents, or None, see `split_sentences`.
-        codec: TextCodec.
-        search: Callable. Translates sentences, string (n,).
+        language: of the documents, see `split_sentences`.
+        search: translates sentences, string (n,).
 
     Raises:
         ConfigError: The language is not known.

@@ -1,6 +1,7 @@
 """What a model makes of given translations, in the TensorFlow graph: log probabilities, and attention to the source.
 
-The decoder is forced to the tokens of the translation, all of them at once.
+The decoder is forced to the tokens of the translation, all of them at once. Sources and labels, the tokens of
+translations, are int32 (batch, None), with end tokens.
 """
 
 import itertools
@@ -22,16 +23,7 @@ POSITIONS_PER_BATCH = 4096
 def token_log_probs(
     model: Transformer, source: tf.RaggedTensor, labels: tf.RaggedTensor
 ) -> Annotated[Tensor, "float32 (batch, target length)"]:
-    """Computes the log probability of every token of given translations.
-
-    Args:
-        model: Transformer.
-        source: int32 (batch, None), the tokens of the sources with end tokens.
-        labels: int32 (batch, None), the tokens of the translations with end tokens.
-
-    Returns:
-        0 after the end token.
-    """
+    """Computes the log probability of every token of given translations; 0 after the end token."""
     lengths, width = _lengths(source, labels), _width(labels)
 
     def score_batch(rows: Tensor) -> Tensor:
@@ -53,11 +45,8 @@ def source_attention(
     """Computes what a layer of the decoder attends to when it predicts each token.
 
     Args:
-        model: Transformer.
-        source: int32 (batch, None), the tokens of the sources with end tokens.
-        labels: int32 (batch, None), the tokens of the translations with end tokens.
-        layer: the number of the layer, as an index of `model.decoder.layers`.
-        head: the number of a head. Defaults to None: the mean of all heads.
+        layer: an index of `model.decoder.layers`.
+        head: Defaults to None: the mean of all heads.
 
     Returns:
         Rows that sum to 1; 0 after the end tokens.
@@ -79,12 +68,7 @@ def source_attention(
 
 
 def mean_encoding(model: Transformer, source: tf.RaggedTensor) -> Annotated[Tensor, "float32 (batch, d_model)"]:
-    """Computes the mean of the encoder's outputs over the tokens of each source.
-
-    Args:
-        model: Transformer.
-        source: int32 (batch, None), tokens with end tokens.
-    """
+    """Computes the mean of the encoder's outputs over the tokens of each source."""
     lengths = tf.cast(source.row_lengths(), tf.int32)
 
     def encode_batch(rows: Tensor) -> Tensor:
@@ -104,10 +88,7 @@ def attention_to_source(
     """Computes what each layer of the decoder attends to when it predicts each token; layer by layer, as far as asked.
 
     Args:
-        model: Transformer.
         hidden: the embeddings of the translations, which begin with start tokens.
-        encoded: the outputs of the encoder.
-        source_mask: True for real tokens.
 
     Yields:
         Row `t` of a head is what token `t` is predicted from.

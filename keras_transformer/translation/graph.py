@@ -31,13 +31,10 @@ class TranslationGraph:
     """A model with its codec and its search, in the TensorFlow graph.
 
     Args:
-        model: TranslationModel.
-        codec: TextCodec.
-        decoding: DecodingConfig.
-        language: Language or None. The language of documents.
-        is_int8: bool. Whether matrices are rounded to 8 bits.
-        candidates: CandidateTable, or None: translations may have all pieces.
-        is_guided: bool. Whether the first head of the decoder's last layer was trained to align.
+        language: of documents.
+        is_int8: whether matrices are rounded to 8 bits.
+        candidates: the pieces that translations may have; None for all.
+        is_guided: whether the first head of the decoder's last layer was trained to align.
     """
 
     def __init__(
@@ -61,7 +58,6 @@ class TranslationGraph:
 
     @property
     def precision(self) -> str:
-        """The precision of the weights."""
         return "int8" if self._int8_matrices else self.model.variables[0].dtype
 
     @property
@@ -93,12 +89,11 @@ class TranslationGraph:
         """Searches translations.
 
         Args:
-            texts: what to translate.
-            n_best: int, at most the beam size. Defaults to 1.
-            prefixes: what the translations begin with, see `Translator.translate`. Defaults to None: nothing.
+            n_best: at most the beam size.
+            prefixes: what the translations begin with, see `Translator.translate`.
             max_lengths: the most tokens of each translation, with its prefix and its end token, if that is fewer than
-                without it; 0 for no such limit. Defaults to None: none has one.
-            sampling: Sampling, for translations drawn at random. Defaults to None: they are searched.
+                without it; 0 for no such limit.
+            sampling: for translations drawn at random instead of searched.
         """
         source = self.codec.encode_sources(texts)
         max_length, max_extra = self.model.config.max_length, self.decoding.max_extra_tokens
@@ -179,11 +174,8 @@ class _Int8Matrix(NamedTuple):
     """A matrix of a model in 8 bits.
 
     Only storage is in 8 bits. A request begins with making the matrices float32 again, in which everything is computed.
-
-    Attributes:
-        integers: int8, of the matrix's shape, from -127 to 127.
-        scales: float32, what the integers are multiplied with: one for each column of a kernel, or for each row of a
-            table of embeddings, which are the columns of the logits' kernel if it is tied.
+    The integers, from -127 to 127, are multiplied with float32 scales: one for each column of a kernel, or for each row
+    of a table of embeddings, which are the columns of the logits' kernel if it is tied.
     """
 
     integers: tf.Variable

@@ -27,17 +27,13 @@ def map_in_length_batches(
     """Applies a function to the rows of a request in batches, and returns its results in the order of the rows.
 
     Args:
-        function: Callable. Takes row numbers, int32 (n,), and returns a nest of tensors (n, ...).
+        function: takes row numbers, int32 (n,), and returns a nest of tensors (n, ...).
         lengths: rows are sorted by it, the longest first.
         positions: what a row adds to a batch of its own length, at least 1; does not fall with the length.
         results: a nest of tensors (num_rows, ...) that the function's results are written into.
-        positions_per_batch: int. Most positions in a batch, including padding, unless one row is already longer.
-        max_rows: most rows in a batch.
-        parallel_iterations: int. How many batches may be computed side by side; they are only if `function` reads no
-            variables. Defaults to 1.
-
-    Returns:
-        A nest of tensors (num_rows, ...).
+        positions_per_batch: most positions in a batch, including padding, unless one row is already longer.
+        parallel_iterations: how many batches may be computed side by side; they are only if `function` reads no
+            variables.
     """
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     num_rows = tf.size(order)

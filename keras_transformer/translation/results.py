@@ -1,4 +1,8 @@
-"""What a translator returns: of graphs, as tensors; in Python, as lists and arrays."""
+"""What a translator returns: of graphs, as tensors; in Python, as lists and arrays.
+
+Lengths are the numbers of tokens of texts, with their end tokens. They are above the model's `max_length` where a text
+is truncated; what is far beyond it is not counted.
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -11,28 +15,22 @@ class Translations(NamedTuple):
     """What a search finds for every text, the best first.
 
     Attributes:
-        texts: string (batch, n_best), the translations.
-        scores: (batch, n_best). Log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1,
-            the log probability.
-        token_ids: int (batch, n_best, length), the tokens of the translations, after their prefixes and with end
-            tokens, padded with 0.
-        source_lengths: int (batch,), the numbers of tokens of the texts with their end tokens. They are above the
-            model's `max_length` where a text is truncated; what is far beyond it is not counted.
+        scores: log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1, the log
+            probability.
+        token_ids: the tokens of the translations, after their prefixes and with end tokens, padded with 0.
     """
 
-    texts: Tensor
-    scores: Tensor
-    token_ids: Tensor
-    source_lengths: Tensor
+    texts: Annotated[Tensor, "string (batch, n_best)"]
+    scores: Annotated[Tensor, "float32 (batch, n_best)"]
+    token_ids: Annotated[Tensor, "int32 (batch, n_best, length)"]
+    source_lengths: Annotated[Tensor, "int64 (batch,)"]
 
 
 class Translation(NamedTuple):
     """The best translations of one text.
 
     Attributes:
-        hypotheses: list of (translation, score), the best first. The scores are those of `Translations`.
-        source_length: int. The number of tokens of the text with its end token. It is above the model's `max_length`
-            if the text is truncated; what is far beyond it is not counted.
+        hypotheses: each translation with its score, as in `Translations`.
     """
 
     hypotheses: list[tuple[str, float]]
@@ -40,18 +38,11 @@ class Translation(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """The log probabilities of pairs, and how long their texts are.
+    """The log probabilities of pairs, and how long their texts are."""
 
-    Attributes:
-        log_probs: float32 (number of pairs,).
-        source_lengths: int (number of pairs,), the numbers of tokens with end tokens. They are above the model's
-            `max_length` where a text is truncated; what is far beyond it is not counted.
-        target_lengths: int (number of pairs,), likewise.
-    """
-
-    log_probs: np.ndarray
-    source_lengths: np.ndarray
-    target_lengths: np.ndarray
+    log_probs: Annotated[np.ndarray, "float32 (number of pairs,)"]
+    source_lengths: Annotated[np.ndarray, "int64 (number of pairs,)"]
+    target_lengths: Annotated[np.ndarray, "int64 (number of pairs,)"]
 
 
 def dual_scores(forward: Scores, backward: Scores) -> Annotated[np.ndarray, "float (number of pairs,)"]:
@@ -79,74 +70,50 @@ class TokenScores(NamedTuple):
     """The log probabilities of pairs, those of their tokens, and how long their texts are.
 
     Attributes:
-        log_probs: float32 (number of pairs,), the sums of the tokens'.
-        token_log_probs: float32 (number of pairs, target length), of every token of the targets, with end tokens; 0
-            after them.
-        source_lengths: int (number of pairs,), the numbers of tokens with end tokens, before texts are truncated.
-        target_lengths: int (number of pairs,), likewise.
+        log_probs: the sums of the tokens'.
+        token_log_probs: of every token of the targets, with end tokens; 0 after them.
     """
 
-    log_probs: Tensor
-    token_log_probs: Tensor
-    source_lengths: Tensor
-    target_lengths: Tensor
+    log_probs: Annotated[Tensor, "float32 (number of pairs,)"]
+    token_log_probs: Annotated[Tensor, "float32 (number of pairs, target length)"]
+    source_lengths: Annotated[Tensor, "int64 (number of pairs,)"]
+    target_lengths: Annotated[Tensor, "int64 (number of pairs,)"]
 
 
 class Tokens(NamedTuple):
-    """The tokens of texts as a model reads them: truncated, with end tokens.
+    """The tokens of texts as a model reads them: truncated, with end tokens, as text to show and as ids."""
 
-    Attributes:
-        pieces: string (batch, length), the tokens as text to show, padded with "".
-        token_ids: int32 (batch, length), padded with 0.
-        lengths: int (batch,), the numbers of tokens with end tokens, before texts are truncated.
-    """
-
-    pieces: Tensor
-    token_ids: Tensor
-    lengths: Tensor
+    pieces: Annotated[Tensor, 'string (batch, length), padded with ""']
+    token_ids: Annotated[Tensor, "int32 (batch, length), padded with 0"]
+    lengths: Annotated[Tensor, "int64 (batch,)"]
 
 
 class Alignments(NamedTuple):
     """Which tokens of their sources the tokens of targets come from.
 
     Attributes:
-        source: `Tokens` of the sources.
-        target: `Tokens` of the targets.
-        positions: int32 (number of pairs, target length), for each token of a target the position in its source that
-            is attended to most; -1 after end tokens.
-        attention: float32 (number of pairs, target length, source length), the mean of the heads of a layer of the
-            decoder: rows that sum to 1; 0 after end tokens.
+        positions: for each token of a target the position in its source that is attended to most; -1 after end tokens.
+        attention: of a layer of the decoder, the mean of its heads, or the head that was trained to align: rows that
+            sum to 1; 0 after end tokens.
     """
 
     source: Tokens
     target: Tokens
-    positions: Tensor
-    attention: Tensor
+    positions: Annotated[Tensor, "int32 (number of pairs, target length)"]
+    attention: Annotated[Tensor, "float32 (number of pairs, target length, source length)"]
 
 
 class Alignment(NamedTuple):
-    """Which tokens of its source the tokens of a target come from.
-
-    Attributes:
-        source: list of str, the tokens of the source with the end token.
-        target: list of str, the tokens of the target with the end token.
-        positions: list of int, for each token of the target a position in the source.
-        attention: float32 (target length, source length), rows that sum to 1.
-    """
+    """Which tokens of its source the tokens of a target come from: `Alignments` of one pair, without padding."""
 
     source: list[str]
     target: list[str]
     positions: list[int]
-    attention: np.ndarray
+    attention: Annotated[np.ndarray, "float32 (target length, source length)"]
 
 
 class Embeddings(NamedTuple):
-    """What the encoder makes of texts.
+    """The encoder's outputs for texts: their mean over the tokens of a text, with its end token."""
 
-    Attributes:
-        vectors: float32 (batch, d_model), the mean over the tokens of a text, with its end token.
-        source_lengths: int (batch,), the numbers of tokens with end tokens, before texts are truncated.
-    """
-
-    vectors: Tensor
-    source_lengths: Tensor
+    vectors: Annotated[Tensor, "float32 (batch, d_model)"]
+    source_lengths: Annotated[Tensor, "int64 (batch,)"]

@@ -45,12 +45,12 @@ class Sampling(NamedTuple):
     """How translations are drawn at random, see `keras_transformer.decoding.sample`. Tensors are inputs of a graph.
 
     Attributes:
-        seed: int, of which 32 bits count, or int32 scalar. The same seed gives the same translations.
-        temperature: float. Below 1 for more probable tokens, above 1 for more variety. Defaults to 1.
-        top_k: int or None. How many of the most probable tokens are drawn from. Defaults to None: all.
-        top_p: float or None. The probability that the tokens that are drawn from have together. Defaults to None: 1.
-        first_row: int. The number of the first text: a text is drawn by the seed and its number, whatever is translated
-            with it. Defaults to 0.
+        seed: of which 32 bits count. The same seed gives the same translations.
+        temperature: below 1 for more probable tokens, above 1 for more variety.
+        top_k: how many of the most probable tokens are drawn from. Defaults to None: all.
+        top_p: the probability that the tokens that are drawn from have together. Defaults to None: 1.
+        first_row: the number of the first text: a text is drawn by the seed and its number, whatever is translated
+            with it.
     """
 
     seed: int | Tensor
@@ -95,13 +95,7 @@ class CandidateTable(tf.Module):
 
 
 class Candidates(NamedTuple):
-    """A shortlist as tensors.
-
-    Attributes:
-        by_source: see `Shortlist`.
-        always: see `Shortlist`.
-        vocab_size: the number of target pieces.
-    """
+    """A `Shortlist` as tensors, and the number of target pieces."""
 
     by_source: Annotated[Tensor, "int32 (source_vocab_size, n)"]
     always: Annotated[Tensor, "int32 (m,)"]
@@ -129,11 +123,11 @@ class Request(NamedTuple):
         source: the tokens of each text, with end tokens.
         positions: what a text adds to a batch, see `map_in_length_batches`.
         max_lengths: the most tokens of each translation, without its prefix.
-        prefix: the tokens that each translation begins with, or None.
-        placeholders: which placeholders each text has, and its translation exactly once; or None. They are the last
-            pieces of a vocabulary.
-        sampling: Sampling, or None: the best translations are searched.
-        candidates: Candidates, or None: translations may have all pieces.
+        prefix: the tokens that each translation begins with.
+        placeholders: which placeholders each text has, and its translation exactly once. They are the last pieces of a
+            vocabulary.
+        sampling: None: the best translations are searched.
+        candidates: None: translations may have all pieces.
     """
 
     source: Annotated[tf.RaggedTensor, "int32 (batch, None)"]
@@ -151,10 +145,8 @@ def search_tokens(
     """Returns the tokens of the best translations of each text, padded with 0, and their scores.
 
     Args:
-        model: TranslationModel, whose variables are read as tensors already.
-        decoding: DecodingConfig.
-        request: Request.
-        n_best: int, at most the beam size; 1 with sampling.
+        model: whose variables are read as tensors already.
+        n_best: at most the beam size; 1 with sampling.
     """
     width = tf.reduce_max(tf.concat([request.max_lengths, [1]], 0))
 

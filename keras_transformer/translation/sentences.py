@@ -107,8 +107,8 @@ def split_sentences(
 
     Args:
         texts: valid UTF-8.
-        language: Language or None. Whose abbreviations are known, and whether "3." is an ordinal. Defaults to None: the
-            abbreviations of all languages that are hardly words of others, and no ordinals.
+        language: whose abbreviations are known, and whether "3." is an ordinal. Defaults to None: the abbreviations of
+            all languages that are hardly words of others, and no ordinals.
 
     Returns:
         The sentences with the white space that follows them; at least one per text. Joined they are the text.
@@ -133,13 +133,12 @@ def divide_long_sentences(
 ) -> Annotated[tf.RaggedTensor, "string (batch, None)"]:
     """Divides sentences that are too long into parts of similar length, at commas if possible, otherwise at spaces.
 
+    The other sentences stay as they are.
+
     Args:
         sentences: valid UTF-8.
-        count_tokens: Callable. Takes texts, string (n,), and returns their numbers of tokens, int (n,).
-        max_tokens: int. The most tokens of a part. One without a space may have more.
-
-    Returns:
-        The parts; the others stay as they are.
+        count_tokens: takes texts, string (n,), and returns their numbers of tokens, int (n,).
+        max_tokens: of a part. One without a space may have more.
     """
     for end in (_CLAUSE_END, _WORD_END):
         sentences = _divide_long(sentences, end, count_tokens, max_tokens)
@@ -148,7 +147,12 @@ def divide_long_sentences(
 
 def _exceptions(language: Language | None) -> list[str]:
     """Patterns of full stops that end no sentence, as second group; some have a third."""
-    abbreviations = _of_unknown_languages() if language is None else ABBREVIATIONS[language]
+    if language is None:
+        # Those that are hardly words of other languages, as German "med" is one of Swedish.
+        languages_of = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
+        abbreviations = [form for form, num in languages_of.items() if num > 1 or not form.islower() or "." in form]
+    else:
+        abbreviations = [*ABBREVIATIONS[language]]
     before_number = _any_of(BEFORE_NUMBERS) + rf"([{SPACES}]*\p{{N}})"
     # The first marks only the ends of abbreviations that consist of single letters and others.
     patterns = [_any_of(abbreviations) + "()"] if abbreviations else []
@@ -156,12 +160,6 @@ def _exceptions(language: Language | None) -> list[str]:
     if language in WITH_ORDINAL_DOTS:
         patterns.append(_ORDINAL + "()")
     return patterns
-
-
-def _of_unknown_languages() -> Collection[str]:
-    """The abbreviations that are hardly words of other languages, as German "med" is one of Swedish."""
-    languages_of = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
-    return [form for form, num in languages_of.items() if num > 1 or not form.islower() or "." in form]
 
 
 def _any_of(abbreviations: Collection[str]) -> str:

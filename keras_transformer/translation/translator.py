@@ -34,20 +34,17 @@ class Translator:
     seeds before loading a translator.
 
     Args:
-        model: Transformer, or another `TranslationModel`; only `score` and a shortlist need a `Transformer`.
-        tokenizers: Tokenizer that both languages share, or TokenizerPair.
-        decoding: DecodingConfig.
-        language: str, the language of the texts, such as "en", by whose rules documents are divided into sentences.
-            Defaults to None: unknown.
-        is_int8: bool. Whether matrices are rounded to 8 bits, in which they are exported; the model computes in
-            float32. Defaults to False.
-        shortlist: Shortlist, the pieces among which translations are searched. Scores are then those of a model that
-            knows only these. Defaults to None: all pieces.
-        is_guided: bool. Whether the model was trained with `training.guided_alignment`. Its first head then aligns.
-            Defaults to False.
+        model: `Transformer`, or another `TranslationModel`; only `score` and a shortlist need a `Transformer`.
+        tokenizers: one that both languages share, or a pair.
+        language: of the texts, such as "en", by whose rules documents are divided into sentences. Defaults to None:
+            unknown.
+        is_int8: whether matrices are rounded to 8 bits, in which they are exported; the model computes in float32.
+        shortlist: the pieces among which translations are searched. Scores are then those of a model that knows only
+            these. Defaults to None: all pieces.
+        is_guided: whether the model was trained with `training.guided_alignment`. Its first head then aligns.
 
     Attributes:
-        graph: TranslationGraph. The same as functions of tensors, for `tf.function` and SavedModels.
+        graph: the same as functions of tensors, for `tf.function` and SavedModels.
 
     Raises:
         ConfigError: Model and tokenizer do not fit, or the language is not known.
@@ -103,15 +100,13 @@ class Translator:
         """Loads the translator of a model directory.
 
         Args:
-            model_dir: str, path or ModelDir.
-            decoding: DecodingConfig. Defaults to the directory's own.
+            decoding: Defaults to the directory's own.
             precision: "float32", or "bfloat16" for weights of half the size, and more speed on processors with
                 instructions for it. Its two to three digits may let another translation win by a narrow margin.
                 "int8" rounds matrices to 8 bits, for SavedModels of a quarter of the size that compute in float32.
                 Defaults to "float32".
-            language: str, the language of the texts, see `Translator`. Defaults to None: unknown.
-            shortlist: bool. Whether translations are searched among the pieces of the directory's shortlist, if it has
-                one. Defaults to True.
+            language: of the texts, see `Translator`.
+            shortlist: whether translations are searched among the pieces of the directory's shortlist, if it has one.
 
         Raises:
             ConfigError: It is not a model directory, it has no trained weights, or a value breaks its rule.
@@ -159,10 +154,7 @@ class Translator:
         return [translation.hypotheses[0][0] for translation in self.translate(texts)]
 
     def n_best(self, texts: Sequence[str | bytes], n: int) -> list[list[tuple[str, float]]]:
-        """Returns the `n` best translations of every text with their scores, the best first.
-
-        Args and errors are those of `translate`.
-        """
+        """Returns the `n` best translations of every text with their scores, the best first, as `translate` does."""
         return [translation.hypotheses for translation in self.translate(texts, n)]
 
     def translate(
@@ -176,12 +168,12 @@ class Translator:
         """Returns what is found for every text.
 
         Args:
-            texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
-            n: int, at most the beam size. How many translations of each text. Defaults to 1.
-            prefixes: list of strings, as many: what the translations begin with, as well as the tokenizer can restore
-                it, and without the white space at its end. It counts for their limit of length, not for their scores,
-                and is truncated after `config.max_length` tokens. Defaults to None: nothing.
-            sampling: Sampling. Draws translations at random instead of searching the best; `n` is 1. Defaults to None.
+            texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
+            n: how many translations of each text, at most the beam size.
+            prefixes: as many: what the translations begin with, as well as the tokenizer can restore it, and without
+                the white space at its end. It counts for their limit of length, not for their scores, and is truncated
+                after `config.max_length` tokens. Defaults to None: nothing.
+            sampling: draws translations at random instead of searching the best; `n` is 1.
 
         Raises:
             ConfigError: An argument breaks its rule.
@@ -215,9 +207,9 @@ class Translator:
         sentences stays as it is. Of a document, 200 sentences are translated, or fewer that reach 8,192 tokens.
 
         Args:
-            texts: list of strings, or of their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
-            language: str, the language of the texts, such as "de", whose abbreviations are known. Defaults to None:
-                the translator's, or the abbreviations of all languages that are hardly words of others.
+            texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
+            language: of the texts, such as "de", whose abbreviations are known. Defaults to None: the translator's, or
+                the abbreviations of all languages that are hardly words of others.
 
         Returns:
             The translations, and whether anything was left out.
@@ -233,8 +225,8 @@ class Translator:
         """Computes the log probability of every target, including its end token, given its source.
 
         Args:
-            sources: list of strings; each is truncated after `config.max_length` tokens.
-            targets: list of strings, as many; each is truncated after `config.max_length` tokens.
+            sources: each is truncated after `config.max_length` tokens.
+            targets: as many; each is truncated after `config.max_length` tokens.
 
         Returns:
             float32 (number of pairs,).
@@ -245,21 +237,12 @@ class Translator:
         return self.score_with_lengths(sources, targets).log_probs
 
     def score_with_lengths(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> Scores:
-        """Computes the same as `score`, and also how many tokens every text has.
-
-        Args and errors are those of `score`.
-        """
+        """Computes the same as `score`, and also how many tokens every text has."""
         scores = self.score_tokens(sources, targets)
         return Scores(*map(np.asarray, (scores.log_probs, scores.source_lengths, scores.target_lengths)))
 
     def score_tokens(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> TokenScores:
-        """Computes the same as `score`, and the log probability of every token.
-
-        Args and errors are those of `score`.
-
-        Returns:
-            `TokenScores` of NumPy arrays.
-        """
+        """Computes the same as `score`, and the log probability of every token, as NumPy arrays."""
         return self._run(self.graph.score, _text_tensors(sources=sources, targets=targets))
 
     def align(
@@ -270,9 +253,9 @@ class Translator:
         It is the mean of all heads, or, in the last layer of a model with guided alignment, that of the first.
 
         Args:
-            sources: list of strings; each is truncated after `config.max_length` tokens.
-            targets: list of strings, as many; each is truncated after `config.max_length` tokens.
-            layer: int, an index of `model.decoder.layers`. Defaults to -1: the last.
+            sources: each is truncated after `config.max_length` tokens.
+            targets: as many; each is truncated after `config.max_length` tokens.
+            layer: an index of `model.decoder.layers`. Defaults to -1: the last.
 
         Raises:
             ConfigError: The numbers differ, or there is no such layer.
@@ -289,9 +272,6 @@ class Translator:
     def encode(self, texts: Sequence[str | bytes]) -> np.ndarray:
         """Computes vectors by which similar texts can be found: the means of the encoder's outputs.
 
-        Args:
-            texts: list of strings; each is truncated after `config.max_length` tokens.
-
         Returns:
             float32 (number of texts, d_model).
         """
@@ -302,11 +282,7 @@ class Translator:
         return [_filled(pieces) for pieces in self._run(self.graph.tokenize, _text_tensors(texts=texts)).pieces]
 
     def detokenize(self, token_ids: Annotated[Tensor, "int32 (batch, length)"]) -> Annotated[Tensor, "string (batch,)"]:
-        """Joins tokens of the target language into texts; special ones and what is no id of the vocabulary are ignored.
-
-        Args:
-            token_ids: rows of ids, padded with 0.
-        """
+        """Joins tokens of the target language into texts; special ones and ids outside the vocabulary are ignored."""
         return self.tokenizers.target.detokenize(tf.convert_to_tensor(token_ids, tf.int32))
 
     def token_ids(self, texts: Sequence[str | bytes]) -> np.ndarray:
@@ -317,8 +293,7 @@ class Translator:
         """Returns how many tokens every text has, including its end token, before it is truncated.
 
         Args:
-            texts: list of strings.
-            side: "source" or "target". Whose tokenizer counts. Defaults to "source".
+            side: whose tokenizer counts.
         """
         return self._run(self.graph.codec.num_tokens, _text_tensors(texts=texts), side=side)
 

@@ -26,7 +26,7 @@ from keras_transformer.commands.main import COMMANDS, main
 from keras_transformer.config import Config, DataConfig
 from keras_transformer.errors import ConfigError, DivergedError, LockedError, MemoryLimitError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.translation.attention import source_attention
+from keras_transformer.translation.attention import translate_with_attention
 
 VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
 ENGLISH = "the dog runs\na cat sleeps\n"
@@ -364,12 +364,14 @@ def test_plot_attention_draws_a_picture(tiny_model_dir, tmp_path, capsys):
 
 
 def test_attention_has_a_row_for_each_target_piece_that_adds_up_to_one(translator):
-    weights, source, target, translation = source_attention(translator, "Anna sees a tree.")
-    assert weights.shape == (2, len(target), len(source))
+    attention = translate_with_attention(translator, "Anna sees a tree.")
+    weights, target, source = attention.by_kind["cross"]
+    assert weights.shape == (1, 2, len(target), len(source))
     np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
     assert source[-1] == target[-1] == "</s>"
     assert "".join(source[:-1]).replace("▁", " ").strip() == "Anna sees a tree."
-    assert "".join(target[:-1]).replace("▁", " ").strip() == translation == "Anna hat einen Baum, sieht!"
+    assert "".join(target[:-1]).replace("▁", " ").strip() == attention.translation
+    assert attention.translation == "Anna hat einen Baum, sieht!"
 
 
 @pytest.mark.slow
@@ -380,13 +382,14 @@ def test_the_labels_of_a_picture_are_the_tokens_that_the_search_chose(translator
     trained = table.numpy()
     table.assign_add(noise)
     request.addfinalizer(lambda: table.assign(trained))
-    _, _, target, translation = source_attention(translator, "Anna sees a tree.")
+    attention = translate_with_attention(translator, "Anna sees a tree.")
+    target = attention.by_kind["cross"].queries
     search = tf.function(translator.graph.search, autograph=False)
     chosen = search(tf.constant(["Anna sees a tree."])).token_ids.numpy()[0, 0]
     chosen = chosen[chosen != 0]
     assert target == translator.tokenizers.target.pieces(chosen)
     assert target[:-1] != translator.tokenizers.target.pieces(
-        translator.tokenizers.target.tokenize([translation])[0].numpy()
+        translator.tokenizers.target.tokenize([attention.translation])[0].numpy()
     )
 
 

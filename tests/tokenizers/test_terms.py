@@ -8,7 +8,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.tokenizers.placeholders import SpanFinder
-from keras_transformer.tokenizers.terms import Glossary, glossary_of
+from keras_transformer.tokenizers.terms import Glossary
 from keras_transformer.tokenizers.text_codec import TextCodec
 
 LINES = ["A dog runs to the hot dog.", "Ein Hund rennt zur Wurst.", "{term} C++ \ufdd1 \ufdd1\ufdd3 [TERM]"]
@@ -72,9 +72,9 @@ def test_terms_beside_placeholders():
 def test_a_vocabulary_without_the_pieces_takes_no_glossary():
     tokenizer = train_tokenizer(LINES, "bpe", 330)
     assert len(tokenizer.term_ids) == 0 and tokenizer.vocab_size == 330
-    assert glossary_of(DecodingConfig(), tokenizer) is None
+    pair = TokenizerPair(tokenizer, tokenizer)
     with pytest.raises(ConfigError, match="a glossary needs a model that was trained with data.terms"):
-        glossary_of(DecodingConfig(terms=TERMS), tokenizer)
+        TextCodec.for_translation(pair, 100, DecodingConfig(terms=TERMS))
     for terms in ({}, {"": "x"}, {"a": " x"}, {"a": 1}, ["a"]):
         with pytest.raises(
             ConfigError, match="decoding.terms must be a mapping of 1 to 5,000 terms to their translations"

@@ -34,7 +34,7 @@ from keras_transformer.losses import token_crossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.runtime.device import divide_cores
 from keras_transformer.tokenizers import load_tokenizer, load_tokenizers
-from keras_transformer.translation.attention import source_attention
+from keras_transformer.translation.attention import translate_with_attention
 
 PAIRS = generate(400, seed=3)
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -405,7 +405,7 @@ def test_two_vocabularies_translate_score_and_are_exported(two_vocabularies, tmp
     assert translator([source]) == [german.detokenize(tf.ragged.constant(ids, tf.int32)).numpy()[0].decode()]
     # The SavedModel translates as the translator does, or it would not be there.
     assert export_servable(translator, tmp_path, signatures=["serving_default"]).is_dir()
-    _, source_pieces, target_pieces, _ = source_attention(translator, source)
+    _, target_pieces, source_pieces = translate_with_attention(translator, source).by_kind["cross"]
     assert source_pieces == [*english.pieces(source_ids[0])]
     assert target_pieces == german.pieces([id for id in found.token_ids.numpy()[0, 0] if id != 0])
 
