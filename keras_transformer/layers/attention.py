@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..masks import causal_mask, combine, neighborhood_mask
 from ..rules import OddSize, Rate, Size, annotations_of, check_attributes, require, require_divisor
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .arguments import CommonArguments, child_initializer, config_of
+from .arguments import CommonArguments, child_arguments, config_of
 from .attention_axes import AttentionAxes
 from .cache import Cache, KeyValues, empty_cache
 from .elementary import Dropout
@@ -232,17 +232,12 @@ class MultiHeadAttention(keras.layers.Layer):
     def _make_dense(self, units: int, name: str, activation: str | None = None) -> keras.layers.Dense:
         return keras.layers.Dense(
             units,
-            activation=activation,
-            use_bias=self.use_bias,
-            kernel_initializer=child_initializer(self.kernel_initializer, name),
-            bias_initializer=child_initializer(self.bias_initializer, name),
-            kernel_regularizer=self.kernel_regularizer,
-            bias_regularizer=self.bias_regularizer,
+            activation,
+            self.use_bias,
             activity_regularizer=self._activity_regularizer,
             kernel_constraint=self.kernel_constraint,
             bias_constraint=self.bias_constraint,
-            dtype=self.dtype_policy,
-            name=name,
+            **child_arguments(self, name),
         )
 
     def call(
@@ -263,23 +258,32 @@ class MultiHeadAttention(keras.layers.Layer):
                 "Returning attention scores is not supported when flash attention is enabled. Please disable flash "
                 "attention to access attention scores. Received return_attention_scores=True with flash_attention=True"
             )
-        axes = self._axes
-        source_mask = combine(value_mask, key_mask)
-        attention_mask = axes.fold_attention_mask(attention_mask, query, value)
-        options = (attention_mask, return_attention_scores, training, use_causal_mask)
-        if len(query.shape) == 3:
-            return self._attend_to_sequence(query, value, key, source_mask, *options)
-        folded = axes.fold(query)
-        outputs: Any = self._attend_to_sequence(
-            folded,
-            folded if value is query else axes.fold(value),
-            None if key is None else axes.fold(key),
-            axes.fold_padding(source_mask, value),
-            *options,
-        )
-        if return_attention_scores:
-            return axes.unfold(outputs[0], query), axes.unfold_scores(outputs[1], query, value)
-        return axes.unfold(outputs, query)
+        axes, neighborhood = self._axes, self._neighborhood
+        targets = axes.fold(query)
+        sources = targets if value is query else axes.fold(value)
+        key = None if key is None else axes.fold(key)
+        source_mask = axes.fold_padding(combine(value_mask, key_mask), value)
+        mask = axes.fold_attention_mask(attention_mask, query, value)
+        if neighborhood is not None and mask is None and not return_attention_scores:
+            heads = self._attend_to_blocks(targets, sources, key, source_mask, neighborhood, training, use_causal_mask)
+            return axes.unfold(self._outputs(targets, heads), query)
+        queries, keys, values = self._project_all(targets, sources, key)
+        bias = self._bias(queries, keys, use_causal_mask)
+        # Not by indexing with None, for which LiteRT has no operation where batch and length are unknown.
+        mask = combine(mask, None if source_mask is None else ops.expand_dims(source_mask, (1, 2)))
+        is_fused = not return_attention_scores and self._is_fused(queries, keys, values, training)
+        # A mask that the fused operation knows by itself.
+        is_causal = is_fused and use_causal_mask and mask is None and bias is None and neighborhood is None
+        is_causal = is_causal and (value is query or targets.shape[1] == sources.shape[1] is not None)
+        if not is_causal:
+            mask = combine(mask, self._mask_of_positions(targets, sources, use_causal_mask))
+        if is_fused:
+            heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
+            return axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
+        weights = self._weights(queries, keys, mask, bias)
+        heads = _product_of_heads(self.attention_dropout(weights, training=training), values)
+        outputs = axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
+        return (outputs, axes.unfold_scores(weights, query, value)) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
         # For users, to whom a tensor of Keras may have any type.
@@ -297,42 +301,7 @@ class MultiHeadAttention(keras.layers.Layer):
             use_causal_mask: bool = False,
         ) -> Any: ...
 
-    def _attend_to_sequence(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor | None,
-        source_mask: Tensor | None,
-        mask: Tensor | None,
-        return_attention_scores: bool,
-        training: bool | None,
-        use_causal_mask: bool,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        neighborhood = self._neighborhood
-        if neighborhood is not None and mask is None and not return_attention_scores:
-            heads = self._attend_to_neighborhood(
-                query, value, key, source_mask, neighborhood, training, use_causal_mask
-            )
-            return self._outputs(query, heads)
-        queries, keys, values = self._project_all(query, value, key)
-        bias = self._bias(queries, keys, use_causal_mask)
-        # Not by indexing with None, for which LiteRT has no operation where batch and length are unknown.
-        mask = combine(mask, None if source_mask is None else ops.expand_dims(source_mask, (1, 2)))
-        fused = not return_attention_scores and self._is_fused(queries, keys, values, training)
-        # A mask that the fused operation knows by itself.
-        is_causal = fused and use_causal_mask and mask is None and bias is None and neighborhood is None
-        is_causal = is_causal and (value is query or query.shape[1] == value.shape[1] is not None)
-        if not is_causal:
-            mask = combine(mask, self._mask_of_positions(query, value, use_causal_mask))
-        if fused:
-            heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
-            return self._outputs(query, _swap_heads(heads))
-        weights = self._weights(queries, keys, mask, bias)
-        heads = _product_of_heads(self.attention_dropout(weights, training=training), values)
-        outputs = self._outputs(query, _swap_heads(heads))
-        return (outputs, weights) if return_attention_scores else outputs
-
-    def _attend_to_neighborhood(
+    def _attend_to_blocks(
         self,
         query: Tensor,
         value: Tensor,
@@ -655,17 +624,16 @@ def _project_to_heads(
 def _product(
     rows: Annotated[Tensor, "(batch * length, width)"], projections: list[keras.layers.Dense]
 ) -> Annotated[Tensor, "(batch * length, count * units)"]:
-    """Applies several projections as one. A decoding step is no call of a layer, for which Keras would cast weights."""
-    kernels = _joined([dense.kernel for dense in projections])
-    projected = ops.matmul(rows, ops.cast(kernels, rows.dtype))
+    """Applies several projections as one. A decoding step calls no layer, so that Keras does not cast the weights."""
+
+    def join(weights: list[Tensor]) -> Tensor:
+        joined = weights[0] if len(weights) == 1 else ops.concatenate(weights, axis=-1)
+        return ops.cast(joined, rows.dtype)
+
+    products = ops.matmul(rows, join([dense.kernel for dense in projections]))
     if projections[0].use_bias:
-        biases = _joined([dense.bias for dense in projections])
-        projected = ops.add(projected, ops.cast(biases, rows.dtype))
-    return projected
-
-
-def _joined(weights: list[Tensor]) -> Tensor:
-    return weights[0] if len(weights) == 1 else ops.concatenate(weights, axis=-1)
+        products = ops.add(products, join([dense.bias for dense in projections]))
+    return products
 
 
 def _split_heads(
