@@ -178,8 +178,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.relative_positions = relative_positions
         check_attributes(self, MultiHeadAttention)
         self._check_combinations()
-        self._value_dim = value_dim or key_dim
-        self._num_key_value_heads = num_key_value_heads or num_heads
+        self._value_width = value_dim or key_dim
+        self._num_kv_heads = num_key_value_heads or num_heads
         self.supports_masking = True
 
     def _check_combinations(self) -> None:
@@ -207,10 +207,10 @@ class MultiHeadAttention(keras.layers.Layer):
         # Keras checks the query of each call.
         self.input_spec = keras.layers.InputSpec(ndim=len(query_shape), axes={-1: query_shape[-1]})
         self._axes = AttentionAxes.of(self.attention_axes, len(query_shape))
-        heads_width = self.num_heads * self._value_dim
+        heads_width = self.num_heads * self._value_width
         self.query_dense = self._make_dense(self.num_heads * self.key_dim, "query")
-        self.key_dense = self._make_dense(self._num_key_value_heads * self.key_dim, "key")
-        self.value_dense = self._make_dense(self._num_key_value_heads * self._value_dim, "value")
+        self.key_dense = self._make_dense(self._num_kv_heads * self.key_dim, "key")
+        self.value_dense = self._make_dense(self._num_kv_heads * self._value_width, "value")
         self.output_dense = self._make_dense(math.prod(self._output_dims(query_shape)), "output")
         self.attention_dropout = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
         self.query_dense.build(query_shape)
@@ -224,7 +224,7 @@ class MultiHeadAttention(keras.layers.Layer):
             self.query_norm = keras.layers.RMSNormalization(dtype=self.dtype_policy, name="query_norm")
             self.key_norm = keras.layers.RMSNormalization(dtype=self.dtype_policy, name="key_norm")
             self.query_norm.build((None, self.num_heads, None, self.key_dim))
-            self.key_norm.build((None, self._num_key_value_heads, None, self.key_dim))
+            self.key_norm.build((None, self._num_kv_heads, None, self.key_dim))
         if self.relative_positions == "t5":
             self.relative_bias = T5RelativeBias(self.num_heads, dtype=self.dtype_policy, name="relative_bias")
             self.relative_bias.build()
@@ -324,14 +324,14 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         sizes = batch * blocks.num_blocks, blocks.window_length
         (queries,) = _split_heads(blocks.queries, sizes[0], blocks.block_length, self.num_heads)
-        (keys,) = _split_heads(blocks.keys, *sizes, self._num_key_value_heads)
-        (values,) = _split_heads(blocks.values, *sizes, self._num_key_value_heads)
+        (keys,) = _split_heads(blocks.keys, *sizes, self._num_kv_heads)
+        (values,) = _split_heads(blocks.values, *sizes, self._num_kv_heads)
         queries = self._with_positions(queries, "query_norm", blocks.positions)
         keys = self._with_positions(keys, "key_norm", blocks.key_positions)
         bias = self._bias(queries, keys, use_causal_mask, blocks.positions, blocks.key_positions)
         weights = self._weights(queries, keys, _per_head(blocks.mask), bias)
         heads = _swap_heads(_product_of_heads(self.attention_dropout(weights, training=training), values))
-        heads_shape = (batch, blocks.num_blocks * blocks.block_length, self.num_heads * self._value_dim)
+        heads_shape = (batch, blocks.num_blocks * blocks.block_length, self.num_heads * self._value_width)
         return ops.reshape(heads, heads_shape)[:, :length]
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
@@ -342,8 +342,8 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         if not self.built:
             raise ValueError(f"{self.name} must be built before init_cache; call it or its build method first")
-        num_heads = self._num_key_value_heads
-        return empty_cache(batch_size, num_heads, self.key_dim, self._value_dim, max_length, self.compute_dtype)
+        num_heads = self._num_kv_heads
+        return empty_cache(batch_size, num_heads, self.key_dim, self._value_width, max_length, self.compute_dtype)
 
     def project_key_value(
         self,
@@ -358,7 +358,7 @@ class MultiHeadAttention(keras.layers.Layer):
             key: as in a call. Defaults to `value`.
             position_ids: the positions of the source, for rotary positions. Defaults to None: 0, 1, 2, ...
         """
-        num_heads = self._num_key_value_heads
+        num_heads = self._num_kv_heads
         if key is None:
             keys, values = _project_to_heads(value, [self.key_dense, self.value_dense], num_heads)
         else:
@@ -395,7 +395,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self._with_positions(queries, "query_norm", position_ids)
 
     def _project_all(self, query: Tensor, value: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        if key is None and value is query and self._num_key_value_heads == self.num_heads:
+        if key is None and value is query and self._num_kv_heads == self.num_heads:
             projections = [self.query_dense, self.key_dense, self.value_dense]
             queries, keys, values = _project_to_heads(query, projections, self.num_heads)
             return self._with_positions(queries, "query_norm"), self._with_positions(keys, "key_norm"), values
@@ -462,7 +462,7 @@ class MultiHeadAttention(keras.layers.Layer):
         batch, length = ops.shape(heads)[:2]
         # In two dimensions as in `_project_rows`, unless the loss of a regularizer depends on the first one.
         leading = (-1,) if self._activity_regularizer is None else (batch, length)
-        rows = ops.reshape(heads, (*leading, self.num_heads * self._value_dim))
+        rows = ops.reshape(heads, (*leading, self.num_heads * self._value_width))
         if self.use_gate:
             rows = ops.multiply(rows, self.gate_dense(ops.reshape(query, (*leading, query.shape[-1]))))
         return reshape_inferring(self.output_dense(rows), (batch, length, *self._output_dims(query.shape)))
