@@ -11,12 +11,7 @@ from .tensors import Tensor, reshape_inferring
 def gather_in_rows(
     values: Annotated[Tensor, "(batch, n, ...)"], indices: Annotated[Tensor, "int32 (batch, m)"]
 ) -> Annotated[Tensor, "(batch, m, ...)"]:
-    """Returns values[b, indices[b, i]] for every b and i.
-
-    Args:
-        values: of any dtype.
-        indices: from 0 to n - 1.
-    """
+    """Returns values[b, indices[b, i]] for every b and i; indices are from 0 to n - 1."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -17,13 +17,7 @@ SMALLEST_PROBABILITY = 1.2e-38
 def label_mask(
     labels: Annotated[Tensor, "int (...)"], padding_id: int | None = PADDING_ID, ignore_class: int | None = None
 ) -> Annotated[Tensor, "bool (...)"]:
-    """Returns True where a label counts: it is not padding, not to be ignored, and not negative, such as -100.
-
-    Args:
-        labels: token ids.
-        padding_id: the id of padding. None means that no label is padding. Defaults to 0.
-        ignore_class: another id that does not count. Defaults to None.
-    """
+    """Returns True where a label counts: it is neither padding, nor `ignore_class`, nor negative, such as -100."""
     # One comparison where it says both.
     mask = ops.greater(labels, 0) if padding_id == 0 else ops.greater_equal(labels, 0)
     for token_id in (padding_id, ignore_class):
@@ -42,11 +36,7 @@ def token_mask(
 ) -> Annotated[Tensor, "bool (...)"]:
     """Returns True where a token counts in losses and metrics.
 
-    Args:
-        labels: token ids.
-        logits: Their Keras mask counts only if no label says what is padding.
-        padding_id: the id of padding. None means that no label is padding. Defaults to 0.
-        ignore_class: another id that does not count. Defaults to None.
+    The Keras mask of the logits counts only if no label says what is padding.
     """
     mask = label_mask(labels, padding_id, ignore_class)
     model_mask = implicit_mask(logits) if padding_id is None else None
@@ -70,13 +60,7 @@ def token_crossentropy(
     The label is smoothed to the distribution `(1 - ε) [k = label] + ε / vocab_size` (Szegedy et al. 2015), which is
     never materialized: the loss is `logsumexp(z) - (1 - ε) z[label] - ε mean(z)`.
 
-    Args:
-        labels: token ids. Labels below 0 are taken for 0: callers leave both out.
-        logits: scores of the vocabulary.
-        label_smoothing: ε. Defaults to 0.
-
-    Returns:
-        The cross-entropy of every token.
+    Labels below 0 are taken for 0: callers leave both out.
     """
     # Backends gather a negative index each in its own way, or not at all.
     labels = ops.maximum(labels, 0)
@@ -229,13 +213,10 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         }
 
 
-def _reduce_over_replicas(total: Tensor, num_tokens: Tensor | None) -> Tensor:
-    """The sum of losses, divided by the number of tokens if it is given: of all replicas, and their gradients add up.
-
-    Args:
-        total: float32 (), the sum of this replica.
-        num_tokens: float32 (), of this replica.
-    """
+def _reduce_over_replicas(
+    total: Annotated[Tensor, "float32 ()"], num_tokens: Annotated[Tensor, "float32 ()"] | None
+) -> Annotated[Tensor, "float32 ()"]:
+    """Adds the losses, and divides them by the tokens if these are given, over all replicas; so do their gradients."""
     replicas = _replica_context()
     if replicas is None:
         return total if num_tokens is None else total / ops.maximum(num_tokens, 1.0)

@@ -15,9 +15,7 @@ def padding_mask(
 ) -> Annotated[Tensor, "bool (batch, length)"]:
     """Returns True where a token is not padding, in the shape of Keras' implicit masks.
 
-    Args:
-        token_ids: token ids.
-        padding_id: the id of padding. None means that no token is padding. Defaults to 0.
+    Without a padding id, no token is padding.
     """
     if padding_id is None:
         return ops.ones_like(token_ids, dtype="bool")
@@ -37,12 +35,7 @@ def implicit_mask(tensor: Tensor) -> Tensor | None:
 def causal_mask(
     target_length: Dimension, source_length: Dimension | None = None
 ) -> Annotated[Tensor, "bool (1, target length, source length)"]:
-    """Returns True where a position may attend to itself and to earlier positions.
-
-    Args:
-        target_length: int or int scalar, the number of queries.
-        source_length: int or int scalar, the number of keys. Defaults to `target_length`.
-    """
+    """Returns True where a position may attend to itself and to earlier positions; lengths are equal by default."""
     targets = ops.arange(target_length)
     sources = targets if source_length is None else ops.arange(source_length)
     return ops.expand_dims(targets[:, None] >= sources[None, :], 0)
@@ -56,11 +49,8 @@ def neighborhood_mask(
 ) -> Annotated[Tensor, "bool (1, number of queries, number of keys)"]:
     """Returns True where a key is in the neighborhood of a query.
 
-    Args:
-        query_positions: int (number of queries,).
-        key_positions: int (number of keys,).
-        neighborhood: int. r, of which `r // 2` positions lie on either side of a query's own.
-        use_causal_mask: bool. Whether to leave out the positions after a query's own. Defaults to False.
+    Of the r positions of a neighborhood, `r // 2` lie on either side of the query's own. A causal mask leaves out those
+    after it.
     """
     reach = neighborhood // 2
     distance = key_positions[None, :] - query_positions[:, None]

@@ -50,13 +50,6 @@ def reshape_inferring(tensor: Tensor, shape: Sequence[Dimension]) -> Tensor:
     """Reshapes like `keras.ops.reshape`, but lets the backend infer one size if it is only known at run time.
 
     Computing that size would add up to four small operations to a graph.
-
-    Args:
-        tensor: Tensor.
-        shape: Sequence of ints and of scalar tensors as `keras.ops.shape` returns them.
-
-    Returns:
-        Tensor of the shape.
     """
     unknown = [i for i, size in enumerate(shape) if not isinstance(size, int)]
     if len(unknown) == 1:

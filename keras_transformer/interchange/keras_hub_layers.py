@@ -1,6 +1,8 @@
 """KerasHub's encoder and decoder layers, and its embedding of tokens and positions."""
 
+import operator
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, overload
 
 import keras
@@ -34,6 +36,21 @@ _NAMES = {
     "bias_initializer": "bias_initializer",
     "name": "name",
     "dtype": "dtype",
+}
+_NAMES_OF_EMBEDDING = {
+    "vocab_size": "vocabulary_size",
+    "max_length": "sequence_length",
+    "d_model": "embedding_dim",
+    "name": "name",
+}
+_PARTS = {
+    "attention": "_self_attention_layer",
+    "attention_residual.norm": "_self_attention_layer_norm",
+    "source_attention": "_cross_attention_layer",
+    "source_attention_residual.norm": "_cross_attention_layer_norm",
+    "feed_forward.hidden_dense": "_feedforward_intermediate_dense",
+    "feed_forward.output_dense": "_feedforward_output_dense",
+    "feed_forward_residual.norm": "_feedforward_layer_norm",
 }
 # What is converted, checked by itself, or left behind.
 _CONVERTED = {*_NAMES, "key_dim", "value_dim", "attention_bias", "attention_dropout", "flash_attention", "seed"}
@@ -89,17 +106,10 @@ def from_keras_hub(
         "attention_bias": True,
         "key_dim": None if num_heads * key_dim == d_model else key_dim,
     }
-    shape = (None, None, d_model)
-    converted: Any
-    if isinstance(layer, layers.TransformerEncoder):
-        converted = EncoderLayer.from_config(settings)
-        converted.build(shape)
-    else:
-        converted = DecoderLayer.from_config(settings)
-        source_attention = layer._cross_attention_layer
-        source_width = None if source_attention is None else source_attention.value_dense.kernel.shape[0]
-        converted.build(shape, None if source_attention is None else (None, None, source_width))
-    for theirs, ours in zip(_their_parts(layer), _our_parts(converted), strict=True):
+    is_encoder = isinstance(layer, layers.TransformerEncoder)
+    converted: Any = (EncoderLayer if is_encoder else DecoderLayer).from_config(settings)
+    _build(converted, d_model, getattr(layer, "_cross_attention_layer", None))
+    for ours, theirs in _parts(converted, layer):
         _copy(theirs, ours)
     return converted
 
@@ -143,8 +153,8 @@ def to_keras_hub(
     require_weights(layer)
     if isinstance(layer, PositionalEmbedding):
         return _to_embedding(layer)
-    is_encoder = type(layer) is EncoderLayer
-    target = f"keras_hub.layers.{'TransformerEncoder' if is_encoder else 'TransformerDecoder'}"
+    class_name = "TransformerEncoder" if type(layer) is EncoderLayer else "TransformerDecoder"
+    target = f"keras_hub.layers.{class_name}"
     require_defaults(layer, target, _CONVERTED)
     require_settings(layer, target, attention_bias=True, attention_dropout=layer.dropout)
     attention = layer.attention
@@ -152,20 +162,11 @@ def to_keras_hub(
     key_dim = d_model // attention.num_heads
     require(attention.key_dim == key_dim, "key_dim", f"{key_dim} to become a {target}", attention.key_dim)
     require(layer.value_dim in (None, key_dim), "value_dim", f"{key_dim} to become a {target}", layer.value_dim)
-    keras_hub = import_package("keras_hub", "keras-hub")
     config = layer.get_config()
     settings = {theirs: config[ours] for ours, theirs in _NAMES.items()}
-    shape = (None, None, d_model)
-    converted: Any
-    if is_encoder:
-        converted = keras_hub.layers.TransformerEncoder.from_config(settings)
-        converted.build(shape)
-    else:
-        converted = keras_hub.layers.TransformerDecoder.from_config(settings)
-        source_attention = layer.source_attention
-        source_width = None if source_attention is None else source_attention.value_dense.kernel.shape[0]
-        converted.build(shape, None if source_attention is None else (None, None, source_width))
-    for ours, theirs in zip(_our_parts(layer), _their_parts(converted), strict=True):
+    converted = getattr(import_package("keras_hub", "keras-hub").layers, class_name).from_config(settings)
+    _build(converted, d_model, getattr(layer, "source_attention", None))
+    for ours, theirs in _parts(layer, converted):
         _copy(ours, theirs)
     return converted
 
@@ -174,18 +175,15 @@ def _from_embedding(layer: "keras_hub.layers.TokenAndPositionEmbedding") -> Posi
     config = layer.get_config()
     require(config["tie_weights"], "tie_weights", "True in an embedding that is converted", config["tie_weights"])
     embedding = PositionalEmbedding(
-        config["vocabulary_size"],
-        config["embedding_dim"],
+        **{ours: config[theirs] for ours, theirs in _NAMES_OF_EMBEDDING.items()},
         positions="learned",
-        max_length=config["sequence_length"],
         scale_embedding=False,
         padding_id=0 if config["mask_zero"] else None,
-        name=layer.name,
         dtype=layer.dtype_policy,
     )
     embedding.build((None, None))
-    embedding.token_table.assign(as_array(layer.token_embedding.embeddings))
-    embedding.position_table.assign(as_array(layer.position_embedding.position_embeddings))
+    for ours, theirs in _tables(embedding, layer):
+        ours.assign(as_array(theirs))
     return embedding
 
 
@@ -195,17 +193,37 @@ def _to_embedding(embedding: PositionalEmbedding) -> "keras_hub.layers.TokenAndP
     padding_id = embedding.padding_id
     require(padding_id in (0, None), "padding_id", f"0 or None to become a {target}", padding_id)
     layer = import_package("keras_hub", "keras-hub").layers.TokenAndPositionEmbedding(
-        embedding.vocab_size,
-        embedding.max_length,
-        embedding.d_model,
+        **{theirs: getattr(embedding, ours) for ours, theirs in _NAMES_OF_EMBEDDING.items()},
         mask_zero=padding_id == 0,
-        name=embedding.name,
         dtype=embedding.dtype_policy,
     )
     layer.build((None, None))
-    layer.token_embedding.embeddings.assign(as_array(embedding.token_table))
-    layer.position_embedding.position_embeddings.assign(as_array(embedding.position_table))
+    for ours, theirs in _tables(embedding, layer):
+        theirs.assign(as_array(ours))
     return layer
+
+
+def _tables(
+    embedding: PositionalEmbedding, layer: "keras_hub.layers.TokenAndPositionEmbedding"
+) -> list[tuple[keras.Variable, keras.Variable]]:
+    return [
+        (embedding.token_table, layer.token_embedding.embeddings),
+        (embedding.position_table, layer.position_embedding.position_embeddings),
+    ]
+
+
+def _build(converted: keras.layers.Layer, d_model: int, source_attention: keras.layers.Layer | None) -> None:
+    widths = [d_model, *([] if source_attention is None else [source_attention.value_dense.kernel.shape[0]])]
+    converted.build(*((None, None, width) for width in widths))
+
+
+def _parts(
+    ours: EncoderLayer | DecoderLayer, theirs: keras.layers.Layer
+) -> Iterator[tuple[keras.layers.Layer, keras.layers.Layer]]:
+    has_source = getattr(ours, "source_attention", None) is not None
+    for our_name, their_name in _PARTS.items():
+        if has_source or not our_name.startswith("source_"):
+            yield operator.attrgetter(our_name)(ours), getattr(theirs, their_name)
 
 
 def _copy(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
@@ -213,23 +231,3 @@ def _copy(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
         copy_attention(source, target)
     else:
         copy_weights(source, target)
-
-
-def _our_parts(layer: EncoderLayer | DecoderLayer) -> list[keras.layers.Layer]:
-    parts = [layer.attention, layer.attention_residual.norm]
-    if isinstance(layer, DecoderLayer) and layer.source_attention is not None:
-        parts += [layer.source_attention, layer.source_attention_residual.norm]
-    feed_forward = layer.feed_forward
-    return [*parts, feed_forward.hidden_dense, feed_forward.output_dense, layer.feed_forward_residual.norm]
-
-
-def _their_parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    parts = [layer._self_attention_layer, layer._self_attention_layer_norm]
-    if getattr(layer, "_cross_attention_layer", None) is not None:
-        parts += [layer._cross_attention_layer, layer._cross_attention_layer_norm]
-    return [
-        *parts,
-        layer._feedforward_intermediate_dense,
-        layer._feedforward_output_dense,
-        layer._feedforward_layer_norm,
-    ]

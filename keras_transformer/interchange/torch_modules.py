@@ -204,7 +204,7 @@ def _from_attention(module: "torch.nn.MultiheadAttention", dtype: Policy) -> Mul
         module.num_heads, module.head_dim, dropout=module.dropout, use_bias=module.in_proj_bias is not None, dtype=dtype
     )
     attention.build(*((None, None, width) for width in (module.embed_dim, module.vdim, module.kdim)))
-    _assign(_attention_weights(module, attention))
+    _assign(_part_weights(module, attention))
     return attention
 
 
@@ -239,11 +239,11 @@ def _from_stack(
     if norm is None:
         return stack
     if settings["norm_first"]:
-        _assign(_norm_weights(norm, stack.final_norm))
+        _assign(_part_weights(norm, stack.final_norm))
         return stack
     final_norm = LayerNormalization(norm.eps, dtype=dtype)
     final_norm.build((None, None, *norm.normalized_shape))
-    _assign(_norm_weights(norm, final_norm))
+    _assign(_part_weights(norm, final_norm))
     return NormalizedStack(stack, final_norm)
 
 
@@ -356,7 +356,7 @@ def _to_attention(attention: MultiHeadAttention) -> "torch.nn.MultiheadAttention
         batch_first=True,
         dtype=_dtype(attention),
     )
-    return _filled(module, _attention_weights(module, attention))
+    return _filled(module, _part_weights(module, attention))
 
 
 def _to_layer(
@@ -388,15 +388,8 @@ def _to_layer(
         device="meta",
     )
     module.dropout.p = layer.activation_dropout
-    module.self_attn = _to_attention(layer.attention)
-    norms = [layer.attention_residual.norm, layer.feed_forward_residual.norm]
-    if is_decoder:
-        module.multihead_attn = _to_attention(layer.source_attention)
-        norms.insert(1, layer.source_attention_residual.norm)
-    for number, norm in enumerate(norms, start=1):
-        setattr(module, f"norm{number}", _to_norm(norm))
-    module.linear1 = _to_linear(layer.feed_forward.hidden_dense)
-    module.linear2 = _to_linear(layer.feed_forward.output_dense)
+    for name, part in _parts(layer).items():
+        setattr(module, name, _to_part(part))
     return module
 
 
@@ -408,7 +401,7 @@ def _to_stack(
     require_weights(stack)
     torch: Any = import_package("torch", "torch")
     layers = torch.nn.ModuleList(_to_layer(part) for part in stack.layers)
-    norm = None if norm is None else _to_norm(norm)
+    norm = None if norm is None else _to_part(norm)
     if isinstance(stack, Decoder):
         module = torch.nn.TransformerDecoder(layers[0], 0, norm)
     else:
@@ -427,16 +420,15 @@ def _to_transformer(pair: EncoderDecoder) -> "torch.nn.Transformer":
     return module
 
 
-def _to_linear(dense: keras.layers.Dense) -> "torch.nn.Linear":
-    torch: Any = import_package("torch", "torch")
-    module = torch.nn.Linear(*dense.kernel.shape, bias=dense.use_bias, dtype=_dtype(dense))
-    return _filled(module, _linear_weights(module, dense))
-
-
-def _to_norm(norm: LayerNormalization) -> "torch.nn.LayerNorm":
-    torch: Any = import_package("torch", "torch")
-    module = torch.nn.LayerNorm(norm.gamma.shape[0], eps=norm.epsilon, dtype=_dtype(norm))
-    return _filled(module, _norm_weights(module, norm))
+def _to_part(part: keras.layers.Layer) -> "torch.nn.Module":
+    nn = sys.modules["torch"].nn
+    if isinstance(part, MultiHeadAttention):
+        return _to_attention(part)
+    if isinstance(part, LayerNormalization):
+        module = nn.LayerNorm(part.gamma.shape[0], eps=part.epsilon, dtype=_dtype(part))
+    else:
+        module = nn.Linear(*part.kernel.shape, bias=part.use_bias, dtype=_dtype(part))
+    return _filled(module, _part_weights(module, part))
 
 
 def _dtype(layer: keras.layers.Layer) -> "torch.dtype":
@@ -461,40 +453,37 @@ def _filled(module: T, pairs: Iterable[Pair]) -> T:
     return module
 
 
+def _parts(layer: EncoderLayer | DecoderLayer) -> dict[str, keras.layers.Layer]:
+    """The parts of a layer with weights, by the names of PyTorch's."""
+    parts = {"self_attn": layer.attention, "norm1": layer.attention_residual.norm}
+    if isinstance(layer, DecoderLayer):
+        parts |= {"multihead_attn": layer.source_attention, "norm2": layer.source_attention_residual.norm}
+    last_norm = "norm3" if isinstance(layer, DecoderLayer) else "norm2"
+    feed_forward = {"linear1": layer.feed_forward.hidden_dense, "linear2": layer.feed_forward.output_dense}
+    return {**parts, **feed_forward, last_norm: layer.feed_forward_residual.norm}
+
+
 def _layer_weights(
     module: "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer", layer: EncoderLayer | DecoderLayer
 ) -> Iterator[Pair]:
-    yield from _attention_weights(module.self_attn, layer.attention)
-    norms = [layer.attention_residual.norm, layer.feed_forward_residual.norm]
-    if isinstance(layer, DecoderLayer):
-        yield from _attention_weights(module.multihead_attn, layer.source_attention)
-        norms.insert(1, layer.source_attention_residual.norm)
-    for number, norm in enumerate(norms, start=1):
-        yield from _norm_weights(getattr(module, f"norm{number}"), norm)
-    yield from _linear_weights(module.linear1, layer.feed_forward.hidden_dense)
-    yield from _linear_weights(module.linear2, layer.feed_forward.output_dense)
+    for name, part in _parts(layer).items():
+        yield from _part_weights(getattr(module, name), part)
 
 
-def _attention_weights(module: "torch.nn.MultiheadAttention", attention: MultiHeadAttention) -> Iterator[Pair]:
-    inputs = (attention.query_dense, attention.key_dense, attention.value_dense)
-    if module.in_proj_weight is None:
-        kernels = [weight.detach() for weight in (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)]
-    else:
-        kernels = module.in_proj_weight.detach().chunk(3)
-    yield from ((tensor, dense.kernel) for tensor, dense in zip(kernels, inputs, strict=True))
-    if module.in_proj_bias is not None:
-        biases = module.in_proj_bias.detach().chunk(3)
-        yield from ((tensor, dense.bias) for tensor, dense in zip(biases, inputs, strict=True))
-    yield from _linear_weights(module.out_proj, attention.output_dense)
-
-
-def _linear_weights(module: "torch.nn.Linear", dense: keras.layers.Dense) -> Iterator[Pair]:
-    yield module.weight.detach(), dense.kernel
-    if module.bias is not None:
-        yield module.bias.detach(), dense.bias
-
-
-def _norm_weights(module: "torch.nn.LayerNorm", norm: LayerNormalization) -> Iterator[Pair]:
-    for parameter, variable in ((module.weight, norm.gamma), (module.bias, norm.beta)):
+def _part_weights(module: Any, part: keras.layers.Layer) -> Iterator[Pair]:
+    if isinstance(part, MultiHeadAttention):
+        dense_layers = (part.query_dense, part.key_dense, part.value_dense)
+        if module.in_proj_weight is None:
+            kernels = [weight.detach() for weight in (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)]
+        else:
+            kernels = module.in_proj_weight.detach().chunk(3)
+        yield from ((tensor, dense.kernel) for tensor, dense in zip(kernels, dense_layers, strict=True))
+        if module.in_proj_bias is not None:
+            biases = module.in_proj_bias.detach().chunk(3)
+            yield from ((tensor, dense.bias) for tensor, dense in zip(biases, dense_layers, strict=True))
+        yield from _part_weights(module.out_proj, part.output_dense)
+        return
+    weight, bias = (part.gamma, part.beta) if isinstance(part, LayerNormalization) else (part.kernel, part.bias)
+    for parameter, variable in ((module.weight, weight), (module.bias, bias)):
         if parameter is not None:  # Otherwise it would be ones or zeros, which ours begins with.
             yield parameter.detach(), variable

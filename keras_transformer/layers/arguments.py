@@ -1,4 +1,4 @@
-"""The arguments of layers: types, how a configuration shows them, and what children get of initializers and seeds."""
+"""The arguments of layers: types, how a configuration shows them, and which of them children get."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -10,7 +10,6 @@ Initializer = TypeVar("Initializer", bound=keras.initializers.Initializer | Call
 
 # To a type checker Keras' own activations return anything, and None.
 Activation = str | Callable[..., Any]
-
 
 _SERIALIZED = (
     keras.constraints.Constraint,
@@ -46,23 +45,25 @@ def _serialized(value: Any) -> Any:
     return keras.activations.serialize(value) if callable(value) else value
 
 
-def child_seed(seed: int | None, name: str) -> int | None:
-    """Returns a seed for a child that its siblings do not have: the same in every process, or None without a seed.
+def child_arguments(layer: keras.layers.Layer, name: str) -> dict[str, Any]:
+    """Returns the arguments that a layer hands on to a child with kernels and biases."""
+    return {
+        "kernel_initializer": child_initializer(layer.kernel_initializer, name),
+        "bias_initializer": child_initializer(layer.bias_initializer, name),
+        "kernel_regularizer": layer.kernel_regularizer,
+        "bias_regularizer": layer.bias_regularizer,
+        "dtype": layer.dtype_policy,
+        "name": name,
+    }
 
-    Args:
-        seed: the layer's own.
-        name: the child's.
-    """
+
+def child_seed(seed: int | None, name: str) -> int | None:
+    """Returns a seed for a child that its siblings do not have: the same in every process, or None without a seed."""
     return None if seed is None else random.Random(f"{seed} {name}").getrandbits(31)
 
 
 def child_initializer(initializer: Initializer, name: str) -> Initializer:
-    """Returns an initializer for a child: an instance that is shared, or has the same seed, draws the same numbers.
-
-    Args:
-        initializer: the layer's own.
-        name: the child's.
-    """
+    """Returns an initializer for a child: an instance that is shared, or has the same seed, draws the same numbers."""
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer
     config = initializer.get_config()

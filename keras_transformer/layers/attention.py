@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..masks import causal_mask, combine, neighborhood_mask
 from ..rules import OddSize, Rate, Size, annotations_of, check_attributes, require, require_divisor
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .arguments import CommonArguments, child_initializer, config_of
+from .arguments import CommonArguments, child_arguments, config_of
 from .attention_axes import AttentionAxes
 from .cache import Cache, KeyValues, empty_cache
 from .elementary import Dropout
@@ -178,8 +178,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.relative_positions = relative_positions
         check_attributes(self, MultiHeadAttention)
         self._check_combinations()
-        self._value_dim = value_dim or key_dim
-        self._num_key_value_heads = num_key_value_heads or num_heads
+        self._value_width = value_dim or key_dim
+        self._num_kv_heads = num_key_value_heads or num_heads
         self.supports_masking = True
 
     def _check_combinations(self) -> None:
@@ -207,10 +207,10 @@ class MultiHeadAttention(keras.layers.Layer):
         # Keras checks the query of each call.
         self.input_spec = keras.layers.InputSpec(ndim=len(query_shape), axes={-1: query_shape[-1]})
         self._axes = AttentionAxes.of(self.attention_axes, len(query_shape))
-        heads_width = self.num_heads * self._value_dim
+        heads_width = self.num_heads * self._value_width
         self.query_dense = self._make_dense(self.num_heads * self.key_dim, "query")
-        self.key_dense = self._make_dense(self._num_key_value_heads * self.key_dim, "key")
-        self.value_dense = self._make_dense(self._num_key_value_heads * self._value_dim, "value")
+        self.key_dense = self._make_dense(self._num_kv_heads * self.key_dim, "key")
+        self.value_dense = self._make_dense(self._num_kv_heads * self._value_width, "value")
         self.output_dense = self._make_dense(math.prod(self._output_dims(query_shape)), "output")
         self.attention_dropout = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
         self.query_dense.build(query_shape)
@@ -224,7 +224,7 @@ class MultiHeadAttention(keras.layers.Layer):
             self.query_norm = keras.layers.RMSNormalization(dtype=self.dtype_policy, name="query_norm")
             self.key_norm = keras.layers.RMSNormalization(dtype=self.dtype_policy, name="key_norm")
             self.query_norm.build((None, self.num_heads, None, self.key_dim))
-            self.key_norm.build((None, self._num_key_value_heads, None, self.key_dim))
+            self.key_norm.build((None, self._num_kv_heads, None, self.key_dim))
         if self.relative_positions == "t5":
             self.relative_bias = T5RelativeBias(self.num_heads, dtype=self.dtype_policy, name="relative_bias")
             self.relative_bias.build()
@@ -232,17 +232,12 @@ class MultiHeadAttention(keras.layers.Layer):
     def _make_dense(self, units: int, name: str, activation: str | None = None) -> keras.layers.Dense:
         return keras.layers.Dense(
             units,
-            activation=activation,
-            use_bias=self.use_bias,
-            kernel_initializer=child_initializer(self.kernel_initializer, name),
-            bias_initializer=child_initializer(self.bias_initializer, name),
-            kernel_regularizer=self.kernel_regularizer,
-            bias_regularizer=self.bias_regularizer,
+            activation,
+            self.use_bias,
             activity_regularizer=self._activity_regularizer,
             kernel_constraint=self.kernel_constraint,
             bias_constraint=self.bias_constraint,
-            dtype=self.dtype_policy,
-            name=name,
+            **child_arguments(self, name),
         )
 
     def call(
@@ -263,23 +258,32 @@ class MultiHeadAttention(keras.layers.Layer):
                 "Returning attention scores is not supported when flash attention is enabled. Please disable flash "
                 "attention to access attention scores. Received return_attention_scores=True with flash_attention=True"
             )
-        axes = self._axes
-        source_mask = combine(value_mask, key_mask)
-        attention_mask = axes.fold_attention_mask(attention_mask, query, value)
-        options = (attention_mask, return_attention_scores, training, use_causal_mask)
-        if len(query.shape) == 3:
-            return self._attend_to_sequence(query, value, key, source_mask, *options)
-        folded = axes.fold(query)
-        outputs: Any = self._attend_to_sequence(
-            folded,
-            folded if value is query else axes.fold(value),
-            None if key is None else axes.fold(key),
-            axes.fold_padding(source_mask, value),
-            *options,
-        )
-        if return_attention_scores:
-            return axes.unfold(outputs[0], query), axes.unfold_scores(outputs[1], query, value)
-        return axes.unfold(outputs, query)
+        axes, neighborhood = self._axes, self._neighborhood
+        targets = axes.fold(query)
+        sources = targets if value is query else axes.fold(value)
+        key = None if key is None else axes.fold(key)
+        source_mask = axes.fold_padding(combine(value_mask, key_mask), value)
+        mask = axes.fold_attention_mask(attention_mask, query, value)
+        if neighborhood is not None and mask is None and not return_attention_scores:
+            heads = self._attend_to_blocks(targets, sources, key, source_mask, neighborhood, training, use_causal_mask)
+            return axes.unfold(self._outputs(targets, heads), query)
+        queries, keys, values = self._project_all(targets, sources, key)
+        bias = self._bias(queries, keys, use_causal_mask)
+        # Not by indexing with None, for which LiteRT has no operation where batch and length are unknown.
+        mask = combine(mask, None if source_mask is None else ops.expand_dims(source_mask, (1, 2)))
+        is_fused = not return_attention_scores and self._is_fused(queries, keys, values, training)
+        # A mask that the fused operation knows by itself.
+        is_causal = is_fused and use_causal_mask and mask is None and bias is None and neighborhood is None
+        is_causal = is_causal and (value is query or targets.shape[1] == sources.shape[1] is not None)
+        if not is_causal:
+            mask = combine(mask, self._mask_of_positions(targets, sources, use_causal_mask))
+        if is_fused:
+            heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
+            return axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
+        weights = self._weights(queries, keys, mask, bias)
+        heads = _product_of_heads(self.attention_dropout(weights, training=training), values)
+        outputs = axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
+        return (outputs, axes.unfold_scores(weights, query, value)) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
         # For users, to whom a tensor of Keras may have any type.
@@ -297,42 +301,7 @@ class MultiHeadAttention(keras.layers.Layer):
             use_causal_mask: bool = False,
         ) -> Any: ...
 
-    def _attend_to_sequence(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor | None,
-        source_mask: Tensor | None,
-        mask: Tensor | None,
-        return_attention_scores: bool,
-        training: bool | None,
-        use_causal_mask: bool,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        neighborhood = self._neighborhood
-        if neighborhood is not None and mask is None and not return_attention_scores:
-            heads = self._attend_to_neighborhood(
-                query, value, key, source_mask, neighborhood, training, use_causal_mask
-            )
-            return self._outputs(query, heads)
-        queries, keys, values = self._project_all(query, value, key)
-        bias = self._bias(queries, keys, use_causal_mask)
-        # Not by indexing with None, for which LiteRT has no operation where batch and length are unknown.
-        mask = combine(mask, None if source_mask is None else ops.expand_dims(source_mask, (1, 2)))
-        fused = not return_attention_scores and self._is_fused(queries, keys, values, training)
-        # A mask that the fused operation knows by itself.
-        is_causal = fused and use_causal_mask and mask is None and bias is None and neighborhood is None
-        is_causal = is_causal and (value is query or query.shape[1] == value.shape[1] is not None)
-        if not is_causal:
-            mask = combine(mask, self._mask_of_positions(query, value, use_causal_mask))
-        if fused:
-            heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
-            return self._outputs(query, _swap_heads(heads))
-        weights = self._weights(queries, keys, mask, bias)
-        heads = _product_of_heads(self.attention_dropout(weights, training=training), values)
-        outputs = self._outputs(query, _swap_heads(heads))
-        return (outputs, weights) if return_attention_scores else outputs
-
-    def _attend_to_neighborhood(
+    def _attend_to_blocks(
         self,
         query: Tensor,
         value: Tensor,
@@ -355,14 +324,14 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         sizes = batch * blocks.num_blocks, blocks.window_length
         (queries,) = _split_heads(blocks.queries, sizes[0], blocks.block_length, self.num_heads)
-        (keys,) = _split_heads(blocks.keys, *sizes, self._num_key_value_heads)
-        (values,) = _split_heads(blocks.values, *sizes, self._num_key_value_heads)
+        (keys,) = _split_heads(blocks.keys, *sizes, self._num_kv_heads)
+        (values,) = _split_heads(blocks.values, *sizes, self._num_kv_heads)
         queries = self._with_positions(queries, "query_norm", blocks.positions)
         keys = self._with_positions(keys, "key_norm", blocks.key_positions)
         bias = self._bias(queries, keys, use_causal_mask, blocks.positions, blocks.key_positions)
         weights = self._weights(queries, keys, _per_head(blocks.mask), bias)
         heads = _swap_heads(_product_of_heads(self.attention_dropout(weights, training=training), values))
-        heads_shape = (batch, blocks.num_blocks * blocks.block_length, self.num_heads * self._value_dim)
+        heads_shape = (batch, blocks.num_blocks * blocks.block_length, self.num_heads * self._value_width)
         return ops.reshape(heads, heads_shape)[:, :length]
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
@@ -373,8 +342,8 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         if not self.built:
             raise ValueError(f"{self.name} must be built before init_cache; call it or its build method first")
-        num_heads = self._num_key_value_heads
-        return empty_cache(batch_size, num_heads, self.key_dim, self._value_dim, max_length, self.compute_dtype)
+        num_heads = self._num_kv_heads
+        return empty_cache(batch_size, num_heads, self.key_dim, self._value_width, max_length, self.compute_dtype)
 
     def project_key_value(
         self,
@@ -389,7 +358,7 @@ class MultiHeadAttention(keras.layers.Layer):
             key: as in a call. Defaults to `value`.
             position_ids: the positions of the source, for rotary positions. Defaults to None: 0, 1, 2, ...
         """
-        num_heads = self._num_key_value_heads
+        num_heads = self._num_kv_heads
         if key is None:
             keys, values = _project_to_heads(value, [self.key_dense, self.value_dense], num_heads)
         else:
@@ -426,7 +395,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self._with_positions(queries, "query_norm", position_ids)
 
     def _project_all(self, query: Tensor, value: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        if key is None and value is query and self._num_key_value_heads == self.num_heads:
+        if key is None and value is query and self._num_kv_heads == self.num_heads:
             projections = [self.query_dense, self.key_dense, self.value_dense]
             queries, keys, values = _project_to_heads(query, projections, self.num_heads)
             return self._with_positions(queries, "query_norm"), self._with_positions(keys, "key_norm"), values
@@ -493,7 +462,7 @@ class MultiHeadAttention(keras.layers.Layer):
         batch, length = ops.shape(heads)[:2]
         # In two dimensions as in `_project_rows`, unless the loss of a regularizer depends on the first one.
         leading = (-1,) if self._activity_regularizer is None else (batch, length)
-        rows = ops.reshape(heads, (*leading, self.num_heads * self._value_dim))
+        rows = ops.reshape(heads, (*leading, self.num_heads * self._value_width))
         if self.use_gate:
             rows = ops.multiply(rows, self.gate_dense(ops.reshape(query, (*leading, query.shape[-1]))))
         return reshape_inferring(self.output_dense(rows), (batch, length, *self._output_dims(query.shape)))
@@ -655,17 +624,16 @@ def _project_to_heads(
 def _product(
     rows: Annotated[Tensor, "(batch * length, width)"], projections: list[keras.layers.Dense]
 ) -> Annotated[Tensor, "(batch * length, count * units)"]:
-    """Applies several projections as one. A decoding step is no call of a layer, for which Keras would cast weights."""
-    kernels = _joined([dense.kernel for dense in projections])
-    projected = ops.matmul(rows, ops.cast(kernels, rows.dtype))
+    """Applies several projections as one. A decoding step calls no layer, so that Keras does not cast the weights."""
+
+    def join(weights: list[Tensor]) -> Tensor:
+        joined = weights[0] if len(weights) == 1 else ops.concatenate(weights, axis=-1)
+        return ops.cast(joined, rows.dtype)
+
+    products = ops.matmul(rows, join([dense.kernel for dense in projections]))
     if projections[0].use_bias:
-        biases = _joined([dense.bias for dense in projections])
-        projected = ops.add(projected, ops.cast(biases, rows.dtype))
-    return projected
-
-
-def _joined(weights: list[Tensor]) -> Tensor:
-    return weights[0] if len(weights) == 1 else ops.concatenate(weights, axis=-1)
+        products = ops.add(products, join([dense.bias for dense in projections]))
+    return products
 
 
 def _split_heads(

@@ -14,7 +14,8 @@ from ..tensors import Dimension, Tensor
 class AttentionAxes:
     """The axes of inputs (batch, ..., features) that attention runs along; each place on the others is on its own.
 
-    Folded, the free axes are part of the batch and the attended ones are one axis, row by row.
+    Folded, the free axes are part of the batch and the attended ones are one axis, row by row. Where there is
+    nothing to fold, since inputs are (batch, length, features), each method returns what it is given.
     """
 
     attended: tuple[int, ...]
@@ -34,10 +35,16 @@ class AttentionAxes:
         require(set(attended) <= {*every} and len({*attended}) == len(attended), "attention_axes", rule, attention_axes)
         return cls(attended, tuple(axis for axis in every if axis not in attended))
 
+    @property
+    def _is_sequence(self) -> bool:
+        return self.attended == (1,) and not self.free
+
     def fold(
         self, inputs: Annotated[Tensor, "(batch, ..., features)"]
     ) -> Annotated[Tensor, "(batch * free, length, features)"]:
         """Folds an input."""
+        if self._is_sequence:
+            return inputs
         inputs = ops.transpose(inputs, (0, *self.free, *self.attended, len(inputs.shape) - 1))
         *sizes, features = ops.shape(inputs)
         return ops.reshape(inputs, (-1, math.prod(sizes[1 + len(self.free) :]), features))
@@ -46,8 +53,8 @@ class AttentionAxes:
         self, mask: Annotated[Tensor, "bool, broadcasts to (batch, ...)"] | None, inputs: Tensor
     ) -> Annotated[Tensor, "bool (batch * free, length)"] | None:
         """Folds the mask of an input."""
-        if mask is None:
-            return None
+        if mask is None or self._is_sequence:
+            return mask
         mask = ops.broadcast_to(mask, ops.shape(inputs)[:-1])
         return self.fold(ops.expand_dims(mask, -1))[..., 0]
 
@@ -67,7 +74,7 @@ class AttentionAxes:
         require(0 <= missing <= leading, "attention_mask", rule, f"shape {tuple(mask.shape)}")
         if missing:
             mask = ops.expand_dims(mask, tuple(range(leading - missing, leading)))
-        if leading == 2 and num_attended == 1:
+        if self._is_sequence:
             return mask
         sizes, target, source = ops.shape(mask), ops.shape(query), ops.shape(value)
         whole = (
@@ -91,6 +98,8 @@ class AttentionAxes:
         self, outputs: Annotated[Tensor, "(batch * free, length, ...)"], query: Tensor
     ) -> Annotated[Tensor, "(batch, ..., ...)"]:
         """Gives outputs the axes that the query had before it was folded."""
+        if self._is_sequence:
+            return outputs
         sizes, last = ops.shape(query), ops.shape(outputs)[2:]
         order = (0, *self.free, *self.attended)
         outputs = ops.reshape(outputs, (*(sizes[axis] for axis in order), *last))
@@ -104,6 +113,8 @@ class AttentionAxes:
         value: Tensor,
     ) -> Annotated[Tensor, "(batch, free ..., num_heads, target ..., source ...)"]:
         """Gives scores the axes that query and value had before they were folded."""
+        if self._is_sequence:
+            return scores
         query_shape, value_shape = ops.shape(query), ops.shape(value)
         free = (query_shape[axis] for axis in self.free)
         target, source = ([shape[axis] for axis in self.attended] for shape in (query_shape, value_shape))

@@ -10,7 +10,7 @@ from keras import ops
 from ..masks import implicit_mask, neighborhood_mask
 from ..rules import OddSize, Positive, Rate, Size, annotations_of, check, check_attributes, require_divisor
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .arguments import Activation, LayerArguments, child_initializer, child_seed, config_of
+from .arguments import Activation, LayerArguments, child_arguments, child_seed, config_of
 from .attention import MultiHeadAttention, spec_with_scores
 from .cache import Cache, KeyValues
 from .elementary import Dropout, Normalization, make_normalization
@@ -110,6 +110,12 @@ DEFAULTS = BlockOptions(
 )
 _HINTS = get_type_hints(BlockOptions, include_extras=True)
 _TYPES = {"num_heads": Size, "d_ff": Size, **{name: _HINTS[name] for name in DEFAULTS}}
+# How Keras makes an object of a name, by the last word of the option.
+_GETTERS: dict[str, Callable[[Any], Any]] = {
+    "activation": keras.activations.get,
+    "initializer": keras.initializers.get,
+    "regularizer": keras.regularizers.get,
+}
 
 
 def show_options(layer_class: type[L]) -> type[L]:
@@ -126,8 +132,8 @@ def show_options(layer_class: type[L]) -> type[L]:
     return layer_class
 
 
-def others(options: BlockOptions) -> dict[str, Any]:
-    """Returns what is no option of a block: `keras.layers.Layer` takes it, or says that there is no such argument."""
+def layer_arguments(options: BlockOptions) -> dict[str, Any]:
+    """Returns the arguments for `keras.layers.Layer`, which reports those that do not exist."""
     return {name: value for name, value in options.items() if name not in _TYPES}
 
 
@@ -137,23 +143,16 @@ def set_options(layer: keras.layers.Layer, num_heads: int, d_ff: int, options: B
     Raises:
         ConfigError: An option breaks its rule.
     """
-    given = {"num_heads": num_heads, "d_ff": d_ff, **DEFAULTS, **options}
+    values = {"num_heads": num_heads, "d_ff": d_ff, **DEFAULTS, **options}
     for name, annotation in _TYPES.items():
-        get = _OF_KERAS.get(name.rpartition("_")[2])
-        setattr(layer, name, given[name] if get is None else get(given[name]))
-        check(name, getattr(layer, name), annotation)
+        get = _GETTERS.get(name.rpartition("_")[2])
+        value = values[name] if get is None else get(values[name])
+        check(name, value, annotation)
+        setattr(layer, name, value)
     require_divisor("num_key_value_heads", layer.num_key_value_heads, num_heads=num_heads)
 
 
-# How Keras makes objects of their names, by the last word of the option.
-_OF_KERAS: dict[str, Callable[[Any], Any]] = {
-    "activation": keras.activations.get,
-    "initializer": keras.initializers.get,
-    "regularizer": keras.regularizers.get,
-}
-
-
-def options_of(layer: keras.layers.Layer) -> dict[str, Any]:
+def get_options(layer: keras.layers.Layer) -> dict[str, Any]:
     """Returns the options of a layer, with `num_heads` and `d_ff`, as Keras' objects."""
     return {name: getattr(layer, name) for name in _TYPES}
 
@@ -228,29 +227,17 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         self.input_spec = keras.InputSpec(min_ndim=2, axes={-1: input_shape[-1]})
-        self.hidden_dense = self._make_dense(self.d_ff, "hidden", None if self.gated else self.activation)
-        self.gate_dense = self._make_dense(self.d_ff, "gate", self.activation) if self.gated else None
+        self.hidden_dense = self._dense(self.d_ff, "hidden", None if self.gated else self.activation)
+        self.gate_dense = self._dense(self.d_ff, "gate", self.activation) if self.gated else None
         self.hidden_dropout = Dropout(self.dropout, self.seed, dtype=self.dtype_policy)
-        self.output_dense = self._make_dense(input_shape[-1], "output")
+        self.output_dense = self._dense(input_shape[-1], "output")
         self.hidden_dense.build(input_shape)
         if self.gate_dense is not None:
             self.gate_dense.build(input_shape)
         self.output_dense.build((*input_shape[:-1], self.d_ff))
 
-    def _make_dense(
-        self, units: int | None, name: str, activation: Callable[[Tensor], Tensor] | None = None
-    ) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            use_bias=self.use_bias,
-            kernel_initializer=child_initializer(self.kernel_initializer, name),
-            bias_initializer=child_initializer(self.bias_initializer, name),
-            kernel_regularizer=self.kernel_regularizer,
-            bias_regularizer=self.bias_regularizer,
-            dtype=self.dtype_policy,
-            name=name,
-        )
+    def _dense(self, units: int | None, name: str, activation: Activation | None = None) -> keras.layers.Dense:
+        return keras.layers.Dense(units, activation, self.use_bias, **child_arguments(self, name))
 
     def call(
         self, inputs: Annotated[Tensor, "(..., d_model)"], training: bool | None = None
@@ -380,7 +367,7 @@ class EncoderLayer(keras.layers.Layer):
     """
 
     def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
-        super().__init__(**others(options))
+        super().__init__(**layer_arguments(options))
         set_options(self, num_heads, d_ff, options)
         self.input_spec = keras.InputSpec(ndim=3)
         self.supports_masking = True
@@ -440,7 +427,7 @@ class EncoderLayer(keras.layers.Layer):
     compute_output_spec = spec_with_scores
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, options_of(self))}
+        return {**super().get_config(), **config_of(self, get_options(self))}
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -490,7 +477,7 @@ class DecoderLayer(keras.layers.Layer):
     """
 
     def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
-        super().__init__(**others(options))
+        super().__init__(**layer_arguments(options))
         set_options(self, num_heads, d_ff, options)
         self.input_spec = keras.InputSpec(ndim=3)
         self.supports_masking = True
@@ -676,7 +663,7 @@ class DecoderLayer(keras.layers.Layer):
     compute_output_spec = spec_with_scores
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, options_of(self))}
+        return {**super().get_config(), **config_of(self, get_options(self))}
 
 
 def _own_entries(first_entry: Dimension, target: Tensor) -> Tensor:
@@ -716,7 +703,7 @@ def _attention(
         num_key_value_heads=layer.num_key_value_heads,
         query_key_norm=layer.query_key_norm,
         seed=child_seed(layer.seed, name),
-        **_weight_arguments(layer, name),
+        **child_arguments(layer, name),
         **positions,
     )
     attention.build(query_shape, value_shape)
@@ -731,21 +718,10 @@ def _feed_forward(layer: EncoderLayer | DecoderLayer, shape: Shape) -> FeedForwa
         use_bias=layer.feed_forward_bias,
         gated=layer.gated,
         seed=child_seed(layer.seed, "feed_forward"),
-        **_weight_arguments(layer, "feed_forward"),
+        **child_arguments(layer, "feed_forward"),
     )
     feed_forward.build(shape)
     return feed_forward
-
-
-def _weight_arguments(layer: EncoderLayer | DecoderLayer, name: str) -> dict[str, Any]:
-    return dict(
-        kernel_initializer=child_initializer(layer.kernel_initializer, name),
-        bias_initializer=child_initializer(layer.bias_initializer, name),
-        kernel_regularizer=layer.kernel_regularizer,
-        bias_regularizer=layer.bias_regularizer,
-        dtype=layer.dtype_policy,
-        name=name,
-    )
 
 
 def _residual(layer: EncoderLayer | DecoderLayer, sublayer_name: str, shape: Shape) -> Residual:

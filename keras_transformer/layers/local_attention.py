@@ -39,14 +39,7 @@ def divide(
 ) -> Blocks:
     """Divides queries into blocks, and keys and values into the windows that the blocks may attend to.
 
-    Args:
-        queries: rows, not split into heads.
-        keys: rows too.
-        values: rows too.
-        mask: True = attend. None: attend to everything.
-        neighborhood: int. r, the number of positions that one position may attend to.
-        use_causal_mask: bool. Whether it leaves out later positions.
-        is_self_attention: bool. Whether both lengths are known to be equal.
+    None of them is split into heads yet. `is_self_attention` says that both lengths are known to be equal.
     """
     source_length = None if is_self_attention else ops.shape(keys)[1]
     num_blocks, block_length = _block_sizes(ops.shape(queries)[1], neighborhood, source_length)
@@ -101,15 +94,7 @@ def _blocks_with_neighbors(
     before: int = 0,
     after: int = 0,
 ) -> Annotated[Tensor, "(batch * num_blocks, (before + 1 + after) * block_length, width)"]:
-    """Returns every block of a sequence together with its neighbors; there are zeros beyond the ends.
-
-    Args:
-        sequence: what is divided.
-        num_blocks: from `block_sizes`.
-        block_length: from `block_sizes`.
-        before: int. How many blocks before each block come with it. Defaults to 0.
-        after: int. How many blocks after each block come with it. Defaults to 0.
-    """
+    """Returns every block together with so many blocks before and after it; there are zeros beyond the ends."""
     batch, length, width = ops.shape(sequence)
     padding = (before * block_length, (num_blocks + after) * block_length - length)
     padded = ops.pad(sequence, ((0, 0), padding, (0, 0)))

@@ -136,9 +136,6 @@ class PositionalEncoding(keras.layers.Layer):
     def encode(self, position_ids: Annotated[Tensor, "int (...)"]) -> Annotated[Tensor, "float32 (..., d_model)"]:
         """Returns what is added to the features at the positions, once the layer is built.
 
-        Args:
-            position_ids: positions, of any shape.
-
         Raises:
             ConfigError: Rotary positions are not added.
         """
@@ -166,12 +163,7 @@ class PositionalEncoding(keras.layers.Layer):
 
 
 def consecutive_positions(length: Dimension, start_index: Dimension = 0) -> Annotated[Tensor, "int (1, length)"]:
-    """Returns `start_index`, `start_index + 1`, ...
-
-    Args:
-        length: int or int scalar, how many.
-        start_index: int or int scalar. Defaults to 0.
-    """
+    """Returns `start_index`, `start_index + 1`, ..."""
     positions = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
     if isinstance(start_index, int) and start_index == 0:
         return positions
@@ -188,11 +180,11 @@ def check_positions(
     """Checks the positions of a call as far as they are known.
 
     Args:
-        name: str. What messages call the sequence.
-        length: int, int scalar or None. The length of the sequence.
+        name: what messages call the sequence.
+        length: of the sequence.
         position_ids: given positions, or None.
-        start_index: int or int scalar. The first position.
-        max_length: int or None. Number of learned positions, or None if any position will do.
+        start_index: the first position.
+        max_length: the number of learned positions, or None if any position will do.
 
     Raises:
         ConfigError: Both are given, or a position is outside of what there is.
@@ -235,10 +227,7 @@ def sinusoids(
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))` and `PE(pos, 2i + 1)` the cosine of the same angle.
 
-    Args:
-        position_ids: positions, of any shape.
-        d_model: int. The width, even.
-        ends_at_limit: bool. Whether the exponent is `2i / (d_model - 2)`, which ends at 1. Defaults to False.
+    d_model is even. With `ends_at_limit` the exponent is `2i / (d_model - 2)`, which ends at 1.
     """
     last = max(d_model - 2, 1) if ends_at_limit else d_model
     exponents = ops.arange(0, d_model, 2, dtype="float32") / last  # (d_model / 2,)

@@ -46,10 +46,7 @@ def alibi_bias(
 ) -> Annotated[Tensor, "float32 (..., num_heads, target length, source length)"]:
     """Computes the bias of Press et al. (2022): minus the distance times the slope of each head.
 
-    Args:
-        query_positions: with the axis of the batch or without.
-        key_positions: with the axis of the batch or without.
-        num_heads: int.
+    Positions may have the axis of the batch or not.
     """
     slopes = np.asarray(alibi_slopes(num_heads), "float32").reshape(-1, 1, 1)
     distances = ops.abs(_relative_positions(query_positions, key_positions))

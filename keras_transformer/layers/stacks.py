@@ -9,14 +9,14 @@ from keras import ops
 from ..masks import implicit_mask
 from ..rules import Size, check_attributes
 from ..tensors import Dimension, Shape, Tensor
-from .arguments import child_initializer, child_seed, config_of
+from .arguments import child_arguments, child_seed, config_of
 from .attention import spec_with_scores
 from .blocks import (
     BlockOptions,
     DecoderLayer,
     EncoderLayer,
-    options_of,
-    others,
+    get_options,
+    layer_arguments,
     set_options,
     show_options,
     take_scores,
@@ -61,7 +61,7 @@ class Encoder(keras.layers.Layer):
     def __init__(
         self, num_layers: Size, num_heads: Size, d_ff: Size, *, remat: bool = False, **options: Unpack[BlockOptions]
     ) -> None:
-        super().__init__(**others(options))
+        super().__init__(**layer_arguments(options))
         self.num_layers = num_layers
         self.remat = remat
         set_options(self, num_heads, d_ff, options)
@@ -116,7 +116,7 @@ class Encoder(keras.layers.Layer):
     compute_output_spec = spec_with_scores
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, ["num_layers", *options_of(self), "remat"])}
+        return {**super().get_config(), **config_of(self, ["num_layers", *get_options(self), "remat"])}
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -163,7 +163,7 @@ class Decoder(keras.layers.Layer):
     def __init__(
         self, num_layers: Size, num_heads: Size, d_ff: Size, *, remat: bool = False, **options: Unpack[BlockOptions]
     ) -> None:
-        super().__init__(**others(options))
+        super().__init__(**layer_arguments(options))
         self.num_layers = num_layers
         self.remat = remat
         set_options(self, num_heads, d_ff, options)
@@ -262,7 +262,7 @@ class Decoder(keras.layers.Layer):
     compute_output_spec = spec_with_scores
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, ["num_layers", *options_of(self), "remat"])}
+        return {**super().get_config(), **config_of(self, ["num_layers", *get_options(self), "remat"])}
 
 
 def _build_layers(
@@ -274,12 +274,8 @@ def _build_layers(
     stack.input_spec = keras.InputSpec(ndim=3, axes={-1: input_shape[-1]})
     stack.layers = []
     for name in (f"layer_{i}" for i in range(stack.num_layers)):
-        of_layer = {
-            "kernel_initializer": child_initializer(stack.kernel_initializer, name),
-            "bias_initializer": child_initializer(stack.bias_initializer, name),
-            "seed": child_seed(stack.seed, name),
-        }
-        layer = layer_class(**{**options_of(stack), **of_layer}, dtype=stack.dtype_policy, name=name)
+        options = {**get_options(stack), **child_arguments(stack, name), "seed": child_seed(stack.seed, name)}
+        layer = layer_class(**options)
         layer.build(input_shape, *source_shape)
         stack.layers.append(layer)
     # Pre-norm layers do not normalize their sums; the stack does so once, at its end.

@@ -104,11 +104,7 @@ class TiedProjection(keras.layers.Layer):
         return ops.transpose(self._token_table)
 
     def columns(self, token_ids: Annotated[Tensor, "int (n,)"]) -> Annotated[Tensor, "(d_model, n)"]:
-        """Returns some columns of the kernel, without transposing all of it.
-
-        Args:
-            token_ids: the tokens whose columns they are.
-        """
+        """Returns the columns of the kernel for some tokens, without transposing all of it."""
         return ops.transpose(ops.take(self._token_table, token_ids, axis=0))
 
     @property

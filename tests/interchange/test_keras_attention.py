@@ -117,14 +117,6 @@ def test_attention_over_the_axes_of_an_image():
     assert_allclose(numpy(to_keras(attention)(x, x)), numpy(stock(x, x)), **TOLERANCE)
 
 
-def test_the_scores_are_the_same():
-    stock = built(keras.layers.MultiHeadAttention, STOCK["plain"])
-    x = normal(2, 6, 8)
-    _, expected = stock(x, x, return_attention_scores=True)
-    _, scores = from_keras(stock)(x, x, return_attention_scores=True)
-    assert_allclose(numpy(scores), numpy(expected), **TOLERANCE)
-
-
 def test_a_neighborhood_becomes_a_sliding_window():
     attention = built(MultiHeadAttention, dict(num_heads=2, key_dim=4, neighborhood=5))
     x = normal(2, 11, 8)

@@ -93,15 +93,6 @@ def test_a_decoder_layer_with_a_source(settings, source_width):
     assert_same(from_keras_hub(to_keras_hub(layer)), layer)
 
 
-def test_the_steps_of_a_converted_layer_equal_one_call():
-    hub = built(keras_hub.layers.TransformerDecoder, SETTINGS["pre-norm"], 8)
-    layer, x = from_keras_hub(hub), normal(2, 6, 8)
-    cache = layer.init_cache(2, 6)
-    for i in range(6):
-        outputs, cache = layer.step(x[:, i : i + 1], cache, i)
-        assert_allclose(numpy(outputs)[:, 0], numpy(hub(x))[:, i], **TOLERANCE)
-
-
 @pytest.mark.parametrize("mask_zero", [False, True])
 def test_an_embedding_of_tokens_and_positions(mask_zero):
     hub = keras_hub.layers.TokenAndPositionEmbedding(9, 6, 8, mask_zero=mask_zero, name="embedding")

@@ -113,16 +113,6 @@ def test_attention(settings):
     assert_round_trip(attention)
 
 
-def test_causal_attention_and_its_scores():
-    module = randomized(torch.nn.MultiheadAttention(8, 2, batch_first=True))
-    x = normal(2, 6, 8)
-    tensor = torch.from_numpy(x)
-    expected, weights = module(tensor, tensor, tensor, attn_mask=CAUSAL, average_attn_weights=False)
-    outputs, scores = from_torch(module)(x, x, use_causal_mask=True, return_attention_scores=True)
-    assert_allclose(numpy(outputs), expected.detach(), **TOLERANCE)
-    assert_allclose(numpy(scores), weights.detach(), **TOLERANCE)
-
-
 # Layers.
 
 
@@ -197,6 +187,7 @@ def test_the_layers_of_the_paper_have_no_biases_in_their_attention_there_too():
     layer.build((None, None, 8))
     randomized_layer(layer)
     module = to_torch(layer)
+    assert not module.training and all(parameter.requires_grad for parameter in module.parameters())
     x = normal(2, 6, 8)
     assert_allclose(run(module, x, src_key_padding_mask=REAL), numpy(layer(x, mask=REAL)), **TOLERANCE)
     assert {name for name, _ in module.named_parameters() if "attn" in name} == {
@@ -204,24 +195,6 @@ def test_the_layers_of_the_paper_have_no_biases_in_their_attention_there_too():
         "self_attn.out_proj.weight",
     }
     assert_round_trip(layer)
-
-
-def test_a_converted_module_trains():
-    layer = EncoderLayer(num_heads=2, d_ff=12, dropout=0.0, attention_bias=True)
-    layer.build((None, None, 8))
-    module = to_torch(layer)
-    assert not module.training
-    optimizer = torch.optim.SGD(module.train().parameters(), 0.1)
-    x = torch.from_numpy(normal(2, 6, 8))
-    losses = []
-    for _ in range(5):
-        optimizer.zero_grad()
-        loss = module(x).square().mean()
-        loss.backward()
-        losses.append(loss.item())
-        assert all(parameter.grad is not None for parameter in module.parameters())
-        optimizer.step()
-    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0]
 
 
 # Stacks and the Transformer.
@@ -309,15 +282,8 @@ def test_half_precision_is_exact_in_both_directions():
 # What has no counterpart.
 
 
-def encoder_layer(**changes):
-    module = torch.nn.TransformerEncoderLayer(**ARGUMENTS)
-    for name, value in changes.items():
-        setattr(module, name, value)
-    return module
-
-
-def decoder_layer(**changes):
-    module = torch.nn.TransformerDecoderLayer(**ARGUMENTS)
+def changed_layer(cls=torch.nn.TransformerEncoderLayer, **changes):
+    module = cls(**ARGUMENTS)
     for name, value in changes.items():
         setattr(module, name, value)
     return module
@@ -346,30 +312,18 @@ class Subclass(torch.nn.TransformerEncoderLayer):
             torch.nn.MultiheadAttention(8, 2, add_zero_attn=True),
             "add_zero_attn of module must be False; received add_zero_attn of module=True",
         ),
+        (changed_layer(activation=functional.leaky_relu), "activation must be one of .*; received activation=<.*"),
+        (changed_layer(activation=torch.nn.GELU("tanh")), "activation must be one of .*; received activation=GELU.*"),
+        (changed_layer(norm2=torch.nn.LayerNorm(8, 1e-3)), "eps of all norms must be equal; received 1e-05 and 0.001"),
+        (changed_layer(norm2=torch.nn.RMSNorm(8)), "norm must be of the class LayerNorm itself; received .*"),
+        (changed_layer(dropout2=torch.nn.Dropout(0.4)), "the rates of dropout1, .* equal; received 0.1 and 0.4"),
+        (changed_layer(linear1=torch.nn.Identity()), "linear must be of the class Linear itself; received .*"),
         (
-            encoder_layer(activation=functional.leaky_relu),
-            "activation must be one of .*; received activation=<.*",
-        ),
-        (
-            encoder_layer(activation=torch.nn.GELU("tanh")),
-            "activation must be one of .*; received activation=GELU.*",
-        ),
-        (encoder_layer(norm2=torch.nn.LayerNorm(8, 1e-3)), "eps of all norms must be equal; received 1e-05 and 0.001"),
-        (
-            encoder_layer(norm2=torch.nn.RMSNorm(8)),
-            "norm must be of the class LayerNorm itself; received .*",
-        ),
-        (encoder_layer(dropout2=torch.nn.Dropout(0.4)), "the rates of dropout1, .* equal; received 0.1 and 0.4"),
-        (
-            encoder_layer(linear1=torch.nn.Identity()),
-            "linear must be of the class Linear itself; received .*",
-        ),
-        (
-            encoder_layer(linear2=torch.nn.Linear(12, 8, bias=False)),
+            changed_layer(linear2=torch.nn.Linear(12, 8, bias=False)),
             "bias of linear1 and linear2 must be equal; received True and False",
         ),
         (
-            decoder_layer(multihead_attn=torch.nn.MultiheadAttention(8, 4, 0.1)),
+            changed_layer(torch.nn.TransformerDecoderLayer, multihead_attn=torch.nn.MultiheadAttention(8, 4, 0.1)),
             "num_heads must be equal; received 2 and 4",
         ),
         (uneven_stack(), "the settings of all layers must be equal; received .*"),

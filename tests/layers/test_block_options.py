@@ -47,6 +47,7 @@ NEIGHBORHOODS = {
     f"{positions} in a neighborhood": dict(relative_positions=positions, neighborhood=3, num_key_value_heads=2)
     for positions in ("rotary", "alibi", "t5")
 }
+NEIGHBORHOODS["in a neighborhood, pre-norm"] = dict(neighborhood=3, norm_first=True)
 each_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 WITH_POSITIONS = {
     name: options for name, options in (OPTIONS | NEIGHBORHOODS).items() if "relative_positions" in options
@@ -131,6 +132,8 @@ def test_a_decoder_layer_equals_numpy(options, with_source):
     layer = built(DecoderLayer(**{**SIZES, **options}), *[one.shape for one in rows])
     masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK if with_source else None)
     assert_close(layer(*rows, **masks), reference.decoder_layer(layer, *rows, **masks))
+    if with_source:
+        assert layer.source_attention.neighborhood is None and layer.source_attention.relative_positions is None
 
 
 @pytest.mark.parametrize(

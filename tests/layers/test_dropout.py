@@ -50,13 +50,6 @@ def test_the_config_makes_the_same_layer():
     assert type(copy) is Dropout and copy.get_config() == layer.get_config()
 
 
-@pytest.mark.parametrize("noise_shape", [(1, 4), None])
-def test_a_noise_shape_is_refused(noise_shape):
-    with pytest.raises(ValueError, match="Dropout.*noise_shape") as error:
-        Dropout(0.5, noise_shape=noise_shape)
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -227,14 +227,6 @@ def constructor_arguments(cls):
     return own
 
 
-def by_place_and_by_name(cls, arguments):
-    """The arguments as a call gives them: by place as far as the signature lets it, the others by name."""
-    parameters = constructor_arguments(cls)
-    by_place = [name for name, p in parameters.items() if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    assert list(parameters)[: len(by_place)] == by_place
-    return [arguments[name] for name in by_place], {n: value for n, value in arguments.items() if n not in by_place}
-
-
 def plain_types(cls):
     """The types of the constructor's arguments as the signature shows them, without their rules."""
     annotations = {name: p.annotation for name, p in inspect.signature(cls).parameters.items()}
@@ -276,21 +268,6 @@ def test_arguments_are_attributes_and_config_keys(name):
 
 
 @every_layer
-def test_arguments_may_be_given_by_place_by_name_and_in_a_configuration(name):
-    arguments = arguments_of(name)
-    by_name = class_of(name)(**arguments, name="layer")
-    values, others = by_place_and_by_name(class_of(name), arguments)
-    by_place = class_of(name)(*values, **others, name="layer")
-    config = by_name.get_config()
-    assert by_place.get_config() == config
-    assert class_of(name).from_config(config).get_config() == config
-    # And some of both.
-    first, *others = arguments
-    mixed = class_of(name)(arguments[first], **{argument: arguments[argument] for argument in others}, name="layer")
-    assert mixed.get_config() == config
-
-
-@every_layer
 def test_the_signature_shows_types_and_the_defaults_that_apply(name):
     parameters, types = constructor_arguments(class_of(name)), plain_types(class_of(name))
     assert list(types) == [*parameters, "kwargs"]
@@ -307,7 +284,7 @@ def test_the_signature_shows_types_and_the_defaults_that_apply(name):
             module = OF_KERAS[argument]
             assert layer.get_config()[argument] == module.serialize(module.get(parameter.default)), argument
         elif argument not in required:
-            assert attribute_of(layer, argument) == parameter.default, argument
+            assert attribute_of(layer, argument) == layer.get_config()[argument] == parameter.default, argument
 
 
 @pytest.mark.parametrize(("stack", "layer"), [("Encoder", "EncoderLayer"), ("Decoder", "DecoderLayer")])
@@ -411,11 +388,9 @@ def test_a_value_that_breaks_its_rule_is_refused_in_one_line(name, argument, val
     layer_class = class_of(name)
     arguments = {**arguments_of(name), argument: value}
     message = f"{argument} must be {rule}; received {argument}={value!r}"
-    values, others = by_place_and_by_name(layer_class, arguments)
-    for make_layer in (lambda: layer_class(**arguments), lambda: layer_class(*values, **others)):
-        with pytest.raises(ValueError) as error:
-            make_layer()
-        assert str(error.value) == message
+    with pytest.raises(ValueError) as error:
+        layer_class(**arguments)
+    assert str(error.value) == message
     # Keras adds the configuration to the message.
     with pytest.raises(TypeError) as error:
         layer_class.from_config({**make(name).get_config(), argument: value})

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import MultiHeadAttention
-from keras_transformer.layers.cache import FixedCache, GrowingCache, KeyValues, empty_cache
+from keras_transformer.layers.cache import KeyValues, empty_cache
 from keras_transformer.masks import implicit_mask
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 7, 6
@@ -22,11 +22,7 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
-QUERY, VALUE, KEY = (
-    random(BATCH, TARGET, D_MODEL),
-    random(BATCH, SOURCE, 4, seed=1),
-    random(BATCH, SOURCE, 3, seed=2),
-)
+QUERY, VALUE, KEY = (random(BATCH, TARGET, D_MODEL), random(BATCH, SOURCE, 4, seed=1), random(BATCH, SOURCE, 3, seed=2))
 VALUE_MASK = np.array([[1, 1, 1, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1, 1]], bool)
 KEY_MASK = np.array([[1, 1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0]], bool)
 ATTENTION_MASK = np.random.default_rng(3).random((BATCH, TARGET, SOURCE)) < 0.6
@@ -91,15 +87,6 @@ def test_equals_numpy(use_bias, value_dim, with_key):
         np.testing.assert_allclose(numpy(layer(QUERY, VALUE, key, **arguments)), numpy(output), **AS_WITH_SCORES)
 
 
-def test_causal_self_attention_equals_numpy():
-    layer = attention_of(QUERY, QUERY, value_dim=3)
-    causal = np.tril(np.ones((TARGET, TARGET), bool))
-    mask = np.array([[1, 1, 0, 1, 1], [0, 1, 1, 1, 1]], bool)
-    expected, _ = reference.multi_head_attention(layer, QUERY, QUERY, mask=causal & mask[:, None])
-    output = layer(QUERY, QUERY, value_mask=mask, use_causal_mask=True)
-    np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
-
-
 @pytest.mark.parametrize("shape", [(TARGET, SOURCE), (1, TARGET, SOURCE), (BATCH, 1, SOURCE)])
 def test_an_attention_mask_broadcasts_over_what_it_lacks(shape):
     # As many heads as target positions: the two must not be taken for each other.
@@ -157,18 +144,6 @@ def test_causal_attention_of_unequal_lengths_sees_what_is_not_later(lengths):
     changed[:, 1:] += 100.0
     first = numpy(layer(query, changed, use_causal_mask=True))[:, 0]
     np.testing.assert_array_equal(first, numpy(output)[:, 0])
-
-
-def test_a_row_that_masks_everything_is_zero_before_the_output_projection():
-    layer = attention_of(QUERY, VALUE, use_bias=True)
-    mask = ATTENTION_MASK.copy()
-    mask[0, 2] = False
-    mask[1] = False
-    output, weights = layer(QUERY, VALUE, attention_mask=mask, return_attention_scores=True)
-    bias = numpy(layer.output_dense.bias)
-    np.testing.assert_array_equal(numpy(output)[0, 2], bias)
-    np.testing.assert_array_equal(numpy(output)[1], np.broadcast_to(bias, (TARGET, D_MODEL)))
-    assert np.all(numpy(weights)[0, :, 2] == 0) and np.all(numpy(weights)[1] == 0)
 
 
 def test_what_is_masked_changes_nothing():
@@ -246,41 +221,6 @@ def test_every_argument_may_be_symbolic(per_head):
     np.testing.assert_allclose(numpy(weights), expected_weights, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("positions_at_once", [1, 2])
-def test_attention_from_a_cache_that_grows_equals_one_call(positions_at_once):
-    query = random(BATCH, 6, D_MODEL, seed=4)
-    layer = attention_of(query, query, value_dim=3, use_bias=True)
-    whole = numpy(layer(query, query, use_causal_mask=True))
-    cache = layer.init_cache(BATCH)
-    assert type(cache) is GrowingCache
-    assert [tuple(tensor.shape) for tensor in cache] == [(BATCH, 3, 0, 4), (BATCH, 3, 0, 3)]
-    for end in range(positions_at_once, 7, positions_at_once):
-        rows = slice(end - positions_at_once, end)
-        # It grows at its end, whatever the position.
-        cache = cache.write(layer.project_key_value(query[:, rows]), position=0)
-        assert [tensor.shape[2] for tensor in cache] == [end, end]
-        mask = np.tril(np.ones((6, 6), bool))[rows, :end]
-        output = layer.attend(ops.convert_to_tensor(query[:, rows]), cache, mask)
-        np.testing.assert_allclose(numpy(output), whole[:, rows], atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("positions_at_once", [1, 2])
-def test_attention_from_a_cache_equals_one_call(positions_at_once):
-    length = 6
-    query = random(BATCH, length, D_MODEL, seed=4)
-    layer = attention_of(query, query, value_dim=3, use_bias=True)
-    whole = numpy(layer(query, query, use_causal_mask=True))
-    cache = layer.init_cache(BATCH, max_length=length + 2)
-    assert type(cache) is FixedCache
-    causal = np.tril(np.ones((length, length + 2), bool))
-    for start in range(0, length, positions_at_once):
-        rows = slice(start, start + positions_at_once)
-        cache = cache.write(layer.project_key_value(query[:, rows]), start)
-        assert [tuple(tensor.shape) for tensor in cache] == [(BATCH, 3, length + 2, 4), (BATCH, 3, length + 2, 3)]
-        output = layer.attend(ops.convert_to_tensor(query[:, rows]), cache, causal[rows])
-        np.testing.assert_allclose(numpy(output), whole[:, rows], atol=TOLERANCE)
-
-
 def test_a_fixed_cache_changes_where_it_is_written_alone():
     # Not at the end, and twice: the other entries stay as they were.
     cache = empty_cache(2, num_heads=1, key_dim=2, value_dim=1, max_length=5)
@@ -336,8 +276,3 @@ def test_a_layer_that_is_not_built_makes_no_cache(max_length):
     assert str(error.value) == "attention must be built before init_cache; call it or its build method first"
     layer.build(QUERY.shape, QUERY.shape)
     assert len(layer.init_cache(2, max_length)) == 2
-
-
-def test_a_query_of_another_rank_is_refused():
-    with pytest.raises(ValueError, match=r"query must be \(batch, length, d_model\)"):
-        MultiHeadAttention(1, 1)(np.ones((2, 3), "float32"), VALUE)

@@ -1,4 +1,4 @@
-"""`pickle` and `copy.deepcopy` of layers by themselves, which stock layers can do too, and of a Transformer."""
+"""`pickle` and `copy.deepcopy` of layers by themselves, and of a Transformer."""
 
 import copy
 import pickle
@@ -27,9 +27,6 @@ SOURCE = np.random.default_rng(1).normal(size=(2, 4, 6)).astype("float32")
 TOKEN_IDS = np.array([[3, 8, 1, 2, 0], [5, 2, 0, 0, 0]])
 BLOCK = dict(num_heads=2, d_ff=12)
 LAYERS = {
-    "stock MultiHeadAttention": (lambda: keras.layers.MultiHeadAttention(2, 4), (X, SOURCE)),
-    "stock Dense": (lambda: keras.layers.Dense(3, "relu"), (X,)),
-    "stock Embedding": (lambda: keras.layers.Embedding(9, 8), (TOKEN_IDS,)),
     "MultiHeadAttention": (lambda: MultiHeadAttention(2, 4, query_key_norm=True, use_gate=True), (X, SOURCE)),
     "FeedForward": (lambda: FeedForward(12, "silu", gated=True), (X,)),
     "EncoderLayer": (lambda: EncoderLayer(**BLOCK, relative_positions="t5"), (X,)),

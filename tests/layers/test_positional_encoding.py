@@ -74,17 +74,6 @@ def test_equals_numpy(positions):
     np.testing.assert_allclose(numpy(outputs), expected(layer, FEATURES, position_ids), atol=1e-5)
 
 
-def test_rotated_features_compare_by_their_distance():
-    query, key = RANDOM.normal(size=(2, 1, 1, 8)).astype("float32")
-    layer = built("rotary", 8)
-    near, far = (
-        np.sum(numpy(layer(query, start_index=start)) * numpy(layer(key, start_index=start + 3))) for start in (0, 40)
-    )
-    np.testing.assert_allclose(near, far, rtol=1e-4)
-    other = np.sum(numpy(layer(query)) * numpy(layer(key, start_index=4)))
-    assert abs(near - other) > 1e-2
-
-
 @pytest.mark.parametrize("positions", ["sinusoidal", "tensor2tensor", "learned"])
 @pytest.mark.parametrize("scale_embedding", [False, True])
 def test_an_embedding_and_positions_equal_a_positional_embedding(positions, scale_embedding):

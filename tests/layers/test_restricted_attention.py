@@ -6,8 +6,7 @@ import numpy_transformer as reference
 import pytest
 from keras import ops
 
-from keras_transformer import DecoderLayer, Encoder, MultiHeadAttention
-from keras_transformer.masks import implicit_mask
+from keras_transformer import MultiHeadAttention
 
 BATCH, LENGTH, D_MODEL = 2, 11, 6
 TOLERANCE = 1e-5
@@ -79,31 +78,6 @@ def test_equals_numpy(length, neighborhood, use_causal_mask):
 
 
 @both
-def test_a_neighborhood_that_covers_the_sentence_is_full_attention(use_causal_mask):
-    arguments = {"value_mask": MASK, "use_causal_mask": use_causal_mask}
-    full = attention_of(None)
-    expected = numpy(full(INPUTS, INPUTS, **arguments))
-    for neighborhood in (2 * LENGTH - 1, 2 * LENGTH + 1):
-        restricted = attention_of(neighborhood)
-        restricted.set_weights(full.get_weights())
-        output = numpy(restricted(INPUTS, INPUTS, **arguments))
-        np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
-    # Two positions fewer, and the last no longer sees the first.
-    near = numpy(attention_of(2 * LENGTH - 3)(INPUTS, INPUTS, use_causal_mask=use_causal_mask))
-    whole = numpy(full(INPUTS, INPUTS, use_causal_mask=use_causal_mask))
-    np.testing.assert_allclose(near[:, 1:-1], whole[:, 1:-1], rtol=1e-5, atol=1e-6)
-    assert np.all(np.any(np.abs(near[:, -1] - whole[:, -1]) > 1e-4, axis=-1))
-
-
-@both
-def test_alone_in_its_neighborhood_a_position_sees_its_own_value(use_causal_mask):
-    layer = attention_of(1)
-    output = layer(INPUTS, INPUTS, use_causal_mask=use_causal_mask)
-    own = reference.dense(layer.output_dense, reference.dense(layer.value_dense, INPUTS))
-    np.testing.assert_allclose(numpy(output), own, atol=TOLERANCE)
-
-
-@both
 def test_what_lies_outside_a_neighborhood_changes_nothing(use_causal_mask):
     layer = attention_of(5)
     output = numpy(layer(INPUTS, INPUTS, use_causal_mask=use_causal_mask))
@@ -124,17 +98,6 @@ def test_a_neighborhood_of_padding_is_zero_before_the_output_projection():
     assert blind[0].tolist() == [False] * 10 + [True] and blind[1].sum() == 4
     bias = numpy(layer.output_dense.bias)
     np.testing.assert_array_equal(output[blind], np.broadcast_to(bias, (5, D_MODEL)))
-
-
-def test_implicit_masks_are_honored_and_passed_on():
-    token_ids = np.array([[3, 1, 4, 2, 5, 0, 0], [2, 7, 1, 8, 0, 0, 0]])
-    embedded = keras.layers.Embedding(9, D_MODEL, mask_zero=True)(token_ids)
-    layer = attention_of(5)
-    mask = band(7, 5, False) & (token_ids != 0)[:, None, :]
-    expected, _ = reference.multi_head_attention(layer, numpy(embedded), numpy(embedded), mask=mask)
-    output = layer(embedded, embedded)
-    np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
-    np.testing.assert_array_equal(numpy(implicit_mask(output)), token_ids != 0)
 
 
 def test_weights_are_dropped_in_training_alone():
@@ -184,10 +147,7 @@ def test_mixed_precision_is_that_of_full_attention_with_a_band_mask(use_causal_m
         assert {weight.dtype for weight in restricted.weights} == {"float32"}
         output = restricted(INPUTS, INPUTS, value_mask=MASK, use_causal_mask=use_causal_mask)
         expected = full(
-            *(INPUTS, INPUTS),
-            value_mask=MASK,
-            attention_mask=band(LENGTH, 5, False),
-            use_causal_mask=use_causal_mask,
+            *(INPUTS, INPUTS), value_mask=MASK, attention_mask=band(LENGTH, 5, False), use_causal_mask=use_causal_mask
         )
         assert keras.backend.standardize_dtype(output.dtype) == restricted.compute_dtype
         outputs[dtype] = [numpy(ops.cast(tensor, "float32")) for tensor in (output, expected)]
@@ -196,29 +156,6 @@ def test_mixed_precision_is_that_of_full_attention_with_a_band_mask(use_causal_m
     # Both round alike, to the 8 bits of bfloat16.
     assert 0 < errors[0] < 0.01 * np.abs(exact).max()
     assert errors[0] == pytest.approx(errors[1], rel=0.05)
-
-
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_layers_restrict_self_attention_alone(norm_first):
-    arguments = dict(num_heads=2, d_ff=12, norm_first=norm_first, neighborhood=3)
-    source, source_mask = random(BATCH, 8, D_MODEL, seed=1), MASK[:, :8]
-    encoder = Encoder(num_layers=2, **arguments)
-    encoder.build(INPUTS.shape)
-    reference.randomize(encoder)
-    np.testing.assert_allclose(
-        numpy(encoder(INPUTS, mask=MASK)),
-        reference.encoder(encoder, INPUTS, MASK),
-        atol=5e-5,
-    )
-    decoder = DecoderLayer(**arguments)
-    decoder.build(INPUTS.shape, source.shape)
-    reference.randomize(decoder)
-    np.testing.assert_allclose(
-        numpy(decoder(INPUTS, source, target_mask=MASK, source_mask=source_mask)),
-        reference.decoder_layer(decoder, INPUTS, source, MASK, source_mask),
-        atol=5e-5,
-    )
-    assert decoder.attention.neighborhood == 3 and decoder.source_attention.neighborhood is None
 
 
 @both

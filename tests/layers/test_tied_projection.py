@@ -76,18 +76,6 @@ def test_any_number_of_axes_may_stand_before_the_last(shape):
     assert implicit_mask(logits) is None
 
 
-def test_rows_without_a_length_give_rows_of_logits_without_a_mask():
-    embedding, projection = tied(10, 6)
-    rows = keras.Input((6,))
-    model = keras.Model(rows, projection(rows))
-    assert model.output_shape == (None, 10)
-    hidden = HIDDEN.reshape(6, 6)
-    expected = hidden @ reference.array(embedding.token_table).T
-    logits = model(hidden)
-    np.testing.assert_allclose(numpy(logits), expected, atol=1e-5)
-    assert implicit_mask(logits) is None
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16", "mixed_float16", "float16"])
 def test_logits_have_the_precision_of_the_computation(policy):
     embedding, projection = tied(10, 6, dtype=policy)
@@ -126,12 +114,6 @@ def test_hidden_states_may_have_any_precision(policy):
     for dtype in ("float32", "bfloat16"):
         logits = ops.cast(projection(ops.cast(hidden, dtype)), "float32")
         np.testing.assert_array_equal(numpy(logits)[0], numpy(expected).T)
-
-
-def test_the_mask_reaches_the_logits():
-    embedding, projection = tied(10, 6)
-    logits = projection(embedding(TOKEN_IDS))
-    np.testing.assert_array_equal(numpy(implicit_mask(logits)), TOKEN_IDS != 0)
 
 
 def test_gradients_of_both_uses_meet_in_the_one_table():
