@@ -43,15 +43,10 @@ def search_both(kind, tables, candidates, constraints, start_id=START, max_lengt
 
     search, state = SEARCHES[kind], initial_state(tables, 3 if kind == "beam" else 1)
     options |= dict(max_length=9, start_id=start_id, end_id=END)
+    among_candidates = Constraints(**constraints, candidates=candidates)
     return (
         search(step, state, max_lengths, **options, constraints=Constraints(**constraints)),
-        search(
-            candidates_step,
-            state,
-            max_lengths,
-            **options,
-            constraints=Constraints(**constraints, candidates=candidates),
-        ),
+        search(candidates_step, state, max_lengths, **options, constraints=among_candidates),
     )
 
 
@@ -89,11 +84,7 @@ if keras.backend.backend() == "tensorflow":
             return search_both(kind, tables, candidates, constraints, max_lengths=max_lengths, drop_finished=True)
 
         # Three candidates are fewer than a beam of 3 compares, and 17 more than a group of top-k has.
-        for candidates in (
-            CANDIDATES[:3],
-            CANDIDATES,
-            np.arange(17, dtype="int32"),
-            np.arange(VOCAB_SIZE, dtype="int32"),
-        ):
+        everything = np.arange(VOCAB_SIZE, dtype="int32")
+        for candidates in (CANDIDATES[:3], CANDIDATES, everything[:17], everything):
             expected, found = graph(tables_of(candidates), candidates, MAX_LENGTHS)
             assert_same(found, expected)
