@@ -110,7 +110,7 @@ def beam_search(
         history = active.history.append(newest, parents)
         logits, state = step(constraints.token_at(newest), parents, position, active.state)
         logits, allowed_logits = constraints.apply(logits, newest, history, position, active.max_lengths, end_ids)
-        # Each hypothesis has one end for each end token, so that of these beam_size do not end if there are so many.
+        # Of a hypothesis' continuations one ends for each end token, so that of this many at least beam_size go on.
         num_continuations = (1 + len(end_ids)) * beam_size
         log_probs, token_ids = continuations(active.log_probs, logits, allowed_logits, num_continuations)
         k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
