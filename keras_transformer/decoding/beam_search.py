@@ -70,7 +70,7 @@ def beam_search(
             there; 0 gives an empty sequence with score 0.
         max_length: the most tokens of any sequence, the size of the result.
         start_id: the token at position 0; or the tokens that each sequence starts with, int (batch, n), of which the
-            state knows all but the last, which is at position 0. Negative ids are none.
+            state knows all but the last, which is at position 0. Negative ids are padding.
         end_id: the token that ends a sequence, or several of which each does.
         beam_size: hypotheses that are continued at each step. Defaults to 4.
         length_penalty: at least 0. At 0 the log probability ranks the sequences; the higher, the better longer ones
@@ -109,14 +109,14 @@ def beam_search(
         history = active.history.append(newest, parents)
         logits, state = step(constraints.token_at(newest), parents, position, active.state)
         logits, allowed_logits = constraints.apply(logits, newest, history, position, active.max_lengths, end_ids)
-        # Each hypothesis has one end for each end token, so that of these beam_size do not end if there are so many.
-        num_candidates = (1 + len(end_ids)) * beam_size
-        log_probs, token_ids = continuations(active.log_probs, logits, allowed_logits, num_candidates)
+        # Of a hypothesis' continuations one ends for each end token, so that of this many at least beam_size go on.
+        num_continuations = (1 + len(end_ids)) * beam_size
+        log_probs, token_ids = continuations(active.log_probs, logits, allowed_logits, num_continuations)
         k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
         flat_shape = (ops.shape(log_probs)[0], beam_size * k)
         log_probs = reshape_inferring(log_probs, flat_shape)
         log_probs, indices = stable_top_k(log_probs, beam_size * min(1 + len(end_ids), k))
-        parents = indices // k  # (n, num_candidates or fewer), as token_ids and log_probs are now
+        parents = indices // k  # (n, num_continuations or fewer), as token_ids and log_probs are now
         token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
 
         length = position + 1

@@ -55,8 +55,7 @@ class Constraints(NamedTuple):
         forbidden_ids: tokens that are never chosen. Defaults to none.
         exactly_once: which of the last n tokens of the vocabulary, or of the candidates, each sequence has exactly
             once, counting those that it starts with. A sequence does not end before it has them, and has none of the
-            others of these n. Its maximum length must have room for them. Defaults to None: they are tokens like
-            others.
+            others of these n. Its maximum length must have room for them. Defaults to None: no such rule.
         candidates: the tokens that may be chosen, ascending, if the step function returns the logits of these alone.
             They begin with 0, 1, 2, ... up to the highest id among the end tokens, the forbidden tokens and a start
             token that is an int. Defaults to None: the whole vocabulary.
@@ -77,8 +76,8 @@ class Constraints(NamedTuple):
         if not ops.is_tensor(self.min_length):
             check("min_length", self.min_length, Count)
 
-    # Among candidates a search knows a token by its place in their list. The places of equal logits are in the order
-    # of their tokens, so that the search chooses as it would among all tokens.
+    # A search among candidates identifies a token by its place in their list. Places are in the order of token ids, so
+    # that of equal logits the search chooses the same token as it would among all.
 
     def place_of(self, token_ids: Annotated[Tensor, "int32 (batch, n)"]) -> Annotated[Tensor, "int32 (batch, n)"]:
         """Returns the places of tokens that are among the candidates; negative ids stay as they are."""
@@ -99,7 +98,7 @@ class Constraints(NamedTuple):
         if not (self._has_penalty or self.no_repeat_ngram_size or self.exactly_once is not None):
             return History((), ())
         batch = ops.shape(start_ids)[0]
-        # An n-gram fits in any case.
+        # There is room for an n-gram in any case.
         room = ops.full((batch, max_length + 1 + self.no_repeat_ngram_size), -1, "int32")
         token_ids = ops.concatenate([room, start_ids[:, :-1]], axis=1)
         return History(
@@ -182,7 +181,7 @@ def _penalize_repetition(
     penalty: float | Tensor,
 ) -> Tensor:
     vocab_size = last_size(logits)
-    # What is not there stands for the newest, which is.
+    # The newest token, which is always there, stands in for padding.
     seen = ops.where(seen < 0, seen[:, :, -1:], seen)
     batch, beam_size, num_seen = ops.shape(seen)
     num_rows = batch * beam_size
@@ -191,7 +190,7 @@ def _penalize_repetition(
     seen_logits = gather_in_rows(logits, seen)
     seen_logits = ops.where(seen_logits > 0, seen_logits / penalty, seen_logits * penalty)
     places = ops.arange(num_rows, dtype="int32")[:, None] * vocab_size + seen
-    # A token that is there twice is written twice, with the same logit.
+    # The logit of a token that occurs twice is written twice, with the same value.
     logits = ops.scatter_update(
         ops.reshape(logits, (num_rows * vocab_size,)),
         ops.reshape(places, (num_rows * num_seen, 1)),
@@ -209,13 +208,13 @@ def _repeats_ngram(
     batch, beam_size, num_seen = ops.shape(seen)
     num_rows = batch * beam_size
     seen = reshape_inferring(seen, (num_rows, num_seen))
-    # Which tokens end an n-gram whose other tokens are the newest ones.
+    # An n-gram would be repeated if its first tokens are the newest ones.
     last = seen[:, size - 1 :]  # (num_rows, number of n-grams)
     is_repeat = last >= 0
     for i in range(size - 1):
         newest = seen[:, i + 1 - size][:, None]
         is_repeat = is_repeat & ops.equal(seen[:, i : i + 1 - size], newest) & (newest >= 0)
-    # All others are written to a column of their own, the last.
+    # Tokens that would repeat nothing are replaced by an additional last column, which is cut off.
     places = ops.arange(num_rows, dtype="int32")[:, None] * (vocab_size + 1) + ops.where(is_repeat, last, vocab_size)
     marks = ops.scatter_update(
         ops.zeros((num_rows * (vocab_size + 1),), "int32"),
@@ -238,7 +237,7 @@ def _breaks_exactly_once(
     is_seen = ops.any(ops.equal(history.token_ids[..., None], first + ops.arange(n, dtype="int32")), axis=2)
     is_missing = ops.logical_and(history.exactly_once[:, None], ops.logical_not(is_seen))  # (batch, beam_size, n)
     num_missing = ops.sum(ops.cast(is_missing, "int32"), axis=2)
-    # There is no room for anything but what is missing.
+    # All the room that is left is needed for missing tokens.
     is_full = (num_missing >= num_left)[..., None]
     is_end = is_any_of(ops.arange(vocab_size, dtype="int32"), end_ids)[:first]
     is_wrong = ops.logical_or(ops.logical_and(is_end, (num_missing > 0)[..., None]), is_full)

@@ -41,15 +41,14 @@ def sample(
     top_k are kept, and of these the fewest that together have the probability top_p. The next token is drawn from what
     is kept, in proportion to the probabilities.
 
-    The numbers that are drawn depend on the seed, the row and the position only: not on the backend, nor on the rest of
-    the batch. The score is the log probability of the sequence as in greedy search: before the temperature, top_k and
-    top_p.
+    Random numbers depend on the seed, the row and the position only: not on the backend, nor on the rest of the batch.
+    The score is the log probability of the sequence as in greedy search: before the temperature, top_k and top_p.
 
     The other arguments are those of `beam_search`; the step function's beam_size is 1.
 
     Args:
         seed: int, of which 64 bits count, or int32 scalar. The same seed gives the same tokens.
-        rows: the numbers of the rows, on which the numbers that are drawn depend. Defaults to None: 0, 1, 2, ...
+        rows: the row numbers that random numbers depend on. Defaults to None: 0, 1, 2, ...
         temperature: what the logits are divided by: below 1 for more probable tokens, above 1 for more variety.
             Defaults to 1.
         top_k: how many of the most probable tokens are kept; of equals those with lower ids. Defaults to None: all.

@@ -72,13 +72,6 @@ class _Call(NamedTuple):
         return f"{self.operation.name!r} ({type(self.operation).__name__})"
 
 
-class _Source(NamedTuple):
-    """What steps read of the source."""
-
-    of_decoders: list[tuple[Any, Any]]  # keys and values of each decoder, and a mask; () where there is none
-    constants: list[Tensor]  # what other calls read, one row per sequence
-
-
 class FunctionalDecoder:
     """Decodes with a functional or sequential model made of our layers: a `keras_transformer.decoding.Decodable`.
 
@@ -151,19 +144,18 @@ class FunctionalDecoder:
             token_ids: Tensor, parents: Tensor | None, position: Dimension, state: DecoderState
         ) -> tuple[Any, DecoderState]:
             positions = entries.new_positions(parents, position, state)
-            values = {id(tensor): value for tensor, value in zip(self._constants, state.source.constants, strict=True)}
+            sources, constants = state.source
+            values = {id(tensor): value for tensor, value in zip(self._constants, constants, strict=True)}
             values[id(self._target)] = ops.cast(token_ids, self._target.dtype)
             caches: list[Any] = []
             for call in self._step_calls:
                 if not call.is_decoder:
                     _run(call, values, positions.position_ids)
                     continue
-                key_values, mask = state.source.of_decoders[len(caches)]
                 values[id(call.outputs)], cache = call.operation.step(
                     values[id(call.arguments["target"])],
                     state.caches[len(caches)],
-                    source_key_values=None if isinstance(key_values, tuple) and not key_values else key_values,
-                    source_mask=None if isinstance(mask, tuple) else mask,
+                    **sources[len(caches)],
                     **positions.arguments_for(call.operation),
                 )
                 caches.append(cache)
@@ -178,7 +170,11 @@ class FunctionalDecoder:
         def init_caches(batch_size: Dimension, num_entries: Dimension | None) -> list[Any]:
             return [call.operation.init_cache(batch_size, num_entries) for call in self._decoder_calls]
 
-        return step, entries.start(step, init_caches, self._read_source(values))
+        for call in self._source_calls:
+            _run(call, values)
+        sources = [_read_source(call, values) for call in self._decoder_calls]
+        constants = [values[id(tensor)] for tensor in self._constants]
+        return step, entries.start(step, init_caches, (sources, constants))
 
     def _depends_on_target(self, tensors: Any) -> bool:
         return any(id(tensor) in self._of_target for tensor in _keras_tensors(tensors))
@@ -224,7 +220,7 @@ class FunctionalDecoder:
         is_known = isinstance(operation, _POSITION_WISE_LAYERS) or _is_one_of(operation, _ELEMENT_WISE_FUNCTIONS)
         return is_known and (rank > 2 or not needs_features)
 
-    def _source_values(self, source: Any) -> dict[int, Tensor]:
+    def _source_values(self, source: Any) -> dict[int, Any]:
         names = [tensor.name for tensor in self._sources]
         if source is None:
             source = {}
@@ -233,20 +229,6 @@ class FunctionalDecoder:
         if set(source) != set(names):
             raise ConfigError(f"source must be given for the inputs {names}; received {list(source)}")
         return {id(tensor): ops.convert_to_tensor(source[tensor.name], tensor.dtype) for tensor in self._sources}
-
-    def _read_source(self, values: dict[int, Tensor]) -> _Source:
-        for call in self._source_calls:
-            _run(call, values)
-        of_decoders: list[tuple[Any, Any]] = []
-        for call in self._decoder_calls:
-            arguments, key_values, mask = call.arguments, (), None
-            if arguments["source"] is not None:
-                source = values[id(arguments["source"])]
-                given_mask = arguments["source_mask"]
-                mask = implicit_mask(source) if given_mask is None else values[id(given_mask)]
-                key_values = call.operation.project_source(source)
-            of_decoders.append((key_values, () if mask is None else mask))
-        return _Source(of_decoders, [values[id(tensor)] for tensor in self._constants])
 
 
 class _StandIn(keras.Operation):
@@ -290,6 +272,16 @@ def _record(model: keras.Model) -> tuple[list[keras.KerasTensor], list[_Call], A
     return tree.flatten(inputs), calls, record_model(model, inputs)
 
 
+def _read_source(call: _Call, values: dict[int, Any]) -> dict[str, Any]:
+    """Returns the arguments for the steps of a decoder that are about its source, if it has one."""
+    if call.arguments["source"] is None:
+        return {}
+    source, mask = values[id(call.arguments["source"])], call.arguments["source_mask"]
+    mask = implicit_mask(source) if mask is None else values[id(mask)]
+    key_values = call.operation.project_source(source)
+    return dict(source_key_values=key_values) | ({} if mask is None else dict(source_mask=mask))
+
+
 def _computed_from(tensor: Tensor, calls: Sequence[_Call]) -> set[int]:
     """Returns the ids of a tensor and of all that is computed from it."""
     ids = {id(tensor)}
@@ -299,7 +291,7 @@ def _computed_from(tensor: Tensor, calls: Sequence[_Call]) -> set[int]:
     return ids
 
 
-def _run(call: _Call, values: dict[int, Tensor], position_ids: Tensor | None = None) -> None:
+def _run(call: _Call, values: dict[int, Any], position_ids: Tensor | None = None) -> None:
     """Computes a call and stores its outputs among the values of tensors."""
     args, kwargs = tree.map_structure(
         lambda value: values[id(value)] if keras.utils.is_keras_tensor(value) else value, (call.args, call.kwargs)

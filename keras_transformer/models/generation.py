@@ -17,7 +17,7 @@ from .functional_decoding import FunctionalDecoder
 
 # JAX compiles for each shape: lengths of prompts are rounded up to a multiple of this.
 _LENGTH_BUCKET = 32
-# Of a position that is before the beginning of a shorter prompt.
+# Stands before the beginning of a shorter prompt.
 _NO_TOKEN = -1
 
 
@@ -86,11 +86,11 @@ def generate(
         beam_size: hypotheses of beam search. Defaults to 1: greedy search.
         length_penalty: of beam search; 0 ranks by probability, more favours longer texts. Defaults to 0.
         temperature: of sampling: below 1 for more probable tokens, above 1 for more variety.
-        top_k: of sampling: how many of the most probable tokens are drawn from.
-        top_p: of sampling: how much probability the tokens that are drawn from have together, at least.
-        repetition_penalty: above 1 to make tokens that are there already, in the prompt too, less probable. Defaults to
-            1.
-        no_repeat_ngram_size: no n-gram of as many tokens is there twice, the prompt's included. Defaults to 0: n-grams
+        top_k: of sampling: how many of the most probable tokens are kept, see `sample`.
+        top_p: of sampling: the probability that is kept, see `sample`.
+        repetition_penalty: above 1 to make tokens less probable that the prompt or the new text has, see `Constraints`.
+            Defaults to 1.
+        no_repeat_ngram_size: no n-gram of this size occurs twice, those of the prompt included. Defaults to 0: n-grams
             may be repeated.
         min_new_tokens: no text ends before it has as many new tokens, with the stop token. Defaults to 0.
         seed: of sampling. The same seed gives the same text, on every backend and in any batch. Defaults to None: from

@@ -22,7 +22,7 @@ class DecoderState(NamedTuple):
     """What is known between two steps. Every tensor has one row for each sequence.
 
     Attributes:
-        is_ancestor: for each hypothesis, whether an entry of the caches is of one of its ancestors or its own.
+        is_ancestor: for each hypothesis, whether an entry of the caches belongs to an ancestor or to itself.
         caches: any nest of caches. The entries of the prefix come first; after them, the entry of a hypothesis at a
             position is number `position * beam_size + hypothesis`.
         source: any nest of tensors, which the model's step reads.

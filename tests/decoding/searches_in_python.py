@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding import beam_search
+from keras_transformer.decoding import beam_search, greedy_search
 
 START, END = 0, 1
 NEVER = 10**6  # An end token that no vocabulary here has.
@@ -140,16 +140,23 @@ def assert_same_sentences(found, expected):
 
 
 def search(tables, max_lengths, beam_size, max_length=None, **options):
-    return beam_search(
-        step,
-        initial_state(tables, beam_size),
-        max_lengths,
-        max_length=max(max_lengths) if max_length is None else max_length,
-        start_id=START,
-        end_id=END,
-        beam_size=beam_size,
-        **options,
-    )
+    """Beam search."""
+    max_length = max(max_lengths) if max_length is None else max_length
+    options = dict(max_length=max_length, start_id=START, end_id=END, beam_size=beam_size) | options
+    return beam_search(step, initial_state(tables, beam_size), max_lengths, **options)
+
+
+def follow(tables, max_lengths, max_length=None, **options):
+    """Greedy search."""
+    max_length = max(max_lengths) if max_length is None else max_length
+    options = dict(max_length=max_length, start_id=START, end_id=END) | options
+    return greedy_search(step, initial_state(tables, 1), max_lengths, **options)
+
+
+def assert_same(found, expected):
+    """Compares the hypotheses of two searches."""
+    for sentences, expected_sentences in zip(as_lists(found), as_lists(expected), strict=True):
+        assert_same_sentences(sentences, expected_sentences)
 
 
 def run_step_by_step():

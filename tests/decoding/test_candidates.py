@@ -4,10 +4,9 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from searches_in_python import END, START, as_lists, assert_same_sentences, initial_state, random_tables, step
+from searches_in_python import END, START, assert_same, initial_state, random_tables, step
 
 from keras_transformer.decoding import Constraints, beam_search, greedy_search, sample
-from keras_transformer.decoding.continuations import top_k
 
 VOCAB_SIZE = 61
 MAX_LENGTHS = np.array([9, 4, 0, 7], "int32")
@@ -44,21 +43,11 @@ def search_both(kind, tables, candidates, constraints, start_id=START, max_lengt
 
     search, state = SEARCHES[kind], initial_state(tables, 3 if kind == "beam" else 1)
     options |= dict(max_length=9, start_id=start_id, end_id=END)
+    among_candidates = Constraints(**constraints, candidates=candidates)
     return (
         search(step, state, max_lengths, **options, constraints=Constraints(**constraints)),
-        search(
-            candidates_step,
-            state,
-            max_lengths,
-            **options,
-            constraints=Constraints(**constraints, candidates=candidates),
-        ),
+        search(candidates_step, state, max_lengths, **options, constraints=among_candidates),
     )
-
-
-def assert_same(found, expected):
-    for sentences, expected_sentences in zip(as_lists(found), as_lists(expected), strict=True):
-        assert_same_sentences(sentences, expected_sentences)
 
 
 @pytest.mark.parametrize("constraints", CONSTRAINTS[::2], ids=str)
@@ -75,12 +64,6 @@ def test_with_every_token_a_candidate_nothing_changes(kind):
     expected, found = search_both(kind, random_tables(5, 4, VOCAB_SIZE), everything, {})
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ops.convert_to_numpy(one), ops.convert_to_numpy(other))
-
-
-def test_places_of_tokens():
-    constraints = Constraints(candidates=ops.convert_to_tensor(np.array([0, 1, 2, 3, 9, 30], "int32")))
-    places = constraints.place_of(ops.convert_to_tensor(np.array([[-1, 0, 9], [30, 3, 9]], "int32")))
-    assert ops.convert_to_numpy(places).tolist() == [[-1, 0, 4], [5, 3, 4]]
 
 
 if keras.backend.backend() == "tensorflow":
@@ -101,28 +84,7 @@ if keras.backend.backend() == "tensorflow":
             return search_both(kind, tables, candidates, constraints, max_lengths=max_lengths, drop_finished=True)
 
         # Three candidates are fewer than a beam of 3 compares, and 17 more than a group of top-k has.
-        for candidates in (
-            CANDIDATES[:3],
-            CANDIDATES,
-            np.arange(17, dtype="int32"),
-            np.arange(VOCAB_SIZE, dtype="int32"),
-        ):
+        everything = np.arange(VOCAB_SIZE, dtype="int32")
+        for candidates in (CANDIDATES[:3], CANDIDATES, everything[:17], everything):
             expected, found = graph(tables_of(candidates), candidates, MAX_LENGTHS)
             assert_same(found, expected)
-
-    @pytest.mark.parametrize("vocab_size", [1, 7, 16, 100, 1000])
-    @pytest.mark.parametrize("k", [1, 8])
-    def test_top_k_of_an_unknown_number_is_that_of_a_stable_sort(vocab_size, k):
-        graph = tf.function(
-            lambda logits: top_k(logits, k), input_signature=[tf.TensorSpec((None, 2, None), tf.float32)]
-        )
-        # With equals, and -inf.
-        logits = np.random.default_rng(vocab_size).integers(-1, 30, (3, 2, vocab_size)).astype("float32")
-        logits[logits < 0] = -np.inf
-        highest, token_ids = (part.numpy() for part in graph(logits))
-        n = min(k, vocab_size)
-        order = np.argsort(-logits, axis=-1, kind="stable")[..., :n]
-        is_alive = np.take_along_axis(logits, order, axis=-1) > -np.inf
-        np.testing.assert_array_equal(highest[..., :n], np.take_along_axis(logits, order, axis=-1))
-        np.testing.assert_array_equal(token_ids[..., :n][is_alive], order[is_alive])
-        assert (highest[..., n:] == -np.inf).all() and (token_ids < vocab_size).all()

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 from searches_in_python import log_softmax
 
-from keras_transformer.decoding.continuations import _group_size, continuations, top_k
+from keras_transformer.decoding.continuations import continuations, top_k
 
 
 @pytest.mark.parametrize("vocab_size", [1, 5, 97, 400, 408, 1000])
@@ -73,20 +73,6 @@ def test_top_k_is_that_of_a_stable_sort(vocab_size, k):
     assert_same_as_a_stable_sort(top_k(logits, k), logits, k)
 
 
-@pytest.mark.parametrize("vocab_size", [7993, 8000, 36997, 37000])
-@pytest.mark.parametrize("k", [1, 8, 16])
-def test_rows_of_common_vocabularies_are_grouped(vocab_size, k):
-    group_size = _group_size(vocab_size, k)
-    assert group_size is not None
-    # What is sorted: the maxima of the groups, and the members of k of them.
-    assert -(-vocab_size // group_size) + k * group_size < vocab_size / 4
-
-
-def test_rows_of_which_all_are_wanted_are_not_grouped():
-    for vocab_size in (1, 2, 3, 31, 997):
-        assert _group_size(vocab_size, vocab_size) is None
-
-
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
@@ -100,3 +86,20 @@ if keras.backend.backend() == "tensorflow":
             jit_compile=jit_compile,
         )
         assert_same_as_a_stable_sort(graph(logits), logits, 8)
+
+    @pytest.mark.parametrize("vocab_size", [1, 7, 16, 100, 1000])
+    @pytest.mark.parametrize("k", [1, 8])
+    def test_top_k_of_an_unknown_number_is_that_of_a_stable_sort(vocab_size, k):
+        graph = tf.function(
+            lambda logits: top_k(logits, k), input_signature=[tf.TensorSpec((None, 2, None), tf.float32)]
+        )
+        # With equals, and -inf.
+        logits = np.random.default_rng(vocab_size).integers(-1, 30, (3, 2, vocab_size)).astype("float32")
+        logits[logits < 0] = -np.inf
+        highest, token_ids = (part.numpy() for part in graph(logits))
+        n = min(k, vocab_size)
+        order = np.argsort(-logits, axis=-1, kind="stable")[..., :n]
+        is_alive = np.take_along_axis(logits, order, axis=-1) > -np.inf
+        np.testing.assert_array_equal(highest[..., :n], np.take_along_axis(logits, order, axis=-1))
+        np.testing.assert_array_equal(token_ids[..., :n][is_alive], order[is_alive])
+        assert (highest[..., n:] == -np.inf).all() and (token_ids < vocab_size).all()

@@ -107,17 +107,8 @@ def test_the_score_is_the_log_probability_before_temperature_and_restrictions():
 def test_several_end_tokens_of_a_beam_search():
     logits = np.array([2.0, 1.5, -0.5, -1.0], "float32")
     # All that ends with 0 or 1 ends; 2 and 3 go on.
-    found = beam_search(
-        independent_step(np.exp(logits)),
-        (),
-        [2],
-        max_length=2,
-        start_id=3,
-        end_id=[0, 1],
-        beam_size=3,
-        length_penalty=0.0,
-        n_best=3,
-    )
+    options = dict(max_length=2, start_id=3, end_id=[0, 1], beam_size=3, length_penalty=0.0, n_best=3)
+    found = beam_search(independent_step(np.exp(logits)), (), [2], **options)
     log_probs = logits - np.log(np.exp(logits).sum())
     assert ops.convert_to_numpy(found.token_ids)[0].tolist() == [[0, 0], [1, 0], [2, 0]]
     expected = [log_probs[0], log_probs[1], log_probs[2] + log_probs[0]]

@@ -9,8 +9,10 @@ from searches_in_python import (
     START,
     as_arrays,
     as_lists,
+    assert_same,
     assert_same_sentences,
     exhaustive_search,
+    follow,
     initial_state,
     markov_step,
     next_log_probs,
@@ -145,7 +147,7 @@ def test_narrow_beams_equal_a_plain_beam_search(vocab_size, beam_size, n_best, f
 def test_greedy_equals_a_plain_greedy_search():
     tables = random_tables(3, 40, 6)
     max_lengths = [1 + i % 9 for i in range(40)]
-    found = greedy_search(step, initial_state(tables, 1), max_lengths, max_length=12, start_id=START, end_id=END)
+    found = follow(tables, max_lengths, max_length=12)
     for table, max_length, sentences in zip(tables, max_lengths, as_lists(found)):
         expected = plain_greedy_search(lambda prefix: next_log_probs(table, prefix), max_length)
         assert_same_sentences(sentences, [expected])
@@ -153,11 +155,7 @@ def test_greedy_equals_a_plain_greedy_search():
 
 def test_a_beam_of_one_without_length_penalty_equals_greedy():
     tables = random_tables(5, 60, 6)
-    max_lengths = [8] * 60
-    greedy = greedy_search(step, initial_state(tables, 1), max_lengths, max_length=8, start_id=START, end_id=END)
-    beam = search(tables, max_lengths, beam_size=1, length_penalty=0.0)
-    for found, expected in zip(as_lists(beam), as_lists(greedy), strict=True):
-        assert_same_sentences(found, expected)
+    assert_same(search(tables, [8] * 60, beam_size=1, length_penalty=0.0), follow(tables, [8] * 60))
 
 
 # Sentences in a batch.
@@ -166,24 +164,11 @@ def test_a_beam_of_one_without_length_penalty_equals_greedy():
 def test_a_batch_equals_its_sentences_one_by_one():
     tables = random_tables(31, 6, 9)
     max_lengths = [5, 0, 8, 1, 7, 8]
-    together = as_lists(search(tables, max_lengths, beam_size=4, n_best=3))
-    greedy_together = as_lists(
-        greedy_search(step, initial_state(tables, 1), max_lengths, max_length=8, start_id=START, end_id=END)
-    )
-    for i, max_length in enumerate(max_lengths):
-        [alone] = as_lists(search(tables[i : i + 1], [max_length], beam_size=4, n_best=3))
-        assert_same_sentences(together[i], alone)
-        [alone] = as_lists(
-            greedy_search(
-                step,
-                initial_state(tables[i : i + 1], 1),
-                [max_length],
-                max_length=max_length,
-                start_id=START,
-                end_id=END,
-            )
-        )
-        assert_same_sentences(greedy_together[i], alone)
+    for function, options in ((search, dict(beam_size=4, n_best=3)), (follow, {})):
+        together = as_lists(function(tables, max_lengths, **options))
+        for i, max_length in enumerate(max_lengths):
+            [alone] = as_lists(function(tables[i : i + 1], [max_length], **options))
+            assert_same_sentences(together[i], alone)
 
 
 def test_a_neighbor_that_goes_on_for_long_changes_nothing():
@@ -218,9 +203,8 @@ def test_a_neighbor_that_goes_on_for_long_changes_nothing():
 def test_each_sentence_is_cut_at_its_own_maximum_length():
     tables = random_tables(41, 5, 4)
     max_lengths = [3, 0, 1, 6, 9]  # The capacity is 7: the last one is lowered to it.
-    options = dict(max_length=7, start_id=START, end_id=NEVER)
-    beam = beam_search(step, initial_state(tables, 2), max_lengths, beam_size=2, n_best=2, **options)
-    greedy = greedy_search(step, initial_state(tables, 1), max_lengths, **options)
+    options = dict(max_length=7, end_id=NEVER)
+    beam, greedy = search(tables, max_lengths, 2, n_best=2, **options), follow(tables, max_lengths, **options)
     np.testing.assert_array_equal(beam.lengths, [[3, 3], [0, 0], [1, 1], [6, 6], [7, 7]])
     np.testing.assert_array_equal(greedy.lengths, [[3], [0], [1], [6], [7]])
     np.testing.assert_array_equal(ops.convert_to_numpy(beam.scores)[1], [0.0, -np.inf])
@@ -235,20 +219,15 @@ def test_each_sentence_is_cut_at_its_own_maximum_length():
 def test_a_batch_of_no_sentences_gives_no_hypotheses():
     tables = random_tables(0, 0, 5)
     max_lengths = np.zeros(0, "int32")
-    options = dict(max_length=6, start_id=START, end_id=END)
-    found = beam_search(step, initial_state(tables, 4), max_lengths, n_best=2, **options)
+    found = search(tables, max_lengths, 4, max_length=6, n_best=2)
     assert [tuple(x.shape) for x in found] == [(0, 2, 6), (0, 2), (0, 2)]
-    found = greedy_search(step, initial_state(tables, 1), max_lengths, **options)
+    found = follow(tables, max_lengths, max_length=6)
     assert [tuple(x.shape) for x in found] == [(0, 1, 6), (0, 1), (0, 1)]
 
 
 def test_a_capacity_of_nothing_gives_empty_sentences():
     tables = random_tables(0, 2, 5)
-    options = dict(max_length=0, start_id=START, end_id=END)
-    for found in (
-        beam_search(step, initial_state(tables, 4), [0, 0], **options),
-        greedy_search(step, initial_state(tables, 1), [0, 0], **options),
-    ):
+    for found in (search(tables, [0, 0], 4), follow(tables, [0, 0])):
         assert tuple(found.token_ids.shape) == (2, 1, 0)
         np.testing.assert_array_equal(found.scores, [[0.0], [0.0]])
 
@@ -258,12 +237,7 @@ def test_a_capacity_of_nothing_gives_empty_sentences():
 
 def test_a_dead_end_is_left_for_a_less_probable_way():
     # a is the best first token, but nothing can follow it: all logits are -inf.
-    with np.errstate(divide="ignore"):
-        logits = np.log(np.array([[0, 0, 0.9, 0.1], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0.5, 0, 0.5]]))
-
-    def dead_end_step(token_ids, parents, position, state):
-        return ops.take(ops.cast(logits, "float32"), token_ids, axis=0), state
-
+    dead_end_step = markov_step([[0, 0, 0.9, 0.1], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0.5, 0, 0.5]])
     options = dict(max_length=3, start_id=START, end_id=END)
     found = beam_search(dead_end_step, (), [3], beam_size=2, n_best=2, length_penalty=0.0, **options)
     expected = [(np.log(0.05), [B, END]), (np.log(0.025), [B, B, END])]
@@ -281,35 +255,30 @@ def test_a_dead_end_is_left_for_a_less_probable_way():
 
 def test_a_model_that_answers_not_a_number_spoils_its_own_sentence_alone():
     tables = random_tables(43, 3, 5)
-    expected = as_lists(search(tables, [6, 6, 6], beam_size=3))
+    first, _, last = as_lists(search(tables, [6, 6, 6], beam_size=3))
     tables[1] = np.nan
     found = as_lists(search(tables, [6, 6, 6], beam_size=3))
-    assert found[1] == []
-    assert_same_sentences(found[0], expected[0])
-    assert_same_sentences(found[2], expected[2])
+    for sentences, expected in zip(found, (first, [], last)):
+        assert_same_sentences(sentences, expected)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_scores_are_float32_whatever_the_logits_are(dtype):
     tables = ops.cast(random_tables(47, 3, 5), dtype)
     rounded = ops.convert_to_numpy(ops.cast(tables, "float32"))
-    expected = as_lists(search(rounded, [8, 8, 8], beam_size=3, n_best=2))
-    found = as_lists(search(tables, [8, 8, 8], beam_size=3, n_best=2))
-    for sentences, expected_sentences in zip(found, expected):
-        assert_same_sentences(sentences, expected_sentences)
+    options = dict(max_lengths=[8, 8, 8], beam_size=3, n_best=2)
+    assert_same(search(tables, **options), search(rounded, **options))
 
 
 def test_log_probabilities_stay_exact_beside_huge_logits():
     # Shifting all logits by 1e4 changes no probability: 3/4 and 1/4 of e^0 and e^-log 3.
     logits = np.array([1e4, 1e4 - np.float32(np.log(3.0))], "float32")
     gap = np.float64(logits[0]) - np.float64(logits[1])
-    found = greedy_search(
-        lambda token_ids, parents, position, state: (
-            ops.broadcast_to(logits, (*ops.shape(token_ids), 2)),
-            state,
-        ),
-        (), [100], max_length=100, start_id=0, end_id=1,
-    )  # fmt: skip
+
+    def huge(token_ids, parents, position, state):
+        return ops.broadcast_to(logits, (*ops.shape(token_ids), 2)), state
+
+    found = greedy_search(huge, (), [100], max_length=100, start_id=0, end_id=1)
     np.testing.assert_allclose(found.scores, [[-100 * np.log1p(np.exp(-gap))]], rtol=1e-5)
 
 
@@ -329,18 +298,20 @@ def test_a_vocabulary_of_one_token():
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        (dict(beam_size=0), "positive; received beam_size=0"),
-        (dict(beam_size=2.0), "of type int; received beam_size=2.0"),
-        (dict(beam_size=True), "of type int; received beam_size=True"),
-        (dict(n_best=0), "from 1 to beam_size=4; received n_best=0"),
-        (dict(n_best=5), "from 1 to beam_size=4; received n_best=5"),
-        (dict(length_penalty=-0.1), "at least 0 and finite; received length_penalty=-0.1"),
-        (dict(length_penalty=float("nan")), "at least 0 and finite; received length_penalty=nan"),
-        (dict(length_penalty=float("inf")), "at least 0 and finite; received length_penalty=inf"),
-        (dict(length_penalty="1"), "of type float; received length_penalty='1'"),
-        (dict(max_length=-1), "at least 0; received max_length=-1"),
-        (dict(start_id=-2), "at least 0; received start_id=-2"),
-        (dict(end_id=-3), "at least 0; received end_id=-3"),
+        (dict(beam_size=0), "be positive; received beam_size=0"),
+        (dict(beam_size=2.0), "be of type int; received beam_size=2.0"),
+        (dict(beam_size=True), "be of type int; received beam_size=True"),
+        (dict(n_best=0), "be from 1 to beam_size=4; received n_best=0"),
+        (dict(n_best=5), "be from 1 to beam_size=4; received n_best=5"),
+        (dict(length_penalty=-0.1), "be at least 0 and finite; received length_penalty=-0.1"),
+        (dict(length_penalty=float("nan")), "be at least 0 and finite; received length_penalty=nan"),
+        (dict(length_penalty=float("inf")), "be at least 0 and finite; received length_penalty=inf"),
+        (dict(length_penalty="1"), "be of type float; received length_penalty='1'"),
+        (dict(max_length=-1), "be at least 0; received max_length=-1"),
+        (dict(start_id=-2), "be at least 0; received start_id=-2"),
+        (dict(end_id=-3), "be at least 0; received end_id=-3"),
+        (dict(max_lengths=4), "have shape (batch,); received max_lengths of shape ()"),
+        (dict(max_lengths=[[4]]), "have shape (batch,); received max_lengths of shape (1, 1)"),
     ],
 )
 def test_bad_arguments_are_named(arguments, rule):
@@ -352,12 +323,4 @@ def test_bad_arguments_are_named(arguments, rule):
     for function in searches:
         with pytest.raises(ValueError) as error:
             function(markov_step(TRAP), (), **given)
-        assert str(error.value) == f"{name} must be {rule}"
-
-
-@pytest.mark.parametrize(("max_lengths", "shape"), [(4, "()"), ([[4]], "(1, 1)")])
-def test_there_is_one_maximum_length_for_each_sentence(max_lengths, shape):
-    for function in (beam_search, greedy_search):
-        with pytest.raises(ValueError) as error:
-            function(markov_step(TRAP), (), max_lengths, max_length=4, start_id=START, end_id=END)
-        assert str(error.value) == f"max_lengths must have shape (batch,); received max_lengths of shape {shape}"
+        assert str(error.value) == f"{name} must {rule}"

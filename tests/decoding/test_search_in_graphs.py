@@ -10,8 +10,8 @@ from searches_in_python import (
     SOURCES,
     START,
     RecurrentModel,
-    as_lists,
-    assert_same_sentences,
+    assert_same,
+    follow,
     initial_state,
     next_log_probs,
     plain_beam_search,
@@ -47,23 +47,18 @@ def compiled(function, batch):
 @pytest.mark.parametrize("batch", [3, 0])
 def test_a_compiled_search_equals_a_plain_one(batch):
     def beam(tables, max_lengths):
-        return beam_search(
-            step, initial_state(tables, 3), max_lengths,
-            max_length=9, start_id=START, end_id=END, beam_size=3, n_best=2,
-        )  # fmt: skip
+        return search(tables, max_lengths, beam_size=3, max_length=9, n_best=2)
 
     def greedy(tables, max_lengths):
-        return greedy_search(step, initial_state(tables, 1), max_lengths, max_length=9, start_id=START, end_id=END)
+        return follow(tables, max_lengths, max_length=9)
 
     tables = ops.convert_to_tensor(random_tables(53, batch, 7))
     max_lengths = ops.convert_to_tensor(np.array([9, 4, 0][:batch], "int32"))
     for function in (beam, greedy):
-        expected = as_lists(function(tables, max_lengths))
+        expected = function(tables, max_lengths)
+        assert len(expected.scores) == batch
         for compiled_function in compiled(function, batch):
-            found = as_lists(compiled_function(tables, max_lengths))
-            assert len(found) == len(expected) == batch
-            for sentences, expected_sentences in zip(found, expected):
-                assert_same_sentences(sentences, expected_sentences)
+            assert_same(compiled_function(tables, max_lengths), expected)
 
 
 if keras.backend.backend() == "tensorflow":
@@ -85,9 +80,8 @@ if keras.backend.backend() == "tensorflow":
 
     def both_searches(tables, max_lengths, max_length, **options):
         tables = tf.ensure_shape(tables, (None, NUM_ROWS, 7))
-        options |= dict(max_length=max_length, start_id=START, end_id=END)
-        beam = beam_search(step, initial_state(tables, 3), max_lengths, beam_size=3, n_best=2, **options)
-        return beam, greedy_search(step, initial_state(tables, 1), max_lengths, **options)
+        options["max_length"] = max_length
+        return search(tables, max_lengths, beam_size=3, n_best=2, **options), follow(tables, max_lengths, **options)
 
     @pytest.mark.parametrize("graph_search", [graph_search, graph_search_that_drops])
     @pytest.mark.parametrize("max_lengths", [[9, 4, 0, 2], [3], [], list(range(40))])
@@ -98,13 +92,8 @@ if keras.backend.backend() == "tensorflow":
         beam, greedy = graph_search(tables, max_lengths, max_length)
         assert tuple(beam.token_ids.shape) == (len(max_lengths), 2, max_length)
         assert tuple(greedy.token_ids.shape) == (len(max_lengths), 1, max_length)
-        options = dict(max_length=max_length, start_id=START, end_id=END)
-        expected = search(tables, max_lengths, beam_size=3, n_best=2, max_length=max_length)
-        for sentences, expected_sentences in zip(as_lists(beam), as_lists(expected)):
-            assert_same_sentences(sentences, expected_sentences)
-        expected = greedy_search(step, initial_state(tables, 1), max_lengths, **options)
-        for sentences, expected_sentences in zip(as_lists(greedy), as_lists(expected)):
-            assert_same_sentences(sentences, expected_sentences)
+        for found, expected in zip((beam, greedy), both_searches(tables, max_lengths, max_length)):
+            assert_same(found, expected)
 
     @pytest.mark.parametrize("beam_size", [1, 2, 27])
     def test_sequences_of_somebody_elses_model_leave_the_batch(beam_size):
@@ -119,8 +108,7 @@ if keras.backend.backend() == "tensorflow":
                 found.append(beam_search(step, state, [6, 2, 6, 1, 3], beam_size=beam_size, **options))
             num_rows = [len(token_ids) for _, token_ids, _ in model.calls]
             assert num_rows == sorted(num_rows, reverse=True) and (num_rows[-1] < 5) == drop_finished
-        for sentences, expected in zip(*map(as_lists, found), strict=True):
-            assert_same_sentences(sentences, expected)
+        assert_same(*found)
 
     @pytest.mark.parametrize("beam_size", [1, 3])
     def test_sentences_that_are_done_leave_the_batch(beam_size):
@@ -179,6 +167,4 @@ if keras.backend.backend() == "tensorflow":
                 max_length=6, start_id=START, end_id=END, beam_size=3,
             )  # fmt: skip
 
-        expected = as_lists(search(tables, [6, 6], beam_size=3))
-        for sentences, expected_sentences in zip(as_lists(blurred()), expected):
-            assert_same_sentences(sentences, expected_sentences)
+        assert_same(blurred(), search(tables, [6, 6], beam_size=3))

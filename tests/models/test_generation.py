@@ -54,16 +54,9 @@ def language_model(relative_positions=None, neighborhood=None):
 
 
 def sequential_model():
-    return randomized(
-        keras.Sequential(
-            [
-                ids(),
-                PositionalEmbedding(VOCAB_SIZE, D_MODEL, positions="learned", max_length=20),
-                DecoderLayer(2, 16, num_key_value_heads=1),
-                keras.layers.Dense(VOCAB_SIZE, activation="softmax"),
-            ]
-        )
-    )
+    embedding = PositionalEmbedding(VOCAB_SIZE, D_MODEL, positions="learned", max_length=20)
+    projection = keras.layers.Dense(VOCAB_SIZE, activation="softmax")
+    return randomized(keras.Sequential([ids(), embedding, DecoderLayer(2, 16, num_key_value_heads=1), projection]))
 
 
 def translation_model():
@@ -97,42 +90,31 @@ def log_probs_of(model, sequence, source=None):
     return np.log(outputs) if is_softmax else outputs - np.log(np.exp(outputs).sum(-1, keepdims=True))
 
 
-def assert_greedy(model, prompts, generated, sources=None):
-    """One call for prompt and tokens tells whether each token was the best after those before it."""
-    for row, (prompt, tokens) in enumerate(zip(prompts, generated.token_ids, strict=True)):
+@pytest.mark.parametrize(
+    "make, source",
+    [
+        (language_model, None),
+        pytest.param(lambda: language_model(neighborhood=3), None, marks=pytest.mark.slow),
+        (lambda: language_model("rotary", neighborhood=3), None),
+        pytest.param(lambda: language_model("alibi"), None, marks=pytest.mark.slow),
+        (lambda: language_model("t5"), None),
+        (sequential_model, None),
+        (translation_model, SOURCE),
+        pytest.param(tiny_transformer, SOURCE, marks=pytest.mark.slow),
+    ],
+    ids=["sinusoidal", "neighborhood", "rotary", "alibi", "t5", "sequential", "source", "Transformer"],
+)
+def test_greedy_is_the_best_token_of_one_call_without_a_cache(make, source):
+    model = make()
+    generated = generate(model, PROMPTS, source, max_new_tokens=6)
+    # One call for prompt and tokens tells whether each token was the best after those before it.
+    for row, (prompt, tokens) in enumerate(zip(PROMPTS, generated.token_ids, strict=True)):
         tokens = tokens[: generated.lengths[row]]
-        source = None if sources is None else sources[row]
-        log_probs = log_probs_of(model, prompt + list(tokens[:-1]), source)[len(prompt) - 1 :]
+        sequence = prompt + list(tokens[:-1])
+        log_probs = log_probs_of(model, sequence, None if source is None else source[row])[len(prompt) - 1 :]
         assert log_probs[:, 1:].argmax(-1).tolist() == [token - 1 for token in tokens]
         score = sum(log_probs[place, token] for place, token in enumerate(tokens))
         np.testing.assert_allclose(generated.scores[row], score, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        language_model,
-        pytest.param(lambda: language_model(neighborhood=3), marks=pytest.mark.slow),
-        lambda: language_model("rotary", neighborhood=3),
-        pytest.param(lambda: language_model("alibi"), marks=pytest.mark.slow),
-        lambda: language_model("t5"),
-        sequential_model,
-    ],
-    ids=["sinusoidal", "neighborhood", "rotary", "alibi", "t5", "sequential"],
-)
-def test_greedy_is_the_best_token_of_one_call_without_a_cache(make):
-    model = make()
-    assert_greedy(model, PROMPTS, generate(model, PROMPTS, max_new_tokens=6))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [translation_model, pytest.param(tiny_transformer, marks=pytest.mark.slow)],
-    ids=["functional", "Transformer"],
-)
-def test_prompts_of_models_with_a_source(make):
-    model = make()
-    assert_greedy(model, PROMPTS, generate(model, PROMPTS, SOURCE, max_new_tokens=6), SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -277,18 +259,19 @@ class Subclassed(keras.Model):
 
 
 @pytest.mark.parametrize(
-    "layer, message",
+    "layer",
     [
-        (keras.layers.LSTM(D_MODEL, return_sequences=True), r"layer 'mixing' \(LSTM\) is not known to treat each pos"),
-        (keras.layers.AveragePooling1D(1), r"layer 'mixing' \(AveragePooling1D\) is not known"),
-        (keras.layers.LayerNormalization(axis=1), r"layer 'mixing' \(LayerNormalization\) is not known"),
-        (keras.layers.Softmax(axis=1), r"layer 'mixing' \(Softmax\) is not known"),
-        (keras.layers.EinsumDense("btd,ts->bsd", (6, D_MODEL)), r"layer 'mixing' \(EinsumDense\) is not known"),
+        keras.layers.LSTM(D_MODEL, return_sequences=True),
+        keras.layers.AveragePooling1D(1),
+        keras.layers.LayerNormalization(axis=1),
+        keras.layers.Softmax(axis=1),
+        keras.layers.EinsumDense("btd,ts->bsd", (6, D_MODEL)),
     ],
-    ids=["LSTM", "pooling", "normalization", "softmax", "einsum"],
+    ids=lambda layer: type(layer).__name__,
 )
-def test_what_mixes_positions_is_refused_by_name(layer, message):
+def test_what_mixes_positions_is_refused_by_name(layer):
     layer.name = "mixing"
+    message = rf"layer 'mixing' \({type(layer).__name__}\) is not known to treat each position by itself"
     token_ids = keras.Input((6,), dtype="int32")
     hidden = layer(DecoderLayer(2, 16)(PositionalEmbedding(VOCAB_SIZE, D_MODEL)(token_ids)))
     model = keras.Model(token_ids, keras.layers.Dense(VOCAB_SIZE)(hidden))
