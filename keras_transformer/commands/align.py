@@ -1,7 +1,6 @@
 """The command `align`."""
 
 import argparse
-import pathlib
 
 from ..runtime.backend import tensorflow_backend
 from .options import NotEmpty, Parser, add_model_dir, add_texts
@@ -48,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
     is_guided = config.training.guided_alignment > 0 and options.links is not None
     build_shortlist(model_dir, pairs, tokenizers, config.model.max_length, None if is_guided else options.links)
     if is_guided:
-        from keras_transformer.training.alignment.shortlist import write_attention_links
+        from keras_transformer.training.alignment.shortlist import attention_links, write_links
 
         translator = load_translator(read_trained(options.model_dir, options)._replace(shortlist=False))
-        write_attention_links(pathlib.Path(options.links), translator, pairs)
+        write_links(options.links, len(pairs), attention_links(translator, pairs))

@@ -282,15 +282,14 @@ class _Sentences(Collection[str]):
 
     def __iter__(self) -> Iterator[str]:
         sentences = itertools.chain.from_iterable(self._parts)
-        return sentences if self._bits is None else itertools.compress(sentences, _unpacked(self._bits))
+        if self._bits is None:
+            return sentences
+        parts = (self._bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(self._bits), _PAIRS_AT_A_TIME))
+        is_kept = itertools.chain.from_iterable(np.unpackbits(part).tobytes() for part in parts)
+        return itertools.compress(sentences, is_kept)
 
     def __len__(self) -> int:
         return self._number
 
     def __contains__(self, sentence: object) -> bool:
         return any(sentence == other for other in self)
-
-
-def _unpacked(bits: np.ndarray) -> Iterator[int]:
-    parts = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
-    return itertools.chain.from_iterable(np.unpackbits(part).tobytes() for part in parts)
