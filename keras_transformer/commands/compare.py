@@ -137,7 +137,6 @@ def _refuse_twice(what: str, names: list[str]) -> None:
 
 
 def _translated(trained: "Trained", test_sets: "dict[str, SentencePairs]") -> "list[System]":
-    """A model's translations of each test set."""
     from keras_transformer.training.comparison.compare import System
 
     translator = load_translator(trained)
@@ -152,7 +151,6 @@ def _translated(trained: "Trained", test_sets: "dict[str, SentencePairs]") -> "l
 def _with_terms(
     comparison: "Comparison", glossary: dict[str, str], pairs: "SentencePairs", systems: "Sequence[System]"
 ) -> "Comparison":
-    """Adds how often each system uses the terms of a glossary."""
     with tensorflow_backend():
         from keras_transformer.training.comparison.term_use import count_terms
 

@@ -14,8 +14,8 @@ from ..rules import require, shown
 from ..tokenizers import pieces_of
 from .foreign_files import (
     option,
+    read_bytes,
     read_npz,
-    read_sentencepiece,
     read_yaml,
     read_yaml_vocabulary,
     reading,
@@ -146,7 +146,6 @@ def _model(
 
 
 def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights under our names, in the shapes that Keras has."""
     weights = {}
     for name, array in arrays.items():
         if name.startswith("special:"):
@@ -191,7 +190,7 @@ def _vocabularies(
     vocabularies = []
     for side, path, size in zip(("source", "target"), paths, sizes, strict=True):
         if path.suffix == ".spm":
-            content = read_sentencepiece(path)
+            content = read_bytes(path)
             with reading(path):
                 ids = {piece: i for i, piece in enumerate(pieces_of(content))}
             vocabularies.append((path, Vocabulary.of(ids, path, size)))

@@ -18,7 +18,7 @@ from ..models.named_weights import named_weights
 from ..rules import require
 from ..tokenizers import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece_model import check_piece, parse_model
-from .foreign_files import read_sentencepiece, reading
+from .foreign_files import read_bytes, reading
 
 TieEmbeddings = Literal["none", "target", "all"]
 
@@ -98,7 +98,7 @@ def tokenizers_of(source: tuple[pathlib.Path, Vocabulary], target: tuple[pathlib
     """Makes tokenizers of each language's SentencePiece model and vocabulary; one, if they are the same."""
     tokenizers = []
     for path, vocabulary in (source, target):
-        content = read_sentencepiece(path)
+        content = read_bytes(path)
         with reading(path):
             tokenizers.append(PretrainedSentencePieceTokenizer.with_vocabulary(content, vocabulary.pieces))
     first, second = tokenizers
@@ -111,7 +111,7 @@ def own_tokenizer(path: pathlib.Path, sizes: tuple[int, int]) -> tuple[Tokenizer
     Raises:
         InvalidFileError: It is another file, or has another number of pieces.
     """
-    content = read_sentencepiece(path)
+    content = read_bytes(path)
     with reading(path):
         proto = parse_model(content)
         spec = proto.normalizer_spec

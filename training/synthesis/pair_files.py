@@ -154,7 +154,6 @@ def _add(unfinished: pathlib.Path, settings: Settings, block: Mapping[str, objec
 
 
 def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) -> None:
-    """Writes the files that are to be used."""
     counts = collections.Counter[str]()
     source_path, target_path, finished = (_named(output, ending) for ending in ("source", "target", "json"))
     with (

@@ -142,7 +142,6 @@ def in_chunks(pairs: Iterator[Texts], size: int) -> Iterator[list[Texts]]:
 
 
 def name_of_text(corpora: Sequence[Corpus]) -> str:
-    """Returns the name of all corpora together in messages."""
     more = f" and {len(corpora) - 1} more" if len(corpora) > 1 else ""
     return corpora[0].name + more
 
@@ -255,7 +254,6 @@ def _hold_out(held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: Da
 
 
 def _tag_runs(numbers: list[int], data: DataConfig) -> tuple[tuple[int, str], ...]:
-    """The tags of so many pairs of each corpus."""
     return tuple((number, tag or "") for number, tag in zip(numbers, data.tags or (), strict=False))
 
 

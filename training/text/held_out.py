@@ -32,7 +32,6 @@ class HeldOut:
         self._held: dict[int, tuple[Pair, list[int]]] = {}
 
     def add(self, pairs: list[Pair], places: np.ndarray) -> None:
-        """Adds the next pairs of a text, with their places in it."""
         hashes = hash_pairs(pairs)
         for number in np.flatnonzero(hashes <= self._last_hash):
             source, target = pairs[number]
