@@ -3,20 +3,20 @@
 import argparse
 
 from ..runtime.backend import tensorflow_backend
-from .options import NotEmpty, Parser, add_model_dir, add_texts
+from .options import NotEmpty, Parser, add_model_dir, add_paths
 from .trained import load_translator, read_trained
 
 
 def add_options(parser: Parser) -> None:
     add_model_dir(parser)
-    add_texts(
+    add_paths(
         parser,
         "--source",
         "sentences, one per line, such as those that the model was trained on; a pattern in quotes stands for several "
         "files",
         required=True,
     )
-    add_texts(parser, "--target", "their translations, by people or by the model", required=True)
+    add_paths(parser, "--target", "their translations, by people or by the model", required=True)
     parser.add_option(
         "--links",
         NotEmpty,

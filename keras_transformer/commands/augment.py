@@ -7,7 +7,7 @@ from ..config.data import AugmentConfig
 from ..errors import ConfigError
 from ..rules import Probability
 from ..runtime.backend import tensorflow_backend
-from .options import ONE_PER_LINE, OutputName, Parser, Seed, add_texts
+from .options import ONE_PER_LINE, OutputName, Parser, Seed, add_paths
 
 _SHARES = {
     "upper_case": "UPPER CASE, on both sides",
@@ -21,8 +21,8 @@ _SHARES = {
 
 
 def add_options(parser: Parser) -> None:
-    add_texts(parser, "--source", f"sentences, {ONE_PER_LINE}", required=True)
-    add_texts(parser, "--target", "their translations, one per line")
+    add_paths(parser, "--source", f"sentences, {ONE_PER_LINE}", required=True)
+    add_paths(parser, "--target", "their translations, one per line")
     parser.add_option(
         "--output",
         OutputName,

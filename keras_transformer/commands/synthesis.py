@@ -15,8 +15,8 @@ from .options import (
     Parser,
     add_decoding,
     add_model_dir,
+    add_paths,
     add_sampling,
-    add_texts,
     check_sampling,
 )
 from .trained import Trained, load_translator, read_trained, sampling_of
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 def add_backtranslate_options(parser: Parser) -> None:
     add_model_dir(parser)
     help = "sentences of the language that is translated into later, which this model translates from; " + ONE_PER_LINE
-    add_texts(parser, "--target", help, required=True)
+    add_paths(parser, "--target", help, required=True)
     _add_common_options(parser)
     add_sampling(parser)
 
 
 def add_distill_options(parser: Parser) -> None:
     add_model_dir(parser)
-    add_texts(parser, "--source", f"sentences to translate, {ONE_PER_LINE}", required=True)
-    add_texts(
+    add_paths(parser, "--source", f"sentences to translate, {ONE_PER_LINE}", required=True)
+    add_paths(
         parser,
         "--target",
         "their translations by people: of the --n-best translations, the one most like them is chosen",

@@ -102,7 +102,8 @@ def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
 def attention_links(translator: Translator, pairs: SentencePairs) -> Iterator[list[tuple[int, int]]]:
     """Yields from which source token each target token comes, without end tokens, by a model with guided alignment."""
     for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_ALIGNMENT):
-        for alignment in translator.align(*zip(*chunk)):
+        sources, targets = zip(*chunk)
+        for alignment in translator.align(sources, targets):
             end = len(alignment.source) - 1
             yield [(source, target) for target, source in enumerate(alignment.positions[:-1]) if source != end]
 
