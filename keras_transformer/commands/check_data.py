@@ -11,7 +11,7 @@ from ..runtime.standard_streams import write_lines
 from .options import Fraction, NotEmpty, Parser, add_json, add_paths
 
 if TYPE_CHECKING:
-    from keras_transformer.training.text.held_out import HeldOut
+    from keras_transformer.training.text.filters import HeldOut
     from keras_transformer.training.text.parallel_text import Corpus
 
 # Which of --source, --target, --pairs and --tfds are given.
@@ -105,7 +105,7 @@ def valid_corpora(options: argparse.Namespace) -> "list[Corpus]":
 
 
 def held_out(options: argparse.Namespace) -> "HeldOut | None":
-    from keras_transformer.training.text.held_out import HeldOut
+    from keras_transformer.training.text.filters import HeldOut
 
     if options.valid_fraction or options.valid_size:
         return HeldOut(options.valid_fraction, options.valid_size)

@@ -10,8 +10,7 @@ import tabulate
 from keras_transformer.config import DataConfig
 
 from .corpus import judged_pairs, name_of_text, require_one_for_each
-from .filters import RECOMMENDED, filters_of
-from .held_out import HeldOut
+from .filters import RECOMMENDED, HeldOut, filters_of
 from .parallel_text import Corpus
 
 _PERCENTILES = (1, 50, 90, 99)

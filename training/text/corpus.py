@@ -14,8 +14,7 @@ from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.rules import require
 from keras_transformer.runtime.progress import ProgressBar, counted
 
-from .filters import Filter, Pair, Scores, filters_of, judge
-from .held_out import HeldOut
+from .filters import Filter, HeldOut, Pair, Scores, filters_of, judge
 from .parallel_text import Corpus, Shard, text_corpora
 
 _log = logging.getLogger(__name__)
