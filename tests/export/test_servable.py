@@ -223,18 +223,6 @@ def test_the_c_api_without_tensorflow_python_answers_the_same(of_c_api, expected
 
 
 @pytest.mark.slow
-def test_the_c_api_program_translates_lines(saved_model, expected):
-    finished = subprocess.run(
-        [sys.executable, "tests/c_api.py", str(saved_model)],
-        input=b"\n".join(ORDINARY),
-        capture_output=True,
-        cwd=CHECKOUT,
-    )
-    assert finished.returncode == 0, finished.stderr.decode()
-    assert finished.stdout.decode().splitlines() == [text for text, _ in expected[1]]
-
-
-@pytest.mark.slow
 def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_session):
     texts = ORDINARY[:3] + AWKWARD
     expected = [row[0] for row in other_translator.n_best(texts, 1)]
