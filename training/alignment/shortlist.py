@@ -58,7 +58,6 @@ def build_shortlist(
     Raises:
         ConfigError: No pair has text on both sides.
         LockedError: Another process does this, or trains, in the directory.
-        OSError: A file cannot be written.
     """
     model_dir = ModelDir(model_dir)
     with locked(model_dir.path / ".align.lock", "another process makes the shortlist here"):

@@ -58,19 +58,12 @@ class Score(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """Shares of translations, from 0 to 1.
+    """Shares of translations, from 0 to 1; that of numbers is one of those that source and reference have."""
 
-    Attributes:
-        repetitions: translations in which one to four words come twice in a row, but not in the reference.
-        copies: translations that are the source, where the reference is not.
-        unknown: translations with unknown tokens.
-        lost_numbers: numbers that source and reference have and the translation has not, of all that both have.
-    """
-
-    repetitions: float
-    copies: float
-    unknown: float
-    lost_numbers: float
+    repetitions: float  # one to four words come twice in a row, but not in the reference
+    copies: float  # the translation is the source, but the reference is not
+    unknown: float  # there are unknown tokens
+    lost_numbers: float  # a number of both is not in the translation
 
 
 class Result(NamedTuple):
