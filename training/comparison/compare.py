@@ -58,12 +58,12 @@ class Score(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """Shares of translations, from 0 to 1; that of numbers is one of those that source and reference have."""
+    """Shares of translations with a fault, from 0 to 1; `lost_numbers` is a share of numbers."""
 
     repetitions: float  # one to four words come twice in a row, but not in the reference
     copies: float  # the translation is the source, but the reference is not
     unknown: float  # there are unknown tokens
-    lost_numbers: float  # a number of both is not in the translation
+    lost_numbers: float  # of the numbers in source and reference, those that the translation lacks
 
 
 class Result(NamedTuple):
