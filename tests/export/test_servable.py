@@ -111,11 +111,6 @@ CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
 
 
 @pytest.fixture(scope="module")
-def translator(tiny_model_dir):
-    return Translator.load(tiny_model_dir)
-
-
-@pytest.fixture(scope="module")
 def saved_model(servable):
     return servable
 

@@ -19,7 +19,6 @@ from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServic
 
 from benchmarks.contenders.fuzzed_requests import fuzz
 from benchmarks.hostile_texts import hostile_texts
-from keras_transformer.translation import Translator
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "serving"
 SOURCES, TARGETS = (list(side) for side in zip(*sentence_pairs()[::7]))
@@ -27,11 +26,6 @@ AWKWARD = ["", "  ", "🙂 </s> <pad> ▁␛ <0x0A>", "Anna sees a tree. " * 40,
 TEXTS = [text for pair in zip(SOURCES, AWKWARD) for text in pair] + SOURCES
 HYPOTHESES = TARGETS + AWKWARD + TARGETS
 HYPOTHESES = (HYPOTHESES * 2)[: len(TEXTS)]
-
-
-@pytest.fixture(scope="module")
-def translator(tiny_model_dir):
-    return Translator.load(tiny_model_dir)
 
 
 @pytest.fixture(scope="module")
