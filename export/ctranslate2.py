@@ -60,14 +60,34 @@ def export_ctranslate2(
             )
         for name, tokenizer in translator.tokenizers.files().items():
             (directory / name).write_bytes(tokenizer.file_content)
-        _verify(directory, translator)
+        source, target = (
+            [tokenizer.pieces(token_ids) for token_ids in tokenizer.tokenize(PROBES).to_list()]
+            for tokenizer in translator.tokenizers
+        )
+        engine = ctranslate2.Translator(str(directory), compute_type="float32")
+        scored = engine.score_batch(source, target, max_input_length=model.config.max_length)
+        verify_scores([sum(result.log_probs) for result in scored], translator, "CTranslate2")
 
     return publish(output, version, write)
 
 
 def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.TransformerSpec:
     config = model.config
-    spec = _empty_spec(config)
+    key_dim = config.key_dim or config.d_model // config.num_heads
+    require_supported(
+        config,
+        "CTranslate2",
+        activation=tuple(_ACTIVATIONS),
+        positions=("sinusoidal", "tensor2tensor", "learned"),
+        # Its keys and values have the same width.
+        value_dim=(None, key_dim),
+    )
+    activation = _ACTIVATIONS[config.activation]
+    sizes = dict(num_heads=config.num_heads, head_dim=key_dim, pre_norm=config.norm_first, activation=activation)
+    encoder_layers, decoder_layers = config.depths
+    spec = specs.TransformerSpec(
+        specs.TransformerEncoderSpec(encoder_layers, **sizes), specs.TransformerDecoderSpec(decoder_layers, **sizes)
+    )
     weights = {name: ops.convert_to_numpy(variable) for name, variable in named_weights(model)}
     _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, config)
     _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding, config)
@@ -95,28 +115,6 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
     # Stores tied weights once.
     spec.optimize()
     return spec
-
-
-def _empty_spec(config: TransformerConfig) -> specs.TransformerSpec:
-    key_dim = config.key_dim or config.d_model // config.num_heads
-    require_supported(
-        config,
-        "CTranslate2",
-        activation=tuple(_ACTIVATIONS),
-        positions=("sinusoidal", "tensor2tensor", "learned"),
-        # Its keys and values have the same width.
-        value_dim=(None, key_dim),
-    )
-    sizes = dict(
-        num_heads=config.num_heads,
-        head_dim=key_dim,
-        pre_norm=config.norm_first,
-        activation=_ACTIVATIONS[config.activation],
-    )
-    encoder_layers, decoder_layers = config.depths
-    return specs.TransformerSpec(
-        specs.TransformerEncoderSpec(encoder_layers, **sizes), specs.TransformerDecoderSpec(decoder_layers, **sizes)
-    )
 
 
 def _set_embedding(
@@ -172,14 +170,3 @@ def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
 def _is_one_field(piece: str) -> bool:
     # White space separates the fields of a vocabulary map.
     return not set(piece) & set(" \t\n")
-
-
-def _verify(path: pathlib.Path, translator: Translator) -> None:
-    source, target = (
-        [tokenizer.pieces(token_ids) for token_ids in tokenizer.tokenize(PROBES).to_list()]
-        for tokenizer in translator.tokenizers
-    )
-    scored = ctranslate2.Translator(str(path), compute_type="float32").score_batch(
-        source, target, max_input_length=translator.model.config.max_length
-    )
-    verify_scores([sum(result.log_probs) for result in scored], translator, "CTranslate2")

@@ -185,7 +185,6 @@ def _generation(
 
 
 def _weights(model: Transformer, tokenizers: HuggingFaceTokenizers) -> dict[str, np.ndarray]:
-    """The weights under Hugging Face's names, in PyTorch's shapes."""
     config = model.config
     weights = {name: _in_their_order(name, variable) for name, variable in named_weights(model)}
     arrays = {"final_logits_bias": _logits_bias(weights.pop("logits/bias", None), tokenizers)[None]}

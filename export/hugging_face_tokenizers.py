@@ -143,7 +143,9 @@ def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
                 _replace(" ", SPACE),
             ],
         },
-        "pre_tokenizer": None if is_bpe else _split(divided),
+        "pre_tokenizer": None
+        if is_bpe
+        else {"type": "Split", "pattern": {"Regex": divided}, "behavior": "Isolated", "invert": False},
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [text, appended],
@@ -166,10 +168,6 @@ def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
 
 def _replace(old: str, new: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"String": old}, "content": new}
-
-
-def _split(pattern: str) -> dict[str, Any]:
-    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
 def _bpe(proto: ModelProto) -> dict[str, Any]:

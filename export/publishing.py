@@ -103,7 +103,6 @@ def publish(
 
     Raises:
         ConfigError: The version exists or is not positive.
-        OSError: A file cannot be written.
     """
     path = _version_path(output, version)
     with temporary_beside(path, is_directory=True) as temporary:

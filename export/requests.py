@@ -128,9 +128,17 @@ def verify(
     served = _run_session(path, requests, python)
     tolerance = _TOLERANCE[precision]
     for (name, inputs), answer in zip(requests, served, strict=True):
-        expected = functions[name](**inputs)
-        for key, tensor in expected.items():
-            _compare(f"{name}: {key}", answer[key], tensor.numpy(), tolerance)
+        for key, tensor in functions[name](**inputs).items():
+            received, expected = answer[key], tensor.numpy()
+            is_same = received.shape == expected.shape and received.dtype == expected.dtype
+            if is_same and expected.dtype.kind == "f":
+                is_same = np.allclose(received, expected, rtol=tolerance, atol=tolerance)
+            elif is_same:
+                is_same = np.array_equal(received, expected)
+            if not is_same:
+                raise VerificationError(
+                    f"{name}: {key}: the SavedModel answers {received.tolist()}, the translator {expected.tolist()}"
+                )
 
 
 def _run_session(
@@ -158,13 +166,3 @@ def _run_session(
 def _encoded(tensor: tf.Tensor) -> str:
     """As session_mode.py reads it."""
     return base64.b64encode(tf.make_tensor_proto(tensor).SerializeToString()).decode()
-
-
-def _compare(name: str, served: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
-    is_same = served.shape == expected.shape and served.dtype == expected.dtype
-    if is_same and expected.dtype.kind == "f":
-        is_same = np.allclose(served, expected, rtol=tolerance, atol=tolerance)
-    elif is_same:
-        is_same = np.array_equal(served, expected)
-    if not is_same:
-        raise VerificationError(f"{name}: the SavedModel answers {served.tolist()}, the translator {expected.tolist()}")

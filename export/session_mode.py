@@ -35,7 +35,6 @@ def check_operations(meta_graph: MetaGraphDef) -> None:
 
 
 def answer(session: tf.compat.v1.Session, signature: SignatureDef, tensors: dict[str, str]) -> dict[str, str]:
-    """Runs a signature."""
     fed = {
         signature.inputs[name].name: tf.make_ndarray(TensorProto.FromString(base64.b64decode(tensor)))
         for name, tensor in tensors.items()
@@ -48,7 +47,6 @@ def answer(session: tf.compat.v1.Session, signature: SignatureDef, tensors: dict
 
 
 def main(path: str) -> None:
-    """Answers the requests on standard input."""
     # Makes every import of the package fail.
     sys.modules["keras_transformer"] = None  # type: ignore[assignment]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:

@@ -1,13 +1,9 @@
-"""Runs a SavedModel with TensorFlow's C API, as a program in C or Go would; imports no TensorFlow.
-
-python tests/c_api.py SAVED_MODEL_DIR < lines > translations
-"""
+"""Runs a SavedModel with TensorFlow's C API, as a program in C or Go would; imports no TensorFlow."""
 
 import ctypes
 import importlib.util
 import math
 import pathlib
-import sys
 import typing
 
 TF_FLOAT, TF_INT32, TF_STRING, TF_BOOL = 1, 3, 7, 10
@@ -231,13 +227,3 @@ def fields(message):
         size = {1: lambda: 8, 2: varint, 5: lambda: 4}[wire_type]()
         yield number, message[at : at + size]
         at += size
-
-
-if __name__ == "__main__":
-    translate = SavedModel(sys.argv[1])
-    lines = sys.stdin.buffer.read().split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    for begin in range(0, len(lines), 1024):
-        for text in translate(lines[begin : begin + 1024])[0]:
-            sys.stdout.buffer.write(text + b"\n")

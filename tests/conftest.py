@@ -106,6 +106,11 @@ def tiny_model_dir(model_dirs):
     return model_dirs["tiny"]
 
 
+@pytest.fixture(scope="module")
+def translator(tiny_model_dir):
+    return Translator.load(tiny_model_dir)
+
+
 @pytest.fixture(scope="session")
 def wordpiece_model_dir(model_dirs):
     """Path of a model directory with a WordPiece tokenizer; its model has learned nothing."""

@@ -71,13 +71,11 @@ def _at_fault(sections: Sections, overrides: Sequence[str], initial: Config | No
     if not at_fault and is_cured_by([]):
         at_fault = list(overrides)
     # An override that the message does not name may only have cured another mistake.
-    at_fault = [override for override in at_fault if _field(override) in message] or at_fault
+    at_fault = [
+        override for override in at_fault if override.partition("=")[0].rpartition(".")[2] in message
+    ] or at_fault
     # On one line, and without quotes.
     return ", ".join(f"--set {shown(override)[1:-1]}" for override in at_fault)
-
-
-def _field(override: str) -> str:
-    return override.partition("=")[0].rpartition(".")[2]
 
 
 def recipe_of(config: Config) -> str:

@@ -8,10 +8,10 @@ from ..errors import ConfigError
 from ..rules import Size
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import Fraction, NotEmpty, Parser, add_json, add_texts
+from .options import Fraction, NotEmpty, Parser, add_json, add_paths
 
 if TYPE_CHECKING:
-    from keras_transformer.training.text.held_out import HeldOut
+    from keras_transformer.training.text.filters import HeldOut
     from keras_transformer.training.text.parallel_text import Corpus
 
 # Which of --source, --target, --pairs and --tfds are given.
@@ -49,20 +49,20 @@ def run_check_data(options: argparse.Namespace) -> None:
 def add_text_options(parser: Parser) -> None:
     """Adds the options for the text and for the configuration, whose filters choose from it."""
 
-    add_texts(
+    add_paths(
         parser,
         "--source",
         "sentences to train on, one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes, such as "
         "'news-*.en.gz', stands for files that are one corpus",
     )
-    add_texts(parser, "--target", "their translations, one per line")
-    add_texts(parser, "--pairs", "alternatively, files with a sentence, a tab and its translation in each line")
+    add_paths(parser, "--target", "their translations, one per line")
+    add_paths(parser, "--pairs", "alternatively, files with a sentence, a tab and its translation in each line")
     parser.add_option(
         "--tfds", NotEmpty, metavar="NAME", help="alternatively, a translation dataset of tensorflow-datasets"
     )
-    add_texts(parser, "--valid-source", "sentences to validate on")
-    add_texts(parser, "--valid-target", "their translations")
-    add_texts(parser, "--valid-pairs", "alternatively, files with a sentence, a tab and its translation in each line")
+    add_paths(parser, "--valid-source", "sentences to validate on")
+    add_paths(parser, "--valid-target", "their translations")
+    add_paths(parser, "--valid-pairs", "alternatively, files with a sentence, a tab and its translation in each line")
     parser.add_option(
         "--valid-fraction",
         Fraction,
@@ -105,7 +105,7 @@ def valid_corpora(options: argparse.Namespace) -> "list[Corpus]":
 
 
 def held_out(options: argparse.Namespace) -> "HeldOut | None":
-    from keras_transformer.training.text.held_out import HeldOut
+    from keras_transformer.training.text.filters import HeldOut
 
     if options.valid_fraction or options.valid_size:
         return HeldOut(options.valid_fraction, options.valid_size)

@@ -17,6 +17,7 @@ from .options import (
     Parser,
     add_decoding,
     add_json,
+    add_paths,
     add_precision_or_auto,
     add_terms,
     add_tokenize,
@@ -37,29 +38,14 @@ ReportPath = Annotated[
 
 
 def add_options(parser: Parser) -> None:
-    for name, help in (
-        ("--source", "sentences, one per line: a file for each test set"),
-        ("--reference", "their translations by people, in the same order of test sets"),
-    ):
-        parser.add_option(name, ExistingFile, nargs="+", action="extend", metavar="FILE", required=True, help=help)
-    parser.add_option(
-        "--model-dir",
-        Directory,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="DIR",
-        help="model directories, which translate --source",
-    )
-    parser.add_option(
-        "--hypotheses",
-        ExistingFile,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="translations of --source by anything: for each system a file for each test set, in the same order",
-    )
+    help = "sentences, one per line: a file for each test set"
+    add_paths(parser, "--source", help, required=True, rule=ExistingFile)
+    help = "their translations by people, in the same order of test sets"
+    add_paths(parser, "--reference", help, required=True, rule=ExistingFile)
+    help = "model directories, which translate --source"
+    add_paths(parser, "--model-dir", help, rule=Directory, metavar="DIR")
+    help = "translations of --source by anything: for each system a file for each test set, in the same order"
+    add_paths(parser, "--hypotheses", help, rule=ExistingFile)
     parser.add_argument(
         "--test",
         choices=("bootstrap", "randomization"),
@@ -80,10 +66,10 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    names = [*options.model_dir, *options.hypotheses]
-    if not names:
+    model_dirs, hypotheses = options.model_dir or [], options.hypotheses or []
+    if not (model_dirs or hypotheses):
         raise ConfigError("nothing to compare: give --model-dir, --hypotheses or both")
-    _refuse_twice("system", names)
+    _refuse_twice("system", [*model_dirs, *hypotheses])
     _refuse_twice("test set", options.source)
     number = len(options.source)
     if len(options.reference) != number:
@@ -91,10 +77,10 @@ def run(options: argparse.Namespace) -> None:
             "--source and --reference must be given the same number of files; "
             f"received {number} and {len(options.reference)}"
         )
-    if len(options.hypotheses) % number:
+    if len(hypotheses) % number:
         raise ConfigError(
             "--hypotheses must be given, for each system, a file for each test set: "
-            f"a multiple of {number} files; received {len(options.hypotheses)}"
+            f"a multiple of {number} files; received {len(hypotheses)}"
         )
     from keras_transformer.training.comparison.compare import System, compare, require_comparable
     from keras_transformer.training.comparison.report import write_reports
@@ -109,13 +95,13 @@ def run(options: argparse.Namespace) -> None:
     # What is wrong with a system or a test set is known before a model has translated for minutes.
     for pairs in test_sets.values():
         require_comparable(pairs)
-    groups = [options.hypotheses[first : first + number] for first in range(0, len(options.hypotheses), number)]
+    groups = [hypotheses[first : first + number] for first in range(0, len(hypotheses), number)]
     files = [
         [System(path, list(read_pairs(source, path).target)) for source, path in zip(test_sets, group, strict=True)]
         for group in groups
     ]
     glossary = None if options.terms is None else read_glossary(options.terms)
-    models = [read_trained(path, options) for path in options.model_dir]
+    models = [read_trained(path, options) for path in model_dirs]
     # Each with its translations of every test set.
     systems = [*(_translated(trained, test_sets) for trained in models), *files]
     comparisons = {}
@@ -137,7 +123,6 @@ def _refuse_twice(what: str, names: list[str]) -> None:
 
 
 def _translated(trained: "Trained", test_sets: "dict[str, SentencePairs]") -> "list[System]":
-    """A model's translations of each test set."""
     from keras_transformer.training.comparison.compare import System
 
     translator = load_translator(trained)
@@ -152,7 +137,6 @@ def _translated(trained: "Trained", test_sets: "dict[str, SentencePairs]") -> "l
 def _with_terms(
     comparison: "Comparison", glossary: dict[str, str], pairs: "SentencePairs", systems: "Sequence[System]"
 ) -> "Comparison":
-    """Adds how often each system uses the terms of a glossary."""
     with tensorflow_backend():
         from keras_transformer.training.comparison.term_use import count_terms
 

@@ -14,7 +14,7 @@ from ..errors import Error
 from ..runtime.packages import missing_packages_named
 from ..runtime.progress import say, show_log
 from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
-from . import align, augment, check_data, compare, evaluate, export, plots, serve, synthesis, train, translate, weights
+from . import check_data, compare, evaluate, export, model_files, plots, serve, synthesis, train, translate
 from .options import Parser, check_options
 
 
@@ -44,7 +44,7 @@ COMMANDS = {
         "Print the log probability of each given translation.", evaluate.add_score_options, evaluate.run_score
     ),
     "average": Command(
-        "Average checkpoints, to translate with the average.", weights.add_average_options, weights.run_average
+        "Average checkpoints, to translate with the average.", model_files.add_average_options, model_files.run_average
     ),
     "backtranslate": Command(
         "Translate text of the target language back, to train on the pairs.",
@@ -57,12 +57,14 @@ COMMANDS = {
         synthesis.run_distill,
     ),
     "augment": Command(
-        "Write a text in other shapes, such as UPPER CASE, to test a model on them.", augment.add_options, augment.run
+        "Write a text in other shapes, such as UPPER CASE, to test a model on them.",
+        synthesis.add_augment_options,
+        synthesis.run_augment,
     ),
     "align": Command(
         "Learn from a parallel text which subwords translate which, and search only among these from then on.",
-        align.add_options,
-        align.run,
+        model_files.add_align_options,
+        model_files.run_align,
     ),
     "export": Command(
         "Write a SavedModel for TensorFlow Serving, or a model of CTranslate2 or Hugging Face.",
@@ -71,8 +73,8 @@ COMMANDS = {
     ),
     "import": Command(
         "Convert a model of Marian, or of Hugging Face's port of it, to a model directory.",
-        weights.add_import_options,
-        weights.run_import,
+        model_files.add_import_options,
+        model_files.run_import,
     ),
     "plot-attention": Command(
         "Draw what a translation attends to: a picture, or a page to point at tokens.",

@@ -73,9 +73,11 @@ def add_model_dir(parser: Parser) -> None:
     parser.add_option("--model-dir", Directory, metavar="DIR", required=True, help="the model directory")
 
 
-def add_texts(parser: Parser, name: str, help: str, required: bool = False) -> None:
-    """Adds an option for one or several text files, which may be given several times."""
-    parser.add_option(name, InputText, nargs="+", action="extend", metavar="FILE", required=required, help=help)
+def add_paths(
+    parser: Parser, name: str, help: str, required: bool = False, rule: Any = InputText, metavar: str = "FILE"
+) -> None:
+    """Adds an option for one or several paths, by default of texts, which may be given several times."""
+    parser.add_option(name, rule, nargs="+", action="extend", metavar=metavar, required=required, help=help)
 
 
 def add_json(parser: Parser) -> None:

@@ -28,17 +28,17 @@ def _is_weight(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0.001 <= value <= 1000
 
 
-def _is_file_or_null(value: object) -> bool:
-    return value is None or (isinstance(value, str) and value != "")
-
-
 Weights = Annotated[
     list[float],
     list_of("numbers, each from 0.001 to 1,000", _is_weight, {"type": "number", "minimum": 0.001, "maximum": 1000}),
 ]
 Files = Annotated[
     list[str | None],
-    list_of("files, or null for a corpus without one", _is_file_or_null, {"type": ["string", "null"], "minLength": 1}),
+    list_of(
+        "files, or null for a corpus without one",
+        lambda value: value is None or (isinstance(value, str) and value != ""),
+        {"type": ["string", "null"], "minLength": 1},
+    ),
 ]
 Script = Annotated[str, Rule("the name of a Unicode script, such as Latin, or several with commas", _is_script)]
 

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import typing
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConfigError
 from ..rules import check, options_of, shown
@@ -65,9 +65,6 @@ def check_fields(instance: "DataclassInstance", section: str) -> None:
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         check(f"{section}.{field.name}", value, hints[field.name])
-        if type(value) is int and any(_base_type(option) is float for option in options_of(hints[field.name])):
+        types = {option for hint in options_of(hints[field.name]) for option in (hint, *typing.get_args(hint)[:1])}
+        if type(value) is int and float in types:
             object.__setattr__(instance, field.name, float(value))
-
-
-def _base_type(annotation: object) -> object:
-    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation

@@ -177,9 +177,12 @@ class TransformerConfig:
     def num_parameters(self) -> int:
         """The number of the model's parameters."""
         encoder_layers, decoder_layers = self.depths
-        attention, norm = self._attention_parameters, self._norm_parameters
+        attention = self._attention_parameters
+        norm = self.d_model if self.normalization == "rms" else 2 * self.d_model
+        hidden = 2 * self.d_ff if self.gated else self.d_ff
+        feed_forward = self.d_model * (hidden + self.d_ff) + (hidden + self.d_model if self.feed_forward_bias else 0)
         position_bias = T5_BUCKETS * self.num_heads if self.positions == "t5" else 0
-        encoder_layer = attention + position_bias + self._feed_forward_parameters + 2 * norm
+        encoder_layer = attention + position_bias + feed_forward + 2 * norm
         decoder_layer = encoder_layer + attention + norm
         layers = encoder_layers * encoder_layer + decoder_layers * decoder_layer
         final_norms = 2 * norm if self.norm_first else 0
@@ -200,16 +203,6 @@ class TransformerConfig:
         kernels = self.d_model * (projected + self.num_heads * value_dim)
         biases = projected + self.d_model if self.attention_bias else 0
         return kernels + biases + (2 * self._key_dim if self.query_key_norm else 0)
-
-    @property
-    def _feed_forward_parameters(self) -> int:
-        hidden = 2 * self.d_ff if self.gated else self.d_ff
-        biases = hidden + self.d_model if self.feed_forward_bias else 0
-        return self.d_model * (hidden + self.d_ff) + biases
-
-    @property
-    def _norm_parameters(self) -> int:
-        return self.d_model if self.normalization == "rms" else 2 * self.d_model
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TransformerConfig":

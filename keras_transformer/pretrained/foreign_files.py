@@ -26,7 +26,7 @@ Value = TypeVar("Value", bool, int, float, str)
 
 # Far above what any model needs, so that no file asks for more memory than its size explains.
 _MAX_OPTIONS_BYTES = 2**20
-_MAX_VOCABULARY_BYTES = _MAX_SENTENCEPIECE_BYTES = 16 * 2**20
+_MAX_VOCABULARY_BYTES = 16 * 2**20  # also of SentencePiece models
 _MAX_SAFETENSORS_HEADER_BYTES = 8 * 2**20
 # Weights hardly become smaller when they are compressed.
 _MAX_COMPRESSION = 20
@@ -48,16 +48,31 @@ def reading(path: pathlib.Path) -> Iterator[None]:
         raise InvalidFileError(f"{path}: {error}") from None
 
 
-def read_sentencepiece(path: pathlib.Path) -> bytes:
-    return _read_bytes(path, _MAX_SENTENCEPIECE_BYTES)
+def read_bytes(path: pathlib.Path, max_bytes: int = _MAX_VOCABULARY_BYTES) -> bytes:
+    _require_file(path)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(max_bytes + 1)
+    except OSError as error:
+        raise InvalidFileError(f"{path}: {error.strerror}") from None
+    if len(content) > max_bytes:
+        raise InvalidFileError(f"{path}: the file must have at most {max_bytes:,} bytes")
+    return content
 
 
-def read_json(path: pathlib.Path) -> dict[str, object]:
-    return _read_json(path, _MAX_OPTIONS_BYTES)
+def read_json(path: pathlib.Path, max_bytes: int = _MAX_OPTIONS_BYTES) -> dict[str, Any]:
+    try:
+        values = json.loads(read_bytes(path, max_bytes))
+    except InvalidFileError:
+        raise
+    except (ValueError, RecursionError):
+        raise InvalidFileError(f"{path}: the file cannot be read as JSON") from None
+    if not isinstance(values, dict):
+        raise InvalidFileError(f"{path}: the file must hold a mapping; received {type(values).__name__}")
+    return values
 
 
 def read_yaml(path: pathlib.Path) -> dict[str, object]:
-    """Reads a YAML file of options."""
     _require_file(path)
     try:
         return read_sections(path)
@@ -66,9 +81,8 @@ def read_yaml(path: pathlib.Path) -> dict[str, object]:
 
 
 def read_json_vocabulary(path: pathlib.Path) -> dict[str, int]:
-    """Reads a JSON file that maps pieces to ids."""
     ids = {}
-    for piece, token_id in _read_json(path, _MAX_VOCABULARY_BYTES).items():
+    for piece, token_id in read_json(path, _MAX_VOCABULARY_BYTES).items():
         if not isinstance(token_id, int) or isinstance(token_id, bool):
             raise InvalidFileError(
                 f"{path}: the ids must be whole numbers; the id of {shown(piece)} is {shown(token_id)}"
@@ -78,8 +92,7 @@ def read_json_vocabulary(path: pathlib.Path) -> dict[str, int]:
 
 
 def read_yaml_vocabulary(path: pathlib.Path) -> dict[str, int]:
-    """Reads a YAML file that maps pieces to ids."""
-    content = _read_bytes(path, _MAX_VOCABULARY_BYTES)
+    content = read_bytes(path)
     ids = {}
     try:
         # Every scalar is text: yaml-cpp writes "yes" and "1" without quotes.
@@ -177,30 +190,6 @@ def _require_file(path: pathlib.Path) -> None:
             raise ConfigError(_reason(error)) from None
 
 
-def _read_bytes(path: pathlib.Path, max_bytes: int) -> bytes:
-    _require_file(path)
-    try:
-        with open(path, "rb") as file:
-            content = file.read(max_bytes + 1)
-    except OSError as error:
-        raise InvalidFileError(f"{path}: {error.strerror}") from None
-    if len(content) > max_bytes:
-        raise InvalidFileError(f"{path}: the file must have at most {max_bytes:,} bytes")
-    return content
-
-
-def _read_json(path: pathlib.Path, max_bytes: int) -> dict[str, object]:
-    try:
-        values = json.loads(_read_bytes(path, max_bytes))
-    except InvalidFileError:
-        raise
-    except (ValueError, RecursionError):
-        raise InvalidFileError(f"{path}: the file cannot be read as JSON") from None
-    if not isinstance(values, dict):
-        raise InvalidFileError(f"{path}: the file must hold a mapping; received {type(values).__name__}")
-    return values
-
-
 def _flat_yaml(text: str) -> Iterator[str]:
     """The keys and values of a mapping of scalars.
 
@@ -258,7 +247,6 @@ def _shown_shape(shape: tuple[int, ...] | list[int]) -> str:
 
 
 def _array_name(filename: str) -> str:
-    """The name of an array, which messages show."""
     name = filename.removesuffix(".npy")
     if not (name.isprintable() and 0 < len(name) <= _MAX_NAME_LENGTH):
         raise ConfigError(f"the file cannot be read (an array is called {shown(name)})")

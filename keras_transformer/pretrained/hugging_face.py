@@ -115,7 +115,6 @@ def read(folder: pathlib.Path) -> PretrainedModel:
 
 
 def _model(options: Mapping[str, object], sizes: tuple[int, int]) -> TransformerConfig:
-    """The model as far as its options tell."""
     depths = option(options, "encoder_layers", int), option(options, "decoder_layers", int)
     return TransformerConfig(
         *sizes,

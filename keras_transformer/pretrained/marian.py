@@ -14,8 +14,8 @@ from ..rules import require, shown
 from ..tokenizers import pieces_of
 from .foreign_files import (
     option,
+    read_bytes,
     read_npz,
-    read_sentencepiece,
     read_yaml,
     read_yaml_vocabulary,
     reading,
@@ -94,21 +94,16 @@ def read(folder: pathlib.Path) -> PretrainedModel:
 
 def find_files(folder: pathlib.Path) -> MarianFiles:
     """Finds the files of a Marian model; an InvalidFileError if there is none, or more than one that it could be."""
-    model = _model_path(folder)
+    models = sorted(path for path in folder.glob("*.npz") if not path.name.endswith(".optimizer.npz"))
+    models = [path for path in models if path.name == "model.npz"] or models
+    if len(models) != 1:
+        names = ", ".join(path.name for path in models) or "none"
+        raise InvalidFileError(f"{folder}: there must be one model, *.npz; found {names}")
     candidates = (folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml")))
     settings_path = next(filter(pathlib.Path.is_file, candidates), None)
     settings = read_yaml(settings_path) if settings_path else {}
     paths = _vocabulary_paths(folder, settings)
-    return MarianFiles(model, (paths[0], paths[-1]), settings_path, settings)
-
-
-def _model_path(folder: pathlib.Path) -> pathlib.Path:
-    paths = sorted(path for path in folder.glob("*.npz") if not path.name.endswith(".optimizer.npz"))
-    named = [path for path in paths if path.name == "model.npz"] or paths
-    if len(named) != 1:
-        names = ", ".join(path.name for path in named) or "none"
-        raise InvalidFileError(f"{folder}: there must be one model, *.npz; found {names}")
-    return named[0]
+    return MarianFiles(models[0], (paths[0], paths[-1]), settings_path, settings)
 
 
 def _options(arrays: Mapping[str, np.ndarray]) -> dict[str, object]:
@@ -151,7 +146,6 @@ def _model(
 
 
 def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights under our names, in the shapes that Keras has."""
     weights = {}
     for name, array in arrays.items():
         if name.startswith("special:"):
@@ -196,7 +190,7 @@ def _vocabularies(
     vocabularies = []
     for side, path, size in zip(("source", "target"), paths, sizes, strict=True):
         if path.suffix == ".spm":
-            content = read_sentencepiece(path)
+            content = read_bytes(path)
             with reading(path):
                 ids = {piece: i for i, piece in enumerate(pieces_of(content))}
             vocabularies.append((path, Vocabulary.of(ids, path, size)))

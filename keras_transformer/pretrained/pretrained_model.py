@@ -18,7 +18,7 @@ from ..models.named_weights import named_weights
 from ..rules import require
 from ..tokenizers import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece_model import check_piece, parse_model
-from .foreign_files import read_sentencepiece, reading
+from .foreign_files import read_bytes, reading
 
 TieEmbeddings = Literal["none", "target", "all"]
 
@@ -98,7 +98,7 @@ def tokenizers_of(source: tuple[pathlib.Path, Vocabulary], target: tuple[pathlib
     """Makes tokenizers of each language's SentencePiece model and vocabulary; one, if they are the same."""
     tokenizers = []
     for path, vocabulary in (source, target):
-        content = read_sentencepiece(path)
+        content = read_bytes(path)
         with reading(path):
             tokenizers.append(PretrainedSentencePieceTokenizer.with_vocabulary(content, vocabulary.pieces))
     first, second = tokenizers
@@ -111,7 +111,7 @@ def own_tokenizer(path: pathlib.Path, sizes: tuple[int, int]) -> tuple[Tokenizer
     Raises:
         InvalidFileError: It is another file, or has another number of pieces.
     """
-    content = read_sentencepiece(path)
+    content = read_bytes(path)
     with reading(path):
         proto = parse_model(content)
         spec = proto.normalizer_spec
@@ -156,7 +156,11 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
         variable.assign(_converted(name, model))
     if transformer.output_projection.bias is not None:
         bias = np.array(transformer.output_projection.bias)
-        bias[_not_theirs(model.target_rows)] = _NEVER_CHOSEN_LOGIT
+        rows = list(model.target_rows)
+        bias[[token_id for token_id, row in enumerate(rows) if row is None]] = _NEVER_CHOSEN_LOGIT
+        # The start id may stand for another token there.
+        if rows.count(rows[Tokenizer.start_id]) > 1:
+            bias[Tokenizer.start_id] = _NEVER_CHOSEN_LOGIT
         transformer.output_projection.bias.assign(bias)
     with temporary_beside(path, is_directory=True) as temporary:
         model_dir = ModelDir(temporary)
@@ -165,13 +169,6 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
         model_dir.write_config(model.config)
         rename(temporary, path)
     return path
-
-
-def _not_theirs(rows: Sequence[int | None]) -> list[int]:
-    """The ids of ours that the other program does not have, and the start id if it stands for another token there."""
-    missing = [token_id for token_id, row in enumerate(rows) if row is None]
-    start = rows[Tokenizer.start_id]
-    return [*missing, *([Tokenizer.start_id] if list(rows).count(start) > 1 else [])]
 
 
 def check_weights(model: PretrainedModel) -> None:

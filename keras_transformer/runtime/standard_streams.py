@@ -65,7 +65,12 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
         else:
             unfinished += rest
         is_too_long = len(unfinished) > MAX_LINE_BYTES
-        while len(lines) >= most or (lines and (is_too_long or _is_large(lines) or _has_paused(number))):
+        while lines and (
+            is_too_long
+            or len(lines) >= most
+            or sum(map(len, lines)) > MAX_LINE_BYTES
+            or not select.select([number], [], [], _SECONDS_OF_PAUSE)[0]
+        ):
             block = lines[:most]
             del lines[:most]
             num_given += len(block)
@@ -79,14 +84,6 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
         lines.append(bytes(unfinished))
     if lines:
         yield lines
-
-
-def _is_large(lines: list[bytes]) -> bool:
-    return sum(map(len, lines)) > MAX_LINE_BYTES
-
-
-def _has_paused(number: int) -> bool:
-    return not select.select([number], [], [], _SECONDS_OF_PAUSE)[0]
 
 
 def _read(number: int) -> bytes:

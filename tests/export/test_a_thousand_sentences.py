@@ -11,10 +11,9 @@ import pytest
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from model_server import serve
-from test_signatures import assert_alike_with_any_neighbours, inputs_of, post, predict, rows_of, strings  # noqa: F401, a fixture
+from test_signatures import inputs_of, post, predict, rows_of, strings  # noqa: F401, a fixture
 
 from examples.corpus import generate
-from keras_transformer.translation import Translator
 
 pytestmark = pytest.mark.long
 
@@ -35,11 +34,6 @@ for name, inputs in json.load(sys.stdin):
     print(json.dumps(answer, default=bytes.decode))
 assert "tensorflow" not in sys.modules and "numpy" not in sys.modules
 """
-
-
-@pytest.fixture(scope="module")
-def translator(tiny_model_dir):
-    return Translator.load(tiny_model_dir)
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +124,3 @@ def test_every_client_gets_the_answers_of_the_python_api(predict, server, saved_
         keys = list(answer) if len(answer) > 1 else [None]
         columns = {key: [row[key] if key else row for row in predictions] for key in keys}
         assert_same(dict(zip(answer, columns.values())), answer)
-
-
-@pytest.mark.parametrize("name", [name for name in SIGNATURES if name != "serving_default"])
-def test_every_sentence_is_answered_alike_alone_and_with_any_neighbours(predict, translator, name):  # noqa: F811
-    assert_alike_with_any_neighbours(predict, name, inputs_of(name, PAIRS, translator))

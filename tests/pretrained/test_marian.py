@@ -9,10 +9,8 @@ import pathlib
 import shutil
 import subprocess
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras_transformer.export.servable import export_servable
 from session_mode import run_session
 from test_pretrained import import_here
@@ -22,7 +20,6 @@ from benchmarks.processes import contender
 from examples.corpus import generate
 from keras_transformer import Translator
 from keras_transformer.config import DecodingConfig
-from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.pretrained.marian import find_files
 
 COMMON = """--cpu-threads 1 --type transformer --dim-emb 64 --transformer-heads 4 --enc-depth 2
@@ -101,18 +98,3 @@ def test_translations_are_marian_s_in_python_and_served(models, tmp_path):
         [[source.encode() for source in sources]],
     )
     assert [text.decode() for text in texts] == found
-
-
-def test_an_imported_model_goes_on_learning(models):
-    translator = Translator.load(models[2])
-    source, labels = (
-        tokenizer.tokenize(list(side)).to_tensor()[:, :40]
-        for tokenizer, side in zip(translator.tokenizers, zip(*TRAINING[:64]))
-    )
-    model = translator.model
-    inputs = {"source": source, "target": tf.concat([tf.fill([64, 1], 2), labels[:, :-1]], axis=1)}
-    model.compile(keras.optimizers.Adam(1e-4), MaskedLabelSmoothedCrossentropy())
-    # Without dropout, which makes the losses of `fit` fall and rise.
-    before = model.evaluate(inputs, labels, batch_size=64, verbose=0)
-    model.fit(inputs, labels, batch_size=64, epochs=8, verbose=0)
-    assert model.evaluate(inputs, labels, batch_size=64, verbose=0) < before

@@ -54,7 +54,7 @@ def test_a_python_program_formats_the_log_as_its_own():
 import logging
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
 from keras_transformer.training.text.corpus import read_text
-from keras_transformer.training.text.held_out import HeldOut
+from keras_transformer.training.text.filters import HeldOut
 from keras_transformer.training.text.parallel_text import paired_corpora
 from keras_transformer.config import DataConfig
 read_text(paired_corpora(["-"]), DataConfig(), HeldOut(size=1))

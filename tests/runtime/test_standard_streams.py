@@ -10,7 +10,6 @@ import pytest
 
 from keras_transformer.errors import StreamError
 from keras_transformer.runtime import standard_streams
-from keras_transformer.runtime.progress import counted
 from keras_transformer.runtime.standard_streams import MAX_LINE_BYTES, arriving_lines
 
 
@@ -127,10 +126,6 @@ def test_an_endless_line_takes_little_memory_and_time(standard_input):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 * MAX_LINE_BYTES
-
-
-def test_counted():
-    assert [counted(number, "line") for number in (0, 1, 2, 1000)] == ["0 lines", "1 line", "2 lines", "1,000 lines"]
 
 
 def run(code, redirection):

@@ -4,8 +4,6 @@ import browser
 import pytest
 from test_server import graphs_of, running
 
-from keras_transformer.translation import Translator
-
 pytestmark = pytest.mark.slow
 # Resolves when the page shows translations of as many lines, with a text among them.
 SHOWN = """
@@ -19,11 +17,6 @@ const observer = new MutationObserver(look);
 observer.observe(box, {childList: true, subtree: true, characterData: true});
 look();
 """
-
-
-@pytest.fixture(scope="module")
-def translator(tiny_model_dir):
-    return Translator.load(tiny_model_dir)
 
 
 @pytest.fixture(scope="module")

@@ -21,14 +21,8 @@ from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.commands.main import main
 from keras_transformer.serving.rest import RestApi, Signature, load_servable
 from keras_transformer.serving.server import MAX_BYTES, make_server
-from keras_transformer.translation import Translator
 
 TEXTS = ["Anna sees a tree.", "the dog buys two apples.", "", "🐶 כלב"]
-
-
-@pytest.fixture(scope="module")
-def translator(tiny_model_dir):
-    return Translator.load(tiny_model_dir)
 
 
 @contextlib.contextmanager

@@ -109,7 +109,6 @@ def _words(text: str) -> Iterator[_Word]:
 
 
 def _numbered(sentences: Iterable[list[_Word]], numbers: dict[str, int]) -> Sentences:
-    """Sentences as the numbers of their words."""
     rows = [[*(numbers.get(word.text, _UNKNOWN) for word in words), _EMPTY] for words in sentences]
     return Sentences(
         np.fromiter(itertools.chain.from_iterable(rows), "int32"), np.array([len(row) for row in rows], "int64")

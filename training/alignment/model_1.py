@@ -188,16 +188,12 @@ class CountTable:
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
-        summed = Counts(keys[firsts], *(np.add.reduceat(column[order], firsts) for column in counts))
-        self._total = _most_frequent(summed, self._capacity)
+        self._total = Counts(keys[firsts], *(np.add.reduceat(column[order], firsts) for column in counts))
+        if len(firsts) > self._capacity:
+            highest = np.maximum(self._total.forward, self._total.backward)
+            kept = np.sort(np.argpartition(-highest, self._capacity)[: self._capacity])
+            self._total = Counts(*(column[kept] for column in self._total))
         return self._total
-
-
-def _most_frequent(counts: Counts, number: int) -> Counts:
-    if len(counts.keys) <= number:
-        return counts
-    kept = np.sort(np.argpartition(-np.maximum(counts.forward, counts.backward), number)[:number])
-    return Counts(*(column[kept] for column in counts))
 
 
 def _look_up(counts: Counts, keys: np.ndarray) -> list[np.ndarray]:

@@ -1,6 +1,7 @@
 """A shortlist for a model: the target pieces that may translate each source piece, learned from a parallel text."""
 
 import hashlib
+import itertools
 import logging
 import os
 import pathlib
@@ -24,7 +25,6 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from keras_transformer.translation import Translator
-from keras_transformer.translation.results import Alignment
 
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.fingerprint import TextHash
@@ -56,7 +56,6 @@ def build_shortlist(
     Raises:
         ConfigError: No pair has text on both sides.
         LockedError: Another process does this, or trains, in the directory.
-        OSError: A file cannot be written.
     """
     model_dir = ModelDir(model_dir)
     config = model_dir.read_config()
@@ -64,7 +63,10 @@ def build_shortlist(
     with locked(model_dir.path / ".align.lock", "another process makes the shortlist here"):
         counts = _learn_counts(model_dir.alignment_path, pairs, tokenizers, max_length)
         if links_path is not None:
-            write_links(pathlib.Path(links_path), counts, pairs, _tokenized(pairs, tokenizers, max_length))
+            probabilities = counts.probabilities()
+            tokenized = _tokenized(pairs, tokenizers, max_length)
+            links = (best_links(*block, probabilities) for sentences in tokenized for block in in_blocks(*sentences))
+            write_links(links_path, len(pairs), itertools.chain.from_iterable(links))
         shortlist = shortlist_of(counts, tokenizers)
         files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
         write_shortlist(model_dir.shortlist_path, shortlist, files)
@@ -96,38 +98,17 @@ def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
     return Shortlist(by_source, always)
 
 
-def write_links(
-    path: pathlib.Path, counts: Counts, pairs: SentencePairs, tokenized: Iterable[tuple[Sentences, Sentences]]
-) -> None:
-    """Writes for each pair which of its tokens are translations of each other, those on which both directions agree.
-
-    A line has the places of tokens, from 0, in source and target: "0-0 1-2". The counts are those of the last pass.
-    """
-    probabilities = counts.probabilities()
-    blocks = (block for sentences in tokenized for block in in_blocks(*sentences))
-    _write_lines(path, len(pairs), (links for block in blocks for links in best_links(*block, probabilities)))
+def attention_links(translator: Translator, pairs: SentencePairs) -> Iterator[list[tuple[int, int]]]:
+    """Yields from which source token each target token comes, without end tokens, by a model with guided alignment."""
+    for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_ALIGNMENT):
+        sources, targets = zip(*chunk)
+        for alignment in translator.align(sources, targets):
+            end = len(alignment.source) - 1
+            yield [(source, target) for target, source in enumerate(alignment.positions[:-1]) if source != end]
 
 
-def write_attention_links(path: pathlib.Path, translator: Translator, pairs: SentencePairs) -> None:
-    """Writes from which source token each target token comes, as `write_links` does, without end tokens.
-
-    The translator's model is one with guided alignment.
-    """
-
-    def links_of_pairs() -> Iterator[list[tuple[int, int]]]:
-        for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_ALIGNMENT):
-            sources, targets = zip(*chunk)
-            yield from map(_attention_links, translator.align(sources, targets))
-
-    _write_lines(path, len(pairs), links_of_pairs())
-
-
-def _attention_links(alignment: Alignment) -> list[tuple[int, int]]:
-    end = len(alignment.source) - 1
-    return [(source, target) for target, source in enumerate(alignment.positions[:-1]) if source != end]
-
-
-def _write_lines(path: pathlib.Path, number: int, links_of_pairs: Iterable[list[tuple[int, int]]]) -> None:
+def write_links(path: str | os.PathLike[str], number: int, links_of_pairs: Iterable[list[tuple[int, int]]]) -> None:
+    """Writes which tokens of so many pairs are translations of each other, by their places from 0: "0-0 1-2"."""
     with (
         replacing(path) as temporary,
         open(temporary, "w") as file,

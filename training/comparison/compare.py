@@ -58,19 +58,12 @@ class Score(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """Shares of translations, from 0 to 1.
+    """Shares of translations with a fault, from 0 to 1; `lost_numbers` is a share of numbers."""
 
-    Attributes:
-        repetitions: translations in which one to four words come twice in a row, but not in the reference.
-        copies: translations that are the source, where the reference is not.
-        unknown: translations with unknown tokens.
-        lost_numbers: numbers that source and reference have and the translation has not, of all that both have.
-    """
-
-    repetitions: float
-    copies: float
-    unknown: float
-    lost_numbers: float
+    repetitions: float  # one to four words come twice in a row, but not in the reference
+    copies: float  # the translation is the source, but the reference is not
+    unknown: float  # there are unknown tokens
+    lost_numbers: float  # of the numbers in source and reference, those that the translation lacks
 
 
 class Result(NamedTuple):

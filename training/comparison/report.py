@@ -66,7 +66,8 @@ def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
     overview = _table(["system", *comparisons], [_overview_row(results) for results in systems], format)
     parts = [overview, _paragraph(_OVERVIEW_NOTE, format)]
     for name, comparison in comparisons.items():
-        parts += [_name_of_section(name, format), *_parts(comparison, format, 3)]
+        heading = f"{name}\n{'=' * len(name)}" if format == "text" else _heading(name, format, 2)
+        parts += [heading, *_parts(comparison, format, 3)]
     return _document(parts, format)
 
 
@@ -90,7 +91,11 @@ def _parts(comparison: Comparison, format: Format, level: int = 2) -> list[str]:
     """The tables and paragraphs of a comparison; its headings have this level."""
     has_terms = any(result.terms is not None for result in comparison.results)
     parts = [
-        _table(_SCORES_HEADER, [_score_row(result) for result in comparison.results], format),
+        _table(
+            _SCORES_HEADER,
+            [[result.name, *map(_score, result.scores.values()), _verdict(result)] for result in comparison.results],
+            format,
+        ),
         _paragraph(_SCORES_NOTE, format),
         _table(
             [*_LENGTHS_HEADER, *(["terms used"] if has_terms else [])],
@@ -123,10 +128,6 @@ def _overview_row(results: Sequence[Result]) -> list[str]:
         name += ", …"
     scores = [result.scores["BLEU"] for result in results]
     return [name, *(f"{score.score:.2f}{'*' if score.is_significant else ''}" for score in scores)]
-
-
-def _score_row(result: Result) -> list[str]:
-    return [result.name, *(_score(score) for score in result.scores.values()), _verdict(result)]
 
 
 def _score(score: Score) -> str:
@@ -179,10 +180,6 @@ def _paragraph(text: str, format: Format) -> str:
     if format == "html":
         return f"<p>{html.escape(text)}</p>"
     return textwrap.fill(text, 100) if format == "text" else text
-
-
-def _name_of_section(name: str, format: Format) -> str:
-    return f"{name}\n{'=' * len(name)}" if format == "text" else _heading(name, format, 2)
 
 
 def _heading(text: str, format: Format, level: int) -> str:

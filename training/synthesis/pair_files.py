@@ -65,7 +65,6 @@ def write_pairs(
         ConfigError: What was written before was made with other settings, or of another text; or no pair is left.
         InvalidFileError: The text is empty, or `NAME.unfinished` holds something else.
         LockedError: Another process writes these files.
-        OSError: A file cannot be written.
     """
     output = pathlib.Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +153,6 @@ def _add(unfinished: pathlib.Path, settings: Settings, block: Mapping[str, objec
 
 
 def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) -> None:
-    """Writes the files that are to be used."""
     counts = collections.Counter[str]()
     source_path, target_path, finished = (_named(output, ending) for ending in ("source", "target", "json"))
     with (

@@ -9,9 +9,8 @@ import tabulate
 
 from keras_transformer.config import DataConfig
 
-from .corpus import JudgedPairs, judged_pairs, name_of_text, require_one_for_each
-from .filters import RECOMMENDED, filters_of
-from .held_out import HeldOut
+from .corpus import judged_pairs, name_of_text, require_one_for_each
+from .filters import RECOMMENDED, HeldOut, filters_of
 from .parallel_text import Corpus
 
 _PERCENTILES = (1, 50, 90, 99)
@@ -79,7 +78,9 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
             lengths[side].update(map(len, sentences))
             num_empty[side] += sum(not sentence.strip() for sentence in sentences)
         counts += np.bincount(part.verdicts, minlength=len(counts))
-        _add_examples(examples, part)
+        for verdict in np.unique(part.verdicts):
+            for place in np.flatnonzero(part.verdicts == verdict)[: _EXAMPLES - len(examples[verdict])]:
+                examples[verdict].append(f"{part.shard.source_name}:{part.first_line + place}")
         if held_out:
             kept = np.flatnonzero(part.verdicts == 0) if configured else np.arange(len(part.pairs))
             held_out.add([part.pairs[place] for place in kept], sum(sizes) + kept)
@@ -98,13 +99,6 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
         "kept": int(counts[0]),
         "held_out": len(held_out.finish().pairs) if held_out else 0,
     }
-
-
-def _add_examples(examples: list[list[str]], part: JudgedPairs) -> None:
-    for verdict in np.unique(part.verdicts):
-        missing = _EXAMPLES - len(examples[verdict])
-        for place in np.flatnonzero(part.verdicts == verdict)[:missing]:
-            examples[verdict].append(f"{part.shard.source_name}:{part.first_line + place}")
 
 
 def _describe(lengths: collections.Counter[int]) -> Lengths:

@@ -14,8 +14,7 @@ from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.rules import require
 from keras_transformer.runtime.progress import ProgressBar, counted
 
-from .filters import Filter, Pair, Scores, filters_of, judge
-from .held_out import HeldOut
+from .filters import Filter, HeldOut, Pair, Scores, filters_of, judge
 from .parallel_text import Corpus, Shard, text_corpora
 
 _log = logging.getLogger(__name__)
@@ -142,7 +141,6 @@ def in_chunks(pairs: Iterator[Texts], size: int) -> Iterator[list[Texts]]:
 
 
 def name_of_text(corpora: Sequence[Corpus]) -> str:
-    """Returns the name of all corpora together in messages."""
     more = f" and {len(corpora) - 1} more" if len(corpora) > 1 else ""
     return corpora[0].name + more
 
@@ -255,7 +253,6 @@ def _hold_out(held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: Da
 
 
 def _tag_runs(numbers: list[int], data: DataConfig) -> tuple[tuple[int, str], ...]:
-    """The tags of so many pairs of each corpus."""
     return tuple((number, tag or "") for number, tag in zip(numbers, data.tags or (), strict=False))
 
 
@@ -282,15 +279,14 @@ class _Sentences(Collection[str]):
 
     def __iter__(self) -> Iterator[str]:
         sentences = itertools.chain.from_iterable(self._parts)
-        return sentences if self._bits is None else itertools.compress(sentences, _unpacked(self._bits))
+        if self._bits is None:
+            return sentences
+        parts = (self._bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(self._bits), _PAIRS_AT_A_TIME))
+        is_kept = itertools.chain.from_iterable(np.unpackbits(part).tobytes() for part in parts)
+        return itertools.compress(sentences, is_kept)
 
     def __len__(self) -> int:
         return self._number
 
     def __contains__(self, sentence: object) -> bool:
         return any(sentence == other for other in self)
-
-
-def _unpacked(bits: np.ndarray) -> Iterator[int]:
-    parts = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
-    return itertools.chain.from_iterable(np.unpackbits(part).tobytes() for part in parts)

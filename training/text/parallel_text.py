@@ -55,11 +55,8 @@ class Corpus(NamedTuple):
 def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpus]:
     """Opens text files in which lines with the same number are translations of each other.
 
-    Args:
-        sources: paths of files, as `read_lines` reads them, or patterns such as "news-*.en.gz"; the files of a pattern
-            are the shards of one corpus.
-        targets: as many paths of the translations. A shard's translation is the file with the same text in place of the
-            wildcards; if no names have such a text in common, the order of the names decides.
+    The files of a pattern such as "news-*.en.gz" are the shards of one corpus. A shard's translation is the file with
+    the same text in place of the wildcards; if no names have such a text in common, the order of the names decides.
 
     Raises:
         ConfigError: A pattern matches no file, a file has no partner, or a pipe cannot be opened.

@@ -65,7 +65,6 @@ def read_texts(paths: Iterable[str | os.PathLike[str]]) -> Iterable[str]:
 
 
 def name_of(path: str | os.PathLike[str]) -> str:
-    """Returns the name of a text file in messages."""
     return "standard input" if path == "-" else os.fspath(path)
 
 

@@ -75,14 +75,11 @@ def test_faults_by_hand():
     assert count_faults(sources, references, translations) == Faults(1 / 5, 1 / 5, 1 / 5, 1 / 2)
 
 
-@pytest.mark.parametrize("text", ["the the", "ab cd ab cd", "a b c d a b c d", "Ja! ja."])
-def test_repetitions_are_found(text):
-    assert count_faults([""], [""], [text]).repetitions == 1
-
-
-@pytest.mark.parametrize("text", ["the then", "bathe the", "a b c a", "1 2 3", "a b c d e a b c d e"])
-def test_what_only_looks_like_a_repetition_is_none(text):
-    assert count_faults([""], [""], [text]).repetitions == 0
+def test_repetitions_are_found_and_what_only_looks_like_one_is_none():
+    repetitions = ["the the", "ab cd ab cd", "a b c d a b c d", "Ja! ja."]
+    others = ["the then", "bathe the", "a b c a", "1 2 3", "a b c d e a b c d e"]
+    found = [count_faults([""], [""], [text]).repetitions for text in repetitions + others]
+    assert found == [1] * len(repetitions) + [0] * len(others)
 
 
 def test_a_test_set_that_is_too_long_is_refused_before_a_model_is_read(tmp_path, monkeypatch, capsys):
@@ -270,7 +267,6 @@ def test_a_model_is_loaded_once_for_all_test_sets(model_dirs, tmp_path, monkeypa
     [
         ([], "nothing to compare: give --model-dir, --hypotheses or both"),
         (["--hypotheses", "other", "other"], "each system must be given once; received other twice"),
-        (["--hypotheses", "short"], "must have the same number of lines: source has 40, short has 1"),
         (["--hypotheses", "nowhere"], "--hypotheses must be a file that exists; received --hypotheses='nowhere'"),
         (["--hypotheses", "other", "--output", "report.pdf"], "--output must be a path that ends in .html or .md"),
         (["--model-dir", "nowhere"], "nowhere: not a model directory"),
@@ -285,10 +281,6 @@ def test_a_model_is_loaded_once_for_all_test_sets(model_dirs, tmp_path, monkeypa
         (
             ["--source", "short", "--reference", "short", "--hypotheses", "short", "other"],
             "must have the same number of lines: source has 40, short has 1",
-        ),
-        (
-            ["--source", "short", "--reference", "nowhere", "--hypotheses", "other", "short"],
-            "--reference must be a file that exists; received --reference='nowhere'",
         ),
         (
             ["--source", "source", "--reference", "other", "--hypotheses", "other", "short"],

@@ -18,7 +18,7 @@ from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs, read_text, read_valid_text
-from keras_transformer.training.text.held_out import HeldOut
+from keras_transformer.training.text.filters import HeldOut
 from keras_transformer.training.text.parallel_text import Corpus, Shard
 from session_mode import run_session
 

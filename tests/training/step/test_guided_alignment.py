@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
-from keras_transformer.training.alignment.shortlist import write_attention_links
+from keras_transformer.training.alignment.shortlist import attention_links, write_links
 from keras_transformer.training.batches.encoded_pairs import encode
 from keras_transformer.training.batches.pipeline import training_dataset, validation_dataset
 from keras_transformer.training.batches.plan import plan_batches
@@ -118,7 +118,8 @@ def test_links_are_written_by_the_head(tiny_model_dir, tmp_path):
     plain = Translator.load(tiny_model_dir)
     translator = Translator(plain.model, plain.tokenizers, plain.decoding, is_guided=True)
     sources, targets = ["Anna sees a tree.", "", "the dog"], ["Anna sieht.", "Anna", "der Hund"]
-    write_attention_links(tmp_path / "links", translator, SentencePairs(sources, targets, "text"))
+    pairs = SentencePairs(sources, targets, "text")
+    write_links(tmp_path / "links", len(pairs), attention_links(translator, pairs))
     lines = (tmp_path / "links").read_text().splitlines()
     for line, each in zip(lines, translator.align(sources, targets), strict=True):
         links = [tuple(map(int, link.split("-"))) for link in line.split()]

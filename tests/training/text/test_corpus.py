@@ -85,16 +85,6 @@ def test_a_missing_file_or_a_directory_is_named(tmp_path):
         assert message_of(read_lines, tmp_path / path) == f"{tmp_path / path}: {problem}"
 
 
-def test_lines_with_the_same_number_are_a_pair(tmp_path):
-    source = write(tmp_path / "text.en", b"a dog\na cat\n")
-    target = write(tmp_path / "text.de.gz", gzip.compress(b"ein Hund\neine Katze\n"))
-    pairs = read_pairs(source, target)
-    assert len(pairs) == 2
-    assert list(pairs.source) == ["a dog", "a cat"]
-    assert list(pairs.target) == ["ein Hund", "eine Katze"]
-    assert str(source) in pairs.name and str(target) in pairs.name
-
-
 @pytest.mark.parametrize("empty", [0, 1])
 def test_an_empty_file_is_an_error_that_names_it(tmp_path, empty):
     paths = [write(tmp_path / "text.en", b"a\n"), write(tmp_path / "text.de", b"a\n")]

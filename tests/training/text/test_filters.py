@@ -7,8 +7,7 @@ import sys
 import numpy as np
 import pytest
 from keras_transformer.training.text.corpus import SentencePairs, pairs_of_epoch, pairs_per_epoch, read_text
-from keras_transformer.training.text.filters import SeenPairs, hash_pairs
-from keras_transformer.training.text.held_out import HeldOut
+from keras_transformer.training.text.filters import HeldOut, SeenPairs, hash_pairs
 from keras_transformer.training.text.parallel_text import Corpus, Shard
 
 from keras_transformer.config import DataConfig

@@ -1,0 +1,85 @@
+"""The commands `average`, `import` and `align`, which write files of a model directory."""
+
+import argparse
+
+from ..errors import ConfigError
+from ..rules import Size
+from ..runtime.backend import tensorflow_backend
+from ..runtime.standard_streams import write_lines
+from .options import ExistingDirectory, NotEmpty, Parser, add_model_dir, add_paths
+from .trained import load_translator, read_trained
+
+
+def add_average_options(parser: Parser) -> None:
+    add_model_dir(parser)
+    parser.add_option("--last", Size, metavar="N", help="the last N checkpoints (the recipe's average_last)")
+    parser.add_option("--best", Size, metavar="N", help="the N checkpoints with the best validation score")
+
+
+def run_average(options: argparse.Namespace) -> None:
+    from ..model_dir import ModelDir
+
+    model_dir = ModelDir(options.model_dir)
+    model_dir.read_config()
+    if options.last and options.best:
+        raise ConfigError("give either --last or --best")
+    if not model_dir.checkpoints():
+        raise ConfigError(f"{model_dir}: no checkpoints to average")
+    with tensorflow_backend():
+        from keras_transformer.training.run.checkpoints import average_checkpoints
+    paths = average_checkpoints(model_dir, last=options.last, best=options.best)
+    write_lines([f"averaged {', '.join(path.name for path in paths)}"])
+
+
+def add_import_options(parser: Parser) -> None:
+    add_model_dir(parser)
+    parser.add_option("--from", ExistingDirectory, metavar="DIR", required=True, help="the folder that holds the model")
+
+
+def run_import(options: argparse.Namespace) -> None:
+    with tensorflow_backend():
+        from ..pretrained import import_model
+    # `from` is a keyword of Python.
+    write_lines([str(import_model(getattr(options, "from"), options.model_dir))])
+
+
+def add_align_options(parser: Parser) -> None:
+    add_model_dir(parser)
+    add_paths(
+        parser,
+        "--source",
+        "sentences, one per line, such as those that the model was trained on; a pattern in quotes stands for several "
+        "files",
+        required=True,
+    )
+    add_paths(parser, "--target", "their translations, by people or by the model", required=True)
+    parser.add_option(
+        "--links",
+        NotEmpty,
+        metavar="FILE",
+        help="also write a line for each pair: which of its subwords are translations of each other, such as 0-0 1-2; "
+        "by the model's attention if it was trained with training.guided_alignment",
+    )
+    parser.epilog = (
+        "Writes shortlist.npz into the model directory, with which translate, evaluate, export and serve are faster. "
+        "If the command was stopped, give it again: it goes on after the last pass over the text that was completed."
+    )
+
+
+def run_align(options: argparse.Namespace) -> None:
+    from keras_transformer.training.text.corpus import read_text
+    from keras_transformer.training.text.parallel_text import text_corpora
+
+    from ..model_dir import ModelDir
+
+    model_dir = ModelDir(options.model_dir)
+    is_guided = model_dir.read_config().training.guided_alignment > 0 and options.links is not None
+    pairs, _ = read_text(text_corpora(options.source, options.target))
+    with tensorflow_backend():
+        from keras_transformer.training.alignment.shortlist import build_shortlist
+    build_shortlist(model_dir, pairs, None if is_guided else options.links)
+    if is_guided:
+        from keras_transformer.training.alignment.shortlist import attention_links, write_links
+
+        translator = load_translator(read_trained(options.model_dir, options)._replace(shortlist=False))
+        write_links(options.links, len(pairs), attention_links(translator, pairs))
