@@ -20,28 +20,27 @@ Number = TypeVar("Number", int, np.ndarray)
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """A shape of batches.
-
-    Args:
-        source_length: int. Columns of the source, in tokens.
-        target_length: int. Columns of the target, in tokens.
-        batch_size: int. Rows.
-    """
+    """A shape of batches: columns of both sides, in tokens, and rows."""
 
     source_length: int
     target_length: int
     batch_size: int
+
+    @property
+    def length(self) -> int:
+        """The columns of the longer side."""
+        return max(self.source_length, self.target_length)
 
 
 class PlannedBatch(NamedTuple):
     """A batch of a block's pairs, which are in the order of their buckets. In the pipeline, the fields are tensors.
 
     Attributes:
-        begin: int. The place of its first pair.
-        end: int. The place after its last pair.
-        num_rows: int. Its rows; those without a pair are empty.
-        source_length: int. Columns of the source, in tokens.
-        target_length: int. Columns of the target, in tokens.
+        begin: the place of its first pair.
+        end: the place after its last pair.
+        num_rows: those without a pair are empty.
+        source_length: columns of the source, in tokens.
+        target_length: columns of the target, in tokens.
     """
 
     begin: Dimension
@@ -59,9 +58,8 @@ class BatchPlan:
     """The batches of one epoch.
 
     Args:
-        pairs: EncodedPairs.
-        buckets: list of Bucket, from the shortest to the longest.
-        batches: list of PLANNED_BATCH (number of batches,), one array for each block of the pairs.
+        buckets: from the shortest to the longest.
+        batches: PLANNED_BATCH (number of batches,), one array for each block of the pairs.
     """
 
     pairs: EncodedPairs
@@ -88,12 +86,11 @@ def plan_batches(
     """Plans the batches of an epoch.
 
     Args:
-        pairs: EncodedPairs.
-        tokens_per_batch: int. The most that `batch_size * max(source_length, target_length)` may be, unless one row
+        tokens_per_batch: the most that `batch_size * max(source_length, target_length)` may be, unless one row
             is already more.
-        num_buckets: int. The most shapes. Defaults to 8.
-        num_parts: int. The number of equal parts into which each batch can be divided, because empty rows fill it up.
-            The pairs in a batch do not depend on it. Defaults to 1.
+        num_buckets: the most shapes. Defaults to 8.
+        num_parts: the number of equal parts into which each batch can be divided, because empty rows fill it up. The
+            pairs in a batch do not depend on it. Defaults to 1.
 
     Raises:
         ConfigError: A number is not positive.
@@ -101,7 +98,7 @@ def plan_batches(
     counts = pairs.length_counts
     source_length, target_length = counts["source_length"], counts["target_length"]
     buckets = choose_buckets(source_length, target_length, counts["num_pairs"], tokens_per_batch, num_buckets)
-    longest = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
+    longest = [bucket.length for bucket in buckets]
     pairs_in_buckets = np.zeros((pairs.num_blocks, len(buckets)), np.int64)
     bucket = np.searchsorted(longest, np.maximum(source_length, target_length))
     np.add.at(pairs_in_buckets, (counts["block"], bucket), counts["num_pairs"])
@@ -140,8 +137,6 @@ def choose_buckets(
         source_lengths: int (n,).
         target_lengths: int (n,).
         num_pairs: int (n,). How many pairs have these lengths.
-        tokens_per_batch: int, see `plan_batches`.
-        num_buckets: int, see `plan_batches`.
 
     Returns:
         The buckets, from the shortest to the longest.

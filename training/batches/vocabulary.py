@@ -48,13 +48,13 @@ def train_tokenizer(
     two million is used; SentencePiece skips lines of more than 65,536 bytes.
 
     Args:
-        lines: iterable of str. Sentences without line ends, of both languages if they share the vocabulary.
+        lines: sentences without line ends, of both languages if they share the vocabulary.
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
-        vocab_size: int. Number of ids, including the four special ones, tags, eight placeholders and those of terms.
+        vocab_size: number of ids, including the four special ones, tags, eight placeholders and those of terms.
             WordPiece chooses pieces by a threshold on their frequency, so that it may have up to 5% fewer, or as many
             as the nearest threshold gives.
-        tags: list of str. Special pieces after the four that every vocabulary has. Defaults to none.
-        terms: bool. Whether it has three pieces for terms and their translations. Defaults to False.
+        tags: special pieces after the four that every vocabulary has. Defaults to none.
+        terms: whether it has three pieces for terms and their translations. Defaults to False.
 
     Raises:
         ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for the alphabet of the
@@ -77,9 +77,7 @@ def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig, terms: bool 
     """Learns one vocabulary that the languages share, or one for each; that of the source has the tags.
 
     Args:
-        pairs: SentencePairs.
-        config: TokenizerConfig.
-        terms: bool. Whether the vocabulary of the source has the pieces of terms. Defaults to False.
+        terms: whether the vocabulary of the source has the pieces of terms. Defaults to False.
 
     Raises:
         ConfigError: `vocab_size` does not fit the text.

@@ -29,13 +29,7 @@ class TrainingRun:
     """What a training run consists of.
 
     Args:
-        model: what is trained.
-        config: its `steps`, `validate_every`, `validate_by`, `patience`, `keep_checkpoints` and `average_best` are
-            used.
-        model_dir: where everything is saved.
         state: what was saved last.
-        workers: the processes of the run.
-        interruption: which signal was received.
         measure_bleu: translates the validation text, or None if nothing is ranked by BLEU.
     """
 
@@ -195,8 +189,7 @@ def _diverged(run: TrainingRun, what: str) -> DivergedError:
     step, kept = run.state.step, "Nothing was saved before"
     if step:
         kept = f"The state after step {step:,} is kept in {run.model_dir}"
-    checkpoint = run.model_dir.checkpoint_path(step)
-    if checkpoint.is_file():
+    if (checkpoint := run.model_dir.checkpoint_path(step)).is_file():
         kept += f", with its checkpoint {checkpoint.name}"
     return DivergedError(
         f"training diverged in step {run.model.num_updates:,}, at the learning rate {run.model.learning_rate:.2e}: "

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.batches import encoded_pairs
-from keras_transformer.training.batches.encoded_pairs import count_lengths, encode
+from keras_transformer.training.batches.encoded_pairs import Epochs, count_lengths, encode
 from keras_transformer.training.batches.pipeline import training_dataset, validation_dataset
 from keras_transformer.training.batches.plan import Bucket, choose_buckets, plan_batches
 from keras_transformer.training.text.corpus import SentencePairs
 
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.tokenizers.text_codec import TextCodec
 
 START, END = 2, 3
 BATCHES_SHA256 = "a8f30f4f7d19e2eb625f93286cd52c301821f9ef4b27cb325346f687e6d10d24"
@@ -40,7 +41,8 @@ def encoded(tmp_path):
 
     def encoded(source, target, max_length=100, vocab_size=2**16, times=1):
         pairs = SentencePairs(source, target, "invented")
-        return encode(pairs, TokenizerPair(*[NumberTokenizer(vocab_size)] * 2), max_length, next(folders), times)
+        codec = TextCodec(TokenizerPair(*[NumberTokenizer(vocab_size)] * 2), max_length)
+        return encode(Epochs(pairs, times), codec, next(folders))
 
     return encoded
 
@@ -151,7 +153,7 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(encoded):
 def test_weights_that_leave_an_epoch_without_pairs_are_an_error(tmp_path):
     pairs = SentencePairs(["5", "6"], ["7", "8"], "invented", weights=((1, 0.001), (1, 0.002)))
     with pytest.raises(ConfigError) as raised:
-        encode(pairs, TokenizerPair(*[NumberTokenizer(2**16)] * 2), 100, tmp_path / "ids")
+        encode(Epochs(pairs), TextCodec(TokenizerPair(*[NumberTokenizer(2**16)] * 2), 100), tmp_path / "ids")
     assert str(raised.value) == (
         "invented: data.weights must be large enough that an epoch has a sentence pair; received "
         "data.weights=[0.001, 0.002] for 2 in all"
