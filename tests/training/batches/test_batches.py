@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.batches import encoded_pairs
-from keras_transformer.training.batches.encoded_pairs import Epochs, count_lengths, encode
+from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.pipeline import training_dataset, validation_dataset
 from keras_transformer.training.batches.plan import Bucket, choose_buckets, plan_batches
 from keras_transformer.training.text.corpus import SentencePairs
@@ -171,12 +171,6 @@ def test_lengths_are_counted_for_each_block(encoded, monkeypatch):
         lengths = zip(pairs.lengths("source", block).numpy(), pairs.lengths("target", block).numpy())
         expected += [(block, *key, count) for key, count in sorted(collections.Counter(lengths).items())]
     assert pairs.num_blocks == 5 and pairs.length_counts.tolist() == expected
-
-
-def test_equal_lengths_are_counted_with_their_numbers_of_pairs():
-    source, target = np.array([[3, 2, 3, 2], [4, 5, 4, 2**31 - 1]], np.int32)
-    assert count_lengths(7, source, target).tolist() == [(7, 2, 5, 1), (7, 2, 2**31 - 1, 1), (7, 3, 4, 2)]
-    assert count_lengths(7, source[:0], target[:0]).tolist() == []
 
 
 def buckets_of(source_lengths, target_lengths, tokens_per_batch, num_buckets=8):
@@ -350,19 +344,6 @@ def test_the_pairs_of_a_batch_do_not_depend_on_the_number_of_replicas(random_pai
         np.testing.assert_array_equal(labels[:rows], inputs_and_labels[1])
         np.testing.assert_array_equal(inputs["source"][:rows], inputs_and_labels[0]["source"])
         assert not labels[rows:].any() and not inputs["source"][rows:].any()
-
-
-def test_empty_rows_are_the_last_of_a_batch_and_hold_no_token(random_pairs):
-    pairs = random_pairs(np.random.default_rng(3), 101)
-    plan = plan_batches(pairs, tokens_per_batch=120, num_buckets=3, num_parts=4)
-    num_empty = 0
-    for inputs, labels in first(training_dataset(plan, seed=0, start_id=START), plan.num_steps):
-        has_pair = (labels != 0).any(axis=1)
-        num_pairs = has_pair.sum()
-        assert num_pairs > 0 and has_pair[:num_pairs].all()
-        assert not inputs["source"][num_pairs:].any() and not inputs["target"][num_pairs:].any()
-        num_empty += len(labels) - num_pairs
-    assert num_empty > 0
 
 
 def test_the_order_depends_on_the_seed_and_the_epoch(random_pairs):
