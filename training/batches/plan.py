@@ -6,7 +6,7 @@ their shapes and their padding.
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from keras_transformer.config.rules import Size, checked
 from keras_transformer.tensors import Dimension
 
 from .encoded_pairs import EncodedPairs
-
-Number = TypeVar("Number", int, np.ndarray)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +78,7 @@ class BatchPlan:
 
 
 @checked
-def plan_batches(
-    pairs: EncodedPairs, *, tokens_per_batch: Size, num_buckets: Size = 8, num_parts: Size = 1
-) -> BatchPlan:
+def plan_batches(pairs: EncodedPairs, tokens_per_batch: Size, num_buckets: Size = 8, num_parts: Size = 1) -> BatchPlan:
     """Plans the batches of an epoch.
 
     Args:
@@ -111,7 +107,7 @@ def plan_batches(
 def _batches_of_block(pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_parts: int) -> Iterator[PlannedBatch]:
     begin = 0
     for bucket, num_pairs in zip(buckets, pairs_in_buckets, strict=True):
-        rows = _round_up(bucket.batch_size, num_parts)
+        rows = -(-bucket.batch_size // num_parts) * num_parts
         end = begin + num_pairs
         for first in range(begin, end, bucket.batch_size):
             last = min(first + bucket.batch_size, end)
@@ -157,21 +153,15 @@ def choose_buckets(
     # costs[i, j]: of one bucket for keys[i:j]
     costs = np.full((len(keys) + 1, len(keys) + 1), np.inf)
     for i in range(len(keys)):
-        rows = _round_up(np.cumsum(pairs_of_key[i:]), batch_sizes[i:])
+        rows = -(-np.cumsum(pairs_of_key[i:]) // batch_sizes[i:]) * batch_sizes[i:]
         columns = np.maximum.accumulate(longest_source[i:]) + np.maximum.accumulate(longest_target[i:])
         costs[i, i + 1 :] = rows * columns
-
     buckets = []
     for begin, end in _cheapest_ranges(costs, num_buckets):
         total = pairs_of_key[begin:end].sum()
         num_batches = -(-total // batch_sizes[end - 1])
-        buckets.append(
-            Bucket(
-                source_length=int(longest_source[begin:end].max()),
-                target_length=int(longest_target[begin:end].max()),
-                batch_size=int(-(-total // num_batches)),
-            )
-        )
+        source_length, target_length = (int(longest[begin:end].max()) for longest in (longest_source, longest_target))
+        buckets.append(Bucket(source_length, target_length, batch_size=int(-(-total // num_batches))))
     return buckets
 
 
@@ -196,7 +186,3 @@ def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int
             ranges.append((begin, end))
         end = begin
     return ranges[::-1]
-
-
-def _round_up(number: Number, multiple: Number) -> Number:
-    return -(-number // multiple) * multiple

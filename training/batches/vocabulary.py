@@ -203,17 +203,15 @@ def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str], ter
     return WordPieceTokenizer([*vocabulary, *term_pieces, *WordPieceTokenizer.placeholder_pieces])
 
 
-def _too_small(num_learned: int, smallest: int, terms: bool) -> ConfigError:
-    num_reserved = _num_reserved(terms)
-    return ConfigError(
-        f"tokenizer.vocab_size must be at least {smallest + num_reserved} for the alphabet of this text; "
-        f"received tokenizer.vocab_size={num_learned + num_reserved}"
-    )
+def _wrong_size(vocab_size: int, rule: str, terms: bool) -> ConfigError:
+    received = vocab_size + _num_reserved(terms)
+    return ConfigError(f"tokenizer.vocab_size must be {rule}; received tokenizer.vocab_size={received}")
 
 
-def _too_large(num_learned: int, largest: int, terms: bool) -> ConfigError:
-    num_reserved = _num_reserved(terms)
-    return ConfigError(
-        f"tokenizer.vocab_size must be at most {largest + num_reserved}, which is all that this text supports; "
-        f"received tokenizer.vocab_size={num_learned + num_reserved}"
-    )
+def _too_small(vocab_size: int, smallest: int, terms: bool) -> ConfigError:
+    return _wrong_size(vocab_size, f"at least {smallest + _num_reserved(terms)} for the alphabet of this text", terms)
+
+
+def _too_large(vocab_size: int, largest: int, terms: bool) -> ConfigError:
+    rule = f"at most {largest + _num_reserved(terms)}, which is all that this text supports"
+    return _wrong_size(vocab_size, rule, terms)

@@ -37,11 +37,8 @@ _NOTABLE_SHARE = 0.01
 class Batches(NamedTuple):
     """Endless batches, of which the replicas of this process have their shares.
 
-    Attributes:
-        train: batches to train on.
-        valid: the batches of the validation text, again and again: several workers would have to agree after each
-            batch on whether there is another one.
-        num_valid: how many batches the validation text has.
+    The validation text has `num_valid` batches. They come again and again: several workers would have to agree after
+    each batch on whether there is another one.
     """
 
     train: Iterable[Batch]
@@ -148,12 +145,7 @@ class TrainingText:
         _report_pairs("training text", train_ids, tokenizers)
         _report_pairs("validation text", valid_ids, tokenizers)
         train, valid = (
-            plan_batches(
-                ids,
-                tokens_per_batch=training.tokens_per_batch,
-                num_buckets=training.num_buckets,
-                num_parts=num_parts,
-            )
+            plan_batches(ids, training.tokens_per_batch, training.num_buckets, num_parts)
             for ids in (train_ids, valid_ids)
         )
         return TrainingData(train, valid)

@@ -81,7 +81,10 @@ def run_loop(
             total_loss += step.loss * step.num_tokens
             num_tokens += step.num_tokens
             loss = total_loss / num_tokens
-            _require_finite_step(run, loss)
+            _require_finite(run, "loss", loss)
+            # The scale of float16's gradients does not change the loss.
+            if model.loss_scale is not None and model.loss_scale.is_exhausted():
+                raise _diverged(run, "the gradient is NaN or infinite, even at the lowest scale of the loss")
             report.after_step(loss, model)
             callbacks.on_train_batch_end(i, {"loss": loss})
             must_stop = must_stop or model.stop_training
@@ -170,13 +173,6 @@ def _finite_values(run: TrainingRun) -> dict[str, np.ndarray]:
     if not all(np.isfinite(array).all() for array in values.values()):
         raise _diverged(run, "a weight is NaN or infinite")
     return values
-
-
-def _require_finite_step(run: TrainingRun, loss: float) -> None:
-    # The scale of float16's gradients does not change the loss.
-    _require_finite(run, "loss", loss)
-    if run.model.loss_scale is not None and run.model.loss_scale.is_exhausted():
-        raise _diverged(run, "the gradient is NaN or infinite, even at the lowest scale of the loss")
 
 
 def _require_finite(run: TrainingRun, name: str, value: float) -> None:
