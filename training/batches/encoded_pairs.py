@@ -265,8 +265,7 @@ def _append(
 
 def _block_sentences(pairs: EncodedPairs, block: int) -> tuple[Sentences, Sentences]:
     source, target = (
-        Sentences(pairs.token_ids(side, block).numpy(), pairs.lengths(side, block).numpy())
-        for side in ("source", "target")
+        Sentences(np.asarray(pairs.token_ids(side, block)), np.asarray(pairs.lengths(side, block))) for side in _SIDES
     )
     return source, target
 
