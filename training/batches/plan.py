@@ -6,7 +6,7 @@ their shapes and their padding.
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -92,11 +92,10 @@ def plan_batches(pairs: EncodedPairs, tokens_per_batch: Size, num_buckets: Size 
         ConfigError: A number is not positive.
     """
     counts = pairs.length_counts
-    source_length, target_length = counts["source_length"], counts["target_length"]
-    buckets = choose_buckets(source_length, target_length, counts["num_pairs"], tokens_per_batch, num_buckets)
+    buckets = choose_buckets(counts, tokens_per_batch, num_buckets)
     longest = [bucket.length for bucket in buckets]
     pairs_in_buckets = np.zeros((pairs.num_blocks, len(buckets)), np.int64)
-    bucket = np.searchsorted(longest, np.maximum(source_length, target_length))
+    bucket = np.searchsorted(longest, np.maximum(counts["source_length"], counts["target_length"]))
     np.add.at(pairs_in_buckets, (counts["block"], bucket), counts["num_pairs"])
     batches = [
         np.array(list(_batches_of_block(counts, buckets, num_parts)), PLANNED_BATCH) for counts in pairs_in_buckets
@@ -116,11 +115,7 @@ def _batches_of_block(pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_p
 
 
 def choose_buckets(
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    num_pairs: np.ndarray,
-    tokens_per_batch: int,
-    num_buckets: int,
+    length_counts: Annotated[np.ndarray, "LENGTH_COUNT (n,)"], tokens_per_batch: int, num_buckets: int
 ) -> list[Bucket]:
     """Chooses the shapes of batches with which an epoch computes the fewest positions.
 
@@ -129,23 +124,20 @@ def choose_buckets(
     bucket is made for a few pairs. The pairs of a bucket are then spread evenly over its batches: 9 pairs with room
     for 8 make two batches of 5.
 
-    Args:
-        source_lengths: int (n,).
-        target_lengths: int (n,).
-        num_pairs: int (n,). How many pairs have these lengths.
-
     Returns:
         The buckets, from the shortest to the longest.
 
     Example:
-        >>> lengths, pairs = np.array([[2, 3], [2, 2], [3, 2], [9, 8]]).T, np.ones(4, int)
-        >>> choose_buckets(*lengths, pairs, tokens_per_batch=9, num_buckets=2)
+        >>> from keras_transformer.training.batches.encoded_pairs import count_lengths
+        >>> counts = count_lengths(0, np.array([2, 2, 3, 9]), np.array([3, 2, 2, 8]))
+        >>> choose_buckets(counts, tokens_per_batch=9, num_buckets=2)
         [Bucket(source_length=3, target_length=3, batch_size=3),
          Bucket(source_length=9, target_length=8, batch_size=1)]
     """
+    source_lengths, target_lengths = length_counts["source_length"], length_counts["target_length"]
     keys, places = np.unique(np.maximum(source_lengths, target_lengths), return_inverse=True)
     pairs_of_key, longest_source, longest_target = np.zeros((3, len(keys)), np.int64)
-    np.add.at(pairs_of_key, places, num_pairs)
+    np.add.at(pairs_of_key, places, length_counts["num_pairs"])
     np.maximum.at(longest_source, places, source_lengths)
     np.maximum.at(longest_target, places, target_lengths)
     batch_sizes = np.maximum(tokens_per_batch // keys, 1)

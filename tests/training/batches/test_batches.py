@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.batches import encoded_pairs
-from keras_transformer.training.batches.encoded_pairs import Epochs, encode
+from keras_transformer.training.batches.encoded_pairs import Epochs, count_lengths, encode
 from keras_transformer.training.batches.pipeline import training_dataset, validation_dataset
 from keras_transformer.training.batches.plan import Bucket, choose_buckets, plan_batches
 from keras_transformer.training.text.corpus import SentencePairs
@@ -174,8 +174,8 @@ def test_lengths_are_counted_for_each_block(encoded, monkeypatch):
 
 
 def buckets_of(source_lengths, target_lengths, tokens_per_batch, num_buckets=8):
-    ones = np.ones(len(source_lengths), int)
-    return choose_buckets(np.array(source_lengths), np.array(target_lengths), ones, tokens_per_batch, num_buckets)
+    counts = count_lengths(0, np.array(source_lengths), np.array(target_lengths))
+    return choose_buckets(counts, tokens_per_batch, num_buckets)
 
 
 def test_buckets_worked_out_by_hand():
