@@ -98,7 +98,7 @@ def prepare(
     Raises:
         ConfigError: The text is too small for the vocabulary.
     """
-    from keras_transformer.training.batches.encoded_pairs import encode
+    from keras_transformer.training.batches.encoded_pairs import Epochs, encode
     from keras_transformer.training.batches.pipeline import training_dataset
     from keras_transformer.training.batches.plan import plan_batches
     from keras_transformer.training.batches.vocabulary import train_tokenizer
@@ -106,6 +106,7 @@ def prepare(
 
     from benchmarks.text import write_pairs
     from keras_transformer.tokenizers import TokenizerPair
+    from keras_transformer.tokenizers.text_codec import TextCodec
 
     task = TrainingTask(path)
     task.path.mkdir(parents=True, exist_ok=True)
@@ -114,7 +115,8 @@ def prepare(
 
     all_lines = itertools.chain(train_pairs.source, train_pairs.target)
     tokenizer = train_tokenizer(all_lines, "bpe", config.tokenizer.vocab_size)
-    encoded = encode(train_pairs, TokenizerPair(tokenizer, tokenizer), config.model.max_length, task.path / "token_ids")
+    codec = TextCodec(TokenizerPair(tokenizer, tokenizer), config.model.max_length)
+    encoded = encode(Epochs(train_pairs), codec, task.path / "token_ids")
     plan = plan_batches(
         encoded, tokens_per_batch=config.training.tokens_per_batch, num_buckets=config.training.num_buckets
     )

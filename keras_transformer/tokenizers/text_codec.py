@@ -100,7 +100,8 @@ class TextCodec:
         """Encodes sources to translate. Texts of too many bytes are shortened first, so that none costs much."""
         texts, is_cut = self.tokenizers.source.shorten(texts, self.max_length)
         divided = None if self.spans is None else self.spans.divide(texts)
-        encoded = self._complete(self._tokenize("source", texts, divided), self._tags(tf.size(texts)), is_cut)
+        token_ids = self._tokenize("source", texts, divided)
+        encoded = self._limit(self._complete(token_ids, self._tags(tf.size(texts))), is_cut)
         if divided is None:
             return EncodedSource(*encoded, None, None)
         placeholder_ids = tf.range(NUM_PLACEHOLDERS) + self.tokenizers.source.placeholder_ids.start
@@ -111,27 +112,30 @@ class TextCodec:
         self,
         sources: Annotated[Tensor, "string (batch,)"],
         targets: Annotated[Tensor, "string (batch,)"],
-        tags: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None = None,
-        shorten: bool = True,
     ) -> tuple[Encoded, Encoded]:
-        """Encodes sources and their translations. Placeholders stand for what both sides of a pair have.
+        """Encodes sources and their translations. Texts of too many bytes are shortened first, as in `encode_sources`.
 
-        Args:
-            tags: the tokens in front of each source. Defaults to None: `tag_ids`.
-            shorten: whether texts of too many bytes are shortened first, so that none costs much.
+        Placeholders stand for what both sides of a pair have.
         """
-        sources_cut = targets_cut = None
-        if shorten:
-            sources, sources_cut = self.tokenizers.source.shorten(sources, self.max_length)
-            targets, targets_cut = self.tokenizers.target.shorten(targets, self.max_length)
+        sources, sources_cut = self.tokenizers.source.shorten(sources, self.max_length)
+        targets, targets_cut = self.tokenizers.target.shorten(targets, self.max_length)
+        source, target = self.encode_whole_pairs(sources, targets, self._tags(tf.size(sources)))
+        return self._limit(source, sources_cut), self._limit(target, targets_cut)
+
+    def encode_whole_pairs(
+        self,
+        sources: Annotated[Tensor, "string (batch,)"],
+        targets: Annotated[Tensor, "string (batch,)"],
+        tags: Annotated[tf.RaggedTensor | Tensor, "int32 (batch, None)"] | None,
+    ) -> tuple[Encoded, Encoded]:
+        """Encodes pairs as `encode_pairs` does, but counts all tokens of every text; tags are in front of sources."""
         if self.spans is None:
             source_ids, target_ids = self._tokenize("source", sources), self._tokenize("target", targets)
         else:
             source, target, numbers = in_common(self.spans.divide(sources), self.spans.divide(targets))
             source_ids = self._tokenize_divided("source", source, source.numbers)
             target_ids = self._tokenize_divided("target", target, numbers)
-        source_tags = self._tags(tf.size(sources)) if tags is None else tags
-        return self._complete(source_ids, source_tags, sources_cut), self._complete(target_ids, None, targets_cut)
+        return self._complete(source_ids, tags), self._complete(target_ids, None)
 
     def encode_prefixes(
         self, prefixes: Annotated[Tensor, "string (batch,)"], source: EncodedSource
@@ -234,15 +238,18 @@ class TextCodec:
     def _tags(self, num_texts: Tensor) -> Tensor | None:
         return tf.tile(tf.constant([self.tag_ids]), [num_texts, 1]) if self.tag_ids else None
 
-    def _complete(self, token_ids: tf.RaggedTensor, tags: Tensor | None, is_cut: Tensor | None) -> Encoded:
+    def _complete(self, token_ids: tf.RaggedTensor, tags: Tensor | tf.RaggedTensor | None) -> Encoded:
         """Puts tags in front, leaves out what is too long, and ends texts."""
         if tags is not None:
             token_ids = tf.concat([tags, token_ids], axis=1)
-        lengths = token_ids.row_lengths() + 1
-        if is_cut is not None:
-            lengths = tf.where(is_cut, tf.maximum(lengths, self.max_length + 1), lengths)
         ends = tf.fill([token_ids.nrows(), 1], Tokenizer.end_id)
-        return Encoded(tf.concat([token_ids[:, : self.max_length - 1], ends], axis=1), lengths)
+        shortened = tf.concat([token_ids[:, : self.max_length - 1], ends], axis=1)
+        return Encoded(shortened, token_ids.row_lengths() + 1)
+
+    def _limit(self, encoded: Encoded, is_cut: Tensor) -> Encoded:
+        """Makes sure that the lengths of texts that were shortened are above the longest."""
+        lengths = tf.where(is_cut, tf.maximum(encoded.lengths, self.max_length + 1), encoded.lengths)
+        return encoded._replace(lengths=lengths)
 
 
 def _count(placeholders: Tensor) -> Tensor:

@@ -43,12 +43,7 @@ Change = Callable[[str, str, random.Random], Pair]
 class Augmentation:
     """Changes a share of the pairs of a text as `data.augment` says.
 
-    What happens to a pair depends on the seed, the epoch and its number in the epoch alone.
-
-    Args:
-        config: AugmentConfig. The shares.
-        seed: int. Seed of the random numbers.
-        spans: SpanFinder. Finds what stays as it is.
+    What happens to a pair depends on the seed, the epoch and its number in the epoch alone. Spans stay as they are.
 
     Example:
         >>> augmentation = Augmentation(AugmentConfig(upper_case=1), seed=1, spans=SpanFinder())
@@ -63,8 +58,7 @@ class Augmentation:
 
     def text(self, pairs: SentencePairs) -> SentencePairs:
         """Returns a text as it is in the first epoch, augmented anew in each iteration."""
-        source, target = (_Side(self, pairs, side) for side in (0, 1))
-        return dataclasses.replace(pairs, source=source, target=target)
+        return dataclasses.replace(pairs, source=_Side(self, pairs, 0), target=_Side(self, pairs, 1))
 
     def pairs(self, pairs: Iterable[Pair], epoch: int) -> Iterator[Pair]:
         """Yields the pairs of an epoch as they are in it."""
@@ -77,9 +71,9 @@ class Augmentation:
         """Returns consecutive pairs of an epoch as they are in it.
 
         Args:
-            pairs: list of (source, target). Those with a blank side stay as they are; a target that is not there is "".
-            epoch: int. Its number, from 0.
-            first: int. The number of the first pair in the epoch. Defaults to 0.
+            pairs: those with a blank side stay as they are; a target that is not there is "".
+            epoch: its number, from 0.
+            first: the number of the first pair in the epoch. Defaults to 0.
         """
         augmented = list(pairs)
         changes_by_place = {
@@ -128,9 +122,7 @@ class _Side(Collection[str]):
     """One side of an augmented text."""
 
     def __init__(self, augmentation: Augmentation, pairs: SentencePairs, side: int) -> None:
-        self._augmentation = augmentation
-        self._pairs = pairs
-        self._side = side
+        self._augmentation, self._pairs, self._side = augmentation, pairs, side
 
     def __iter__(self) -> Iterator[str]:
         pairs = zip(self._pairs.source, self._pairs.target, strict=True)
@@ -247,9 +239,7 @@ class TermAnnotation:
     """Writes beside words and phrases of some sources what they are in the target, as a glossary does.
 
     Args:
-        lexicon: Lexicon, which knows the words.
-        share: float. The share of the sources.
-        seed: int. Seed of the random numbers.
+        share: of the sources that have terms with translations.
     """
 
     def __init__(self, lexicon: Lexicon, share: float, seed: int) -> None:
@@ -286,9 +276,8 @@ class SubwordDropout(SentencePieceTokenizer):
     """A tokenizer for training that skips merges at random (Provilkov et al. 2020, arXiv 1910.13267).
 
     Args:
-        tokenizer: SentencePieceTokenizer of kind "bpe".
-        rate: float. Probability with which a possible merge is skipped.
-        seed: int. Seed of the random numbers.
+        tokenizer: of kind "bpe".
+        rate: probability with which a possible merge is skipped.
 
     Example:
         >>> sampler = SubwordDropout(tokenizer, rate=0.5, seed=1)

@@ -18,6 +18,7 @@ from keras_transformer.tensors import Dimension, Tensor
 from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.tokenizers.text_codec import TextCodec
 
+from ..alignment.model_1 import Counts, Sentences, best_links, in_blocks, learn_probabilities
 from ..text.corpus import SentencePairs, in_chunks, pairs_of_epoch, pairs_per_epoch
 from ..text.fingerprint import TextFingerprint, TextHash
 from .augmentation import Augmentation, TermAnnotation
@@ -26,6 +27,8 @@ from .augmentation import Augmentation, TermAnnotation
 _SENTENCES_PER_CALL = 8192
 # Batches are made of one block at a time, which is held in memory.
 _PAIRS_PER_BLOCK = 2**18
+# Pairs from which the links of tokens are learned.
+_MAX_ALIGNED_PAIRS = 200_000
 _SIDES = ("source", "target")
 # How many pairs of a block have which lengths.
 LENGTH_COUNT = np.dtype(
@@ -41,15 +44,11 @@ class EncodedPairs:
     memory than one block. A short text is one block, in its own order.
 
     Args:
-        directory: path of the files.
-        num_blocks: int.
-        dtype: str. NumPy's name of the type of the ids in the files.
+        dtype: NumPy's name of the type of the ids in the files.
         length_counts: LENGTH_COUNT (n,). How many pairs have which lengths.
-        num_empty: int. Pairs left out because a side has no tokens.
-        num_too_long: int. Pairs left out because a side is longer than allowed.
-        fingerprint: TextFingerprint of the text.
-        has_links: bool. Whether there are files that tell which source token each target token comes from. Defaults to
-            False.
+        num_empty: pairs left out because a side has no tokens.
+        num_too_long: pairs left out because a side is longer than allowed.
+        has_links: whether there are files that tell which source token each target token comes from. Defaults to False.
     """
 
     directory: pathlib.Path
@@ -76,34 +75,20 @@ class EncodedPairs:
         return int((self.length_counts["target_length"] * self.length_counts["num_pairs"]).sum())
 
     def share_of(self, token_ids: Sequence[int], side: str) -> float:
-        """Returns the share of the tokens on a side that are among some ids, in the first block alone.
-
-        Args:
-            token_ids: the ids.
-            side: "source" or "target".
-        """
-        ids = np.fromfile(self.directory / f"0.{side}.ids", self.dtype)
+        """Returns the share of the tokens on a side that are among some ids, in the first block alone."""
+        ids = np.fromfile(self.path(side, "ids", 0), self.dtype)
         return float(np.isin(ids, token_ids).mean())
 
     def token_ids(self, side: str, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
-        """Reads the token ids of a block, all sequences end to end.
-
-        Args:
-            side: "source" or "target".
-            block: int or int scalar tensor.
-        """
+        """Reads the token ids of a block, all sequences end to end."""
         return tf.io.decode_raw(self._read(side, "ids", block), self.dtype)
 
     def lengths(self, side: str, block: Dimension) -> Annotated[Tensor, "int32 (num_pairs,)"]:
-        """Reads the number of tokens in each sequence of a block; arguments as in `token_ids`."""
+        """Reads the number of tokens in each sequence of a block."""
         return tf.io.decode_raw(self._read(side, "lengths", block), tf.int32)
 
     def links(self, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
-        """Reads the place of each target token's source token in its sentence, from 1; 0 for none.
-
-        Args:
-            block: int or int scalar tensor.
-        """
+        """Reads the place of each target token's source token in its sentence, from 1; 0 for none."""
         return tf.io.decode_raw(self._read("target", "links", block), self.dtype)
 
     def path(self, side: str, name: str, block: int) -> pathlib.Path:
@@ -119,9 +104,9 @@ def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.nda
     """Counts the pairs of a block with equal lengths.
 
     Args:
-        block: int. The number of the block.
-        source_lengths: int (n,), below 2**31.
-        target_lengths: int (n,), below 2**31.
+        block: the number of the block.
+        source_lengths: int (n,), below 2**31, as are the lengths of the targets.
+        target_lengths: int (n,).
 
     Returns:
         LENGTH_COUNT (number of different lengths,), in ascending order.
@@ -193,7 +178,7 @@ def encode(epochs: Epochs, codec: TextCodec, directory: str | os.PathLike[str]) 
     text = TextHash()
     for tags, sources, targets in epochs.chunks(text):
         tag_ids = _tag_ids(tags, codec.tokenizers.source)
-        sides = codec.encode_pairs(tf.constant(sources), tf.constant(targets), tag_ids, shorten=False)
+        sides = codec.encode_whole_pairs(tf.constant(sources), tf.constant(targets), tag_ids)
         lengths = np.stack([np.asarray(side.lengths) for side in sides])  # (2, chunk)
         is_empty = (lengths == [[1 + (tag != "") for tag in tags], [1] * len(tags)]).any(axis=0)
         is_too_long = ~is_empty & (lengths.max(axis=0) > codec.max_length)
@@ -215,6 +200,24 @@ def encode(epochs: Epochs, codec: TextCodec, directory: str | os.PathLike[str]) 
         ]
     )
     return EncodedPairs(directory, num_blocks, dtype, length_counts, num_empty, num_too_long, text.fingerprint())
+
+
+def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
+    """Returns the pairs with links: which source token each target token comes from.
+
+    That is for guided alignment (Garg et al. 2019, arXiv 1909.02074). IBM Model 1 learns from at most 200,000 of the
+    pairs, and its links, on which both directions agree, are written beside the token ids.
+    """
+    num_pairs = min(len(pairs), _MAX_ALIGNED_PAIRS)
+    probabilities = learn_probabilities(lambda: _first_pairs(pairs, num_pairs), num_pairs, "aligning tokens")
+    with ProgressBar("linking tokens", "sentence pairs", len(pairs)) as bar:
+        for block in range(pairs.num_blocks):
+            path = pairs.path("target", "links", block)
+            with naming_errors(path), open(path, "wb") as file:
+                for source, target in in_blocks(*_block_sentences(pairs, block)):
+                    file.write(_source_places(source, target, probabilities).astype(pairs.dtype).tobytes())
+                    bar.advance(len(source.lengths))
+    return dataclasses.replace(pairs, has_links=True)
 
 
 def _nothing_left(epochs: Epochs, num_empty: int, num_too_long: int, max_length: int) -> ConfigError:
@@ -258,3 +261,30 @@ def _append(
             path = directory / f"{block}.{side}.{name}"
             with naming_errors(path), open(path, "ab") as file:
                 file.write(part.tobytes())
+
+
+def _block_sentences(pairs: EncodedPairs, block: int) -> tuple[Sentences, Sentences]:
+    source, target = (
+        Sentences(np.asarray(pairs.token_ids(side, block)), np.asarray(pairs.lengths(side, block))) for side in _SIDES
+    )
+    return source, target
+
+
+def _source_places(source: Sentences, target: Sentences, probabilities: Counts) -> np.ndarray:
+    """For each target token the place of its source token, from 1; 0 for none."""
+    places = np.zeros(len(target.token_ids), "int64")
+    begins = np.cumsum(target.lengths) - target.lengths
+    for begin, links in zip(begins, best_links(source, target, probabilities), strict=True):
+        for source_place, target_place in links:
+            places[begin + target_place] = source_place + 1
+    return places
+
+
+def _first_pairs(pairs: EncodedPairs, number: int) -> Iterator[tuple[Sentences, Sentences]]:
+    """The first of the pairs. Those of each block were drawn at random."""
+    for block in range(pairs.num_blocks):
+        source, target = (side.part(0, min(number, len(side.lengths))) for side in _block_sentences(pairs, block))
+        yield source, target
+        number -= len(source.lengths)
+        if number <= 0:
+            return

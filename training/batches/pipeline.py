@@ -32,19 +32,17 @@ def training_dataset(
     continues with the same batches if it is resumed with `first_step=k`.
 
     Args:
-        plan: BatchPlan.
-        seed: int, at least 0.
-        start_id: int. The token that a target begins with.
-        first_step: int. How many batches to skip, at no cost. Defaults to 0.
-        replicas: range. The replicas to make batches for, one after another; each gets its share of the rows of every
-            batch. Defaults to the only one.
-        num_replicas: int. How many replicas share a batch. The plan must be for a multiple of it. Defaults to 1.
+        start_id: the token that a target begins with.
+        first_step: how many batches to skip, at no cost. Defaults to 0.
+        replicas: the replicas to make batches for, one after another; each gets its share of the rows of every batch.
+            Defaults to the only one.
+        num_replicas: how many replicas share a batch. The plan must be for a multiple of it. Defaults to 1.
 
     Returns:
         Dataset of `({"source": (batch, source length), "target": (batch, target length)}, labels (batch, target
         length))`, all int32, with 0 where there is no token, and with `"links": (batch, target length)` if the pairs
-        have links. The target is the start token and the sentence, the
-        labels are the sentence and the end token. Empty rows come last.
+        have links. The target is the start token and the sentence, the labels are the sentence and the end token. Empty
+        rows come last.
 
     Raises:
         ConfigError: A number is out of its range.
@@ -86,14 +84,7 @@ def validation_dataset(
 ) -> tf.data.Dataset:
     """Returns batches of every pair once, always in the same order: in a block, from the shortest to the longest.
 
-    Args:
-        plan: BatchPlan.
-        start_id: int. The token that a target begins with.
-        replicas: range, as in `training_dataset`.
-        num_replicas: int, as in `training_dataset`.
-
-    Returns:
-        Dataset of known cardinality, of elements as `training_dataset` has them.
+    The arguments and elements are as in `training_dataset`; the cardinality is known.
     """
 
     def batches_of_block(block: Tensor) -> tf.data.Dataset:
@@ -107,7 +98,7 @@ def validation_dataset(
 
 def _bucket_of_pair(plan: BatchPlan, block: Tensor) -> Tensor:
     """The number of each pair's bucket: int64 (num_pairs,)."""
-    longest = [max(bucket.source_length, bucket.target_length) for bucket in plan.buckets]
+    longest = [bucket.length for bucket in plan.buckets]
     lengths = tf.maximum(plan.pairs.lengths("source", block), plan.pairs.lengths("target", block))
     return tf.searchsorted(longest, lengths, out_type=tf.int64)
 
@@ -132,7 +123,11 @@ def _shares(batches: PlannedBatch, replicas: range, num_replicas: int) -> Planne
 def _assemble(plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBatch, start_id: int) -> tf.data.Dataset:
     """Makes planned batches of a block's pairs, which come in the order of their buckets."""
     token_ids = {side: plan.pairs.token_ids(side, block) for side in ("source", "target")}
-    offsets = {side: _offsets(plan.pairs.lengths(side, block)) for side in ("source", "target")}
+    offsets = {
+        side: tf.concat([[0], tf.cumsum(tf.cast(plan.pairs.lengths(side, block), tf.int64))], axis=0)
+        for side in ("source", "target")
+    }
+    links = plan.pairs.links(block) if plan.pairs.has_links else None
 
     def assemble(batch: PlannedBatch) -> tuple[dict[str, Tensor], Tensor]:
         num_rows = batch.num_rows
@@ -147,12 +142,7 @@ def _assemble(plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBat
             inputs["links"] = _padded(links, offsets["target"], rows, [num_rows, batch.target_length])
         return inputs, labels
 
-    links = plan.pairs.links(block) if plan.pairs.has_links else None
     return tf.data.Dataset.from_tensor_slices(batches).map(assemble, num_parallel_calls=_BATCHES_AHEAD)
-
-
-def _offsets(lengths: Tensor) -> Tensor:
-    return tf.concat([[0], tf.cumsum(tf.cast(lengths, tf.int64))], axis=0)
 
 
 def _padded(token_ids: Tensor, offsets: Tensor, rows: Tensor, shape: list[Dimension]) -> Tensor:

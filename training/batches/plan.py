@@ -6,7 +6,7 @@ their shapes and their padding.
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -15,33 +15,30 @@ from keras_transformer.tensors import Dimension
 
 from .encoded_pairs import EncodedPairs
 
-Number = TypeVar("Number", int, np.ndarray)
-
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """A shape of batches.
-
-    Args:
-        source_length: int. Columns of the source, in tokens.
-        target_length: int. Columns of the target, in tokens.
-        batch_size: int. Rows.
-    """
+    """A shape of batches: columns of both sides, in tokens, and rows."""
 
     source_length: int
     target_length: int
     batch_size: int
+
+    @property
+    def length(self) -> int:
+        """The columns of the longer side."""
+        return max(self.source_length, self.target_length)
 
 
 class PlannedBatch(NamedTuple):
     """A batch of a block's pairs, which are in the order of their buckets. In the pipeline, the fields are tensors.
 
     Attributes:
-        begin: int. The place of its first pair.
-        end: int. The place after its last pair.
-        num_rows: int. Its rows; those without a pair are empty.
-        source_length: int. Columns of the source, in tokens.
-        target_length: int. Columns of the target, in tokens.
+        begin: the place of its first pair.
+        end: the place after its last pair.
+        num_rows: those without a pair are empty.
+        source_length: columns of the source, in tokens.
+        target_length: columns of the target, in tokens.
     """
 
     begin: Dimension
@@ -59,9 +56,8 @@ class BatchPlan:
     """The batches of one epoch.
 
     Args:
-        pairs: EncodedPairs.
-        buckets: list of Bucket, from the shortest to the longest.
-        batches: list of PLANNED_BATCH (number of batches,), one array for each block of the pairs.
+        buckets: from the shortest to the longest.
+        batches: PLANNED_BATCH (number of batches,), one array for each block of the pairs.
     """
 
     pairs: EncodedPairs
@@ -82,28 +78,24 @@ class BatchPlan:
 
 
 @checked
-def plan_batches(
-    pairs: EncodedPairs, *, tokens_per_batch: Size, num_buckets: Size = 8, num_parts: Size = 1
-) -> BatchPlan:
+def plan_batches(pairs: EncodedPairs, tokens_per_batch: Size, num_buckets: Size = 8, num_parts: Size = 1) -> BatchPlan:
     """Plans the batches of an epoch.
 
     Args:
-        pairs: EncodedPairs.
-        tokens_per_batch: int. The most that `batch_size * max(source_length, target_length)` may be, unless one row
+        tokens_per_batch: the most that `batch_size * max(source_length, target_length)` may be, unless one row
             is already more.
-        num_buckets: int. The most shapes. Defaults to 8.
-        num_parts: int. The number of equal parts into which each batch can be divided, because empty rows fill it up.
-            The pairs in a batch do not depend on it. Defaults to 1.
+        num_buckets: the most shapes. Defaults to 8.
+        num_parts: the number of equal parts into which each batch can be divided, because empty rows fill it up. The
+            pairs in a batch do not depend on it. Defaults to 1.
 
     Raises:
         ConfigError: A number is not positive.
     """
     counts = pairs.length_counts
-    source_length, target_length = counts["source_length"], counts["target_length"]
-    buckets = choose_buckets(source_length, target_length, counts["num_pairs"], tokens_per_batch, num_buckets)
-    longest = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
+    buckets = choose_buckets(counts, tokens_per_batch, num_buckets)
+    longest = [bucket.length for bucket in buckets]
     pairs_in_buckets = np.zeros((pairs.num_blocks, len(buckets)), np.int64)
-    bucket = np.searchsorted(longest, np.maximum(source_length, target_length))
+    bucket = np.searchsorted(longest, np.maximum(counts["source_length"], counts["target_length"]))
     np.add.at(pairs_in_buckets, (counts["block"], bucket), counts["num_pairs"])
     batches = [
         np.array(list(_batches_of_block(counts, buckets, num_parts)), PLANNED_BATCH) for counts in pairs_in_buckets
@@ -114,7 +106,7 @@ def plan_batches(
 def _batches_of_block(pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_parts: int) -> Iterator[PlannedBatch]:
     begin = 0
     for bucket, num_pairs in zip(buckets, pairs_in_buckets, strict=True):
-        rows = _round_up(bucket.batch_size, num_parts)
+        rows = -(-bucket.batch_size // num_parts) * num_parts
         end = begin + num_pairs
         for first in range(begin, end, bucket.batch_size):
             last = min(first + bucket.batch_size, end)
@@ -123,11 +115,7 @@ def _batches_of_block(pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_p
 
 
 def choose_buckets(
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    num_pairs: np.ndarray,
-    tokens_per_batch: int,
-    num_buckets: int,
+    length_counts: Annotated[np.ndarray, "LENGTH_COUNT (n,)"], tokens_per_batch: int, num_buckets: int
 ) -> list[Bucket]:
     """Chooses the shapes of batches with which an epoch computes the fewest positions.
 
@@ -136,25 +124,20 @@ def choose_buckets(
     bucket is made for a few pairs. The pairs of a bucket are then spread evenly over its batches: 9 pairs with room
     for 8 make two batches of 5.
 
-    Args:
-        source_lengths: int (n,).
-        target_lengths: int (n,).
-        num_pairs: int (n,). How many pairs have these lengths.
-        tokens_per_batch: int, see `plan_batches`.
-        num_buckets: int, see `plan_batches`.
-
     Returns:
         The buckets, from the shortest to the longest.
 
     Example:
-        >>> lengths, pairs = np.array([[2, 3], [2, 2], [3, 2], [9, 8]]).T, np.ones(4, int)
-        >>> choose_buckets(*lengths, pairs, tokens_per_batch=9, num_buckets=2)
+        >>> from keras_transformer.training.batches.encoded_pairs import count_lengths
+        >>> counts = count_lengths(0, np.array([2, 2, 3, 9]), np.array([3, 2, 2, 8]))
+        >>> choose_buckets(counts, tokens_per_batch=9, num_buckets=2)
         [Bucket(source_length=3, target_length=3, batch_size=3),
          Bucket(source_length=9, target_length=8, batch_size=1)]
     """
+    source_lengths, target_lengths = length_counts["source_length"], length_counts["target_length"]
     keys, places = np.unique(np.maximum(source_lengths, target_lengths), return_inverse=True)
     pairs_of_key, longest_source, longest_target = np.zeros((3, len(keys)), np.int64)
-    np.add.at(pairs_of_key, places, num_pairs)
+    np.add.at(pairs_of_key, places, length_counts["num_pairs"])
     np.maximum.at(longest_source, places, source_lengths)
     np.maximum.at(longest_target, places, target_lengths)
     batch_sizes = np.maximum(tokens_per_batch // keys, 1)
@@ -162,21 +145,15 @@ def choose_buckets(
     # costs[i, j]: of one bucket for keys[i:j]
     costs = np.full((len(keys) + 1, len(keys) + 1), np.inf)
     for i in range(len(keys)):
-        rows = _round_up(np.cumsum(pairs_of_key[i:]), batch_sizes[i:])
+        rows = -(-np.cumsum(pairs_of_key[i:]) // batch_sizes[i:]) * batch_sizes[i:]
         columns = np.maximum.accumulate(longest_source[i:]) + np.maximum.accumulate(longest_target[i:])
         costs[i, i + 1 :] = rows * columns
-
     buckets = []
     for begin, end in _cheapest_ranges(costs, num_buckets):
         total = pairs_of_key[begin:end].sum()
         num_batches = -(-total // batch_sizes[end - 1])
-        buckets.append(
-            Bucket(
-                source_length=int(longest_source[begin:end].max()),
-                target_length=int(longest_target[begin:end].max()),
-                batch_size=int(-(-total // num_batches)),
-            )
-        )
+        source_length, target_length = (int(longest[begin:end].max()) for longest in (longest_source, longest_target))
+        buckets.append(Bucket(source_length, target_length, batch_size=int(-(-total // num_batches))))
     return buckets
 
 
@@ -201,7 +178,3 @@ def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int
             ranges.append((begin, end))
         end = begin
     return ranges[::-1]
-
-
-def _round_up(number: Number, multiple: Number) -> Number:
-    return -(-number // multiple) * multiple

@@ -48,13 +48,13 @@ def train_tokenizer(
     two million is used; SentencePiece skips lines of more than 65,536 bytes.
 
     Args:
-        lines: iterable of str. Sentences without line ends, of both languages if they share the vocabulary.
+        lines: sentences without line ends, of both languages if they share the vocabulary.
         kind: "bpe" or "unigram" (SentencePiece), or "wordpiece".
-        vocab_size: int. Number of ids, including the four special ones, tags, eight placeholders and those of terms.
+        vocab_size: number of ids, including the four special ones, tags, eight placeholders and those of terms.
             WordPiece chooses pieces by a threshold on their frequency, so that it may have up to 5% fewer, or as many
             as the nearest threshold gives.
-        tags: list of str. Special pieces after the four that every vocabulary has. Defaults to none.
-        terms: bool. Whether it has three pieces for terms and their translations. Defaults to False.
+        tags: special pieces after the four that every vocabulary has. Defaults to none.
+        terms: whether it has three pieces for terms and their translations. Defaults to False.
 
     Raises:
         ConfigError: An argument breaks its rule, there is no text, or `vocab_size` is too small for the alphabet of the
@@ -77,9 +77,7 @@ def learn_tokenizers(pairs: SentencePairs, config: TokenizerConfig, terms: bool 
     """Learns one vocabulary that the languages share, or one for each; that of the source has the tags.
 
     Args:
-        pairs: SentencePairs.
-        config: TokenizerConfig.
-        terms: bool. Whether the vocabulary of the source has the pieces of terms. Defaults to False.
+        terms: whether the vocabulary of the source has the pieces of terms. Defaults to False.
 
     Raises:
         ConfigError: `vocab_size` does not fit the text.
@@ -205,17 +203,15 @@ def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str], ter
     return WordPieceTokenizer([*vocabulary, *term_pieces, *WordPieceTokenizer.placeholder_pieces])
 
 
-def _too_small(num_learned: int, smallest: int, terms: bool) -> ConfigError:
-    num_reserved = _num_reserved(terms)
-    return ConfigError(
-        f"tokenizer.vocab_size must be at least {smallest + num_reserved} for the alphabet of this text; "
-        f"received tokenizer.vocab_size={num_learned + num_reserved}"
-    )
+def _wrong_size(vocab_size: int, rule: str, terms: bool) -> ConfigError:
+    received = vocab_size + _num_reserved(terms)
+    return ConfigError(f"tokenizer.vocab_size must be {rule}; received tokenizer.vocab_size={received}")
 
 
-def _too_large(num_learned: int, largest: int, terms: bool) -> ConfigError:
-    num_reserved = _num_reserved(terms)
-    return ConfigError(
-        f"tokenizer.vocab_size must be at most {largest + num_reserved}, which is all that this text supports; "
-        f"received tokenizer.vocab_size={num_learned + num_reserved}"
-    )
+def _too_small(vocab_size: int, smallest: int, terms: bool) -> ConfigError:
+    return _wrong_size(vocab_size, f"at least {smallest + _num_reserved(terms)} for the alphabet of this text", terms)
+
+
+def _too_large(vocab_size: int, largest: int, terms: bool) -> ConfigError:
+    rule = f"at most {largest + _num_reserved(terms)}, which is all that this text supports"
+    return _wrong_size(vocab_size, rule, terms)

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 import tensorflow as tf
 
-from keras_transformer.config import Config, TrainingConfig
+from keras_transformer.config import Config
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import naming_errors
 from keras_transformer.rules import require
@@ -19,10 +19,9 @@ from keras_transformer.tokenizers.text_codec import TextCodec
 
 from ..alignment.lexicon import learn_lexicon
 from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
-from ..batches.encoded_pairs import EncodedPairs, Epochs, encode
+from ..batches.encoded_pairs import EncodedPairs, Epochs, align_encoded, encode
 from ..batches.pipeline import training_dataset, validation_dataset
 from ..batches.plan import BatchPlan, plan_batches
-from ..batches.token_links import align_encoded
 from ..batches.vocabulary import learn_tokenizers
 from ..step.model import Batch
 from ..text.corpus import SentencePairs
@@ -38,11 +37,8 @@ _NOTABLE_SHARE = 0.01
 class Batches(NamedTuple):
     """Endless batches, of which the replicas of this process have their shares.
 
-    Attributes:
-        train: batches to train on.
-        valid: the batches of the validation text, again and again: several workers would have to agree after each
-            batch on whether there is another one.
-        num_valid: how many batches the validation text has.
+    The validation text has `num_valid` batches. They come again and again: several workers would have to agree after
+    each batch on whether there is another one.
     """
 
     train: Iterable[Batch]
@@ -64,15 +60,7 @@ class TrainingData(NamedTuple):
     def batches(
         self, seed: int, start_id: int, first_step: int, strategy: tf.distribute.Strategy, replicas: range
     ) -> Batches:
-        """Returns the batches from a step on.
-
-        Args:
-            seed: of the order of the training text.
-            start_id: the token that a target begins with.
-            first_step: how many training batches to skip.
-            strategy: from `make_strategy`.
-            replicas: the numbers of the replicas of this process.
-        """
+        """Returns the batches from a step on; see `training_dataset`."""
         shares = dict(start_id=start_id, replicas=replicas, num_replicas=strategy.num_replicas_in_sync)
         datasets = (
             training_dataset(self.train, seed=seed, first_step=first_step, **shares),
@@ -86,13 +74,7 @@ class TrainingData(NamedTuple):
 
 
 class TrainingText:
-    """The texts of a run, and what they become: tokenizers, and the plans of batches of token ids.
-
-    Args:
-        config: how the texts are prepared.
-        train_pairs: pairs to train on.
-        valid_pairs: pairs to validate on.
-    """
+    """The texts of a run, and what they become: tokenizers, and the plans of batches of token ids."""
 
     def __init__(self, config: Config, train_pairs: SentencePairs, valid_pairs: SentencePairs) -> None:
         self.config = config
@@ -115,13 +97,9 @@ class TrainingText:
     def tokenizers(
         self, model_dir: ModelDir, init_from: ModelDir | None, workers: Workers, directory: pathlib.Path
     ) -> TokenizerPair:
-        """Loads the tokenizers of an earlier run, or learns them; the other workers get those of the chief.
+        """Loads the tokenizers of an earlier run or of `init_from`, or learns them.
 
-        Args:
-            model_dir: of the run.
-            init_from: whose tokenizers a new run has, if any.
-            workers: all take part.
-            directory: where the other workers keep what they get.
+        The other workers get those of the chief, and keep them in the directory.
         """
         config = self.config.tokenizer
         if not workers.is_chief:
@@ -130,10 +108,9 @@ class TrainingText:
                 with naming_errors(path):
                     path.write_bytes(content)
             return load_tokenizers(directory, config)
-        if model_dir.is_trained():
-            tokenizers = load_tokenizers(model_dir.path, config)
-        elif init_from is not None:
-            tokenizers = load_tokenizers(init_from.path, config)
+        trained = model_dir if model_dir.is_trained() else init_from
+        if trained is not None:
+            tokenizers = load_tokenizers(trained.path, config)
         else:
             tokenizers = learn_tokenizers(self.seen_pairs, config, self.config.data.terms > 0)
         for tokenizer in tokenizers.files().values():
@@ -143,51 +120,40 @@ class TrainingText:
     def plan(self, tokenizers: TokenizerPair, num_parts: int, directory: pathlib.Path) -> TrainingData:
         """Tokenizes the texts into files of the directory, and plans batches that divide into so many parts."""
         training, max_length = self.config.training, self.config.model.max_length
-        samplers = _samplers(training, tokenizers) if training.subword_dropout else tokenizers
-        terms = self._term_annotation(tokenizers) if self.config.data.terms else None
+        samplers, terms = tokenizers, None
+        if training.subword_dropout:
+            # Both sides of a shared vocabulary take turns with one sampler.
+            dropouts = [
+                SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
+                for tokenizer in tokenizers.files().values()
+            ]
+            samplers = TokenizerPair(dropouts[0], dropouts[-1])
+        if share := self.config.data.terms:
+            has_pieces = len(tokenizers.source.term_ids) > 0
+            require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", share)
+            terms = TermAnnotation(learn_lexicon(self.train_pairs), share, training.seed)
         is_drawn_anew = training.subword_dropout or self.augmentation or terms
-        epochs = Epochs(self.train_pairs, training.subword_samples if is_drawn_anew else 1, self.augmentation, terms)
+        times = training.subword_samples if is_drawn_anew else 1
+        epochs = Epochs(self.train_pairs, times, self.augmentation, terms)
         spans = span_finder(self.config.decoding, tokenizers)
-        codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
-        train_ids = encode(epochs, codec, directory / "train")
+        train_codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
+        valid_codec = TextCodec(tokenizers, max_length, spans)
+        train_ids = encode(epochs, train_codec, directory / "train")
         if training.guided_alignment:
             train_ids = align_encoded(train_ids)
-        valid_ids = encode(Epochs(self.valid_pairs), TextCodec(tokenizers, max_length, spans), directory / "valid")
+        valid_ids = encode(Epochs(self.valid_pairs), valid_codec, directory / "valid")
         _report_pairs("training text", train_ids, tokenizers)
         _report_pairs("validation text", valid_ids, tokenizers)
         train, valid = (
-            plan_batches(
-                ids,
-                tokens_per_batch=training.tokens_per_batch,
-                num_buckets=training.num_buckets,
-                num_parts=num_parts,
-            )
+            plan_batches(ids, training.tokens_per_batch, training.num_buckets, num_parts)
             for ids in (train_ids, valid_ids)
         )
         return TrainingData(train, valid)
 
-    def _term_annotation(self, tokenizers: TokenizerPair) -> TermAnnotation:
-        share = self.config.data.terms
-        has_pieces = len(tokenizers.source.term_ids) > 0
-        require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", share)
-        return TermAnnotation(learn_lexicon(self.train_pairs), share, self.config.training.seed)
-
-
-def _samplers(training: TrainingConfig, tokenizers: TokenizerPair) -> TokenizerPair:
-    # Both sides of a shared vocabulary take turns with one sampler.
-    samplers = [
-        SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
-        for tokenizer in tokenizers.files().values()
-    ]
-    return TokenizerPair(samplers[0], samplers[-1])
-
 
 def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:
-    left_out = [
-        f"{count:,} {reason}"
-        for count, reason in ((pairs.num_empty, "empty"), (pairs.num_too_long, "too long"))
-        if count
-    ]
+    counts = ((pairs.num_empty, "empty"), (pairs.num_too_long, "too long"))
+    left_out = [f"{count:,} {reason}" for count, reason in counts if count]
     remark = f" (left out: {', '.join(left_out)})" if left_out else ""
     _log.info(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
     for side, tokenizer in tokenizers._asdict().items():

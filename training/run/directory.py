@@ -6,11 +6,14 @@ import itertools
 import logging
 import pathlib
 from collections.abc import Iterator
+from typing import cast
 
 from keras_transformer.config import Config
+from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import checksum_path, locked, remove_leftovers, temporary_beside
+from keras_transformer.runtime.device import choose_precision
 from keras_transformer.tokenizers import TokenizerPair
 
 from .devices import Workers
@@ -33,36 +36,52 @@ def directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
             model_dir.path.rmdir()
 
 
-def require_resumable(model_dir: ModelDir, config: Config) -> None:
-    """Checks that an earlier run in the directory, if there is one, can be resumed with this configuration."""
-    _require_state(model_dir)
-    _require_same_configuration(model_dir, config)
+def resumable_config(model_dir: ModelDir, config: Config, workers: Workers, num_parts: int) -> Config:
+    """Returns the configuration of a new run, or of one that is resumed, with the precision of its first step.
+
+    Args:
+        num_parts: into how many parts all devices together divide a batch.
+
+    Raises:
+        ConfigError: The run in the directory cannot be resumed with the configuration, or a worker has another one.
+    """
+    precision = config.training.precision
+    if workers.is_chief:
+        earlier = model_dir.read_config() if model_dir.config_path.is_file() else None
+        _require_state(model_dir, is_described=earlier is not None)
+        if earlier is not None:
+            _require_same_configuration(model_dir, earlier, config)
+        if precision == "auto" and earlier is not None:
+            precision, reason = earlier.training.precision, "this training run started with it"
+        if precision == "auto":
+            tokens_per_part = config.training.tokens_per_batch // num_parts
+            precision, reason = choose_precision(config.model, tokens_per_part, training=True)
+        if precision != config.training.precision:
+            _log.info(f"precision: {precision}, because {reason}")
+    workers.require_same("the options", repr(config))
+    precision = cast(TrainingPrecision, workers.from_chief(precision.encode()).decode())
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
 
 
-def _require_state(model_dir: ModelDir) -> None:
+def _require_state(model_dir: ModelDir, is_described: bool) -> None:
     """Checks that the directory of an earlier run has its configuration, and what resuming needs."""
     # A run that is killed before it has saved a state leaves a checkpoint.
     paths = [model_dir.training_state_path, model_dir.previous_state_path, *model_dir.checkpoints().values()]
     of_training = [path for path in paths if path.is_file()]
-    if model_dir.config_path.is_file():
-        if model_dir.is_trained() and not of_training:
-            raise ConfigError(
-                f"{model_dir}: the directory has trained weights, but no training_state.npz to resume from. To "
-                f"continue from these weights, train in another --model-dir with --init-from {model_dir}"
-            )
-        return
-    if of_training:
+    if is_described and not of_training and model_dir.is_trained():
+        raise ConfigError(
+            f"{model_dir}: the directory has trained weights, but no training_state.npz to resume from. To "
+            f"continue from these weights, train in another --model-dir with --init-from {model_dir}"
+        )
+    if of_training and not is_described:
         raise ConfigError(
             f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an earlier training run, "
             "but no config.yaml. Put the file back, or train in another --model-dir"
         )
 
 
-def _require_same_configuration(model_dir: ModelDir, config: Config) -> None:
+def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config) -> None:
     """Checks that what a resumed run cannot change is as it was."""
-    if not model_dir.config_path.is_file():
-        return
-    old = model_dir.read_config()
     # The vocabulary may have turned out smaller than what was asked for.
     new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
     for section, names in (

@@ -29,13 +29,7 @@ class TrainingRun:
     """What a training run consists of.
 
     Args:
-        model: what is trained.
-        config: its `steps`, `validate_every`, `validate_by`, `patience`, `keep_checkpoints` and `average_best` are
-            used.
-        model_dir: where everything is saved.
         state: what was saved last.
-        workers: the processes of the run.
-        interruption: which signal was received.
         measure_bleu: translates the validation text, or None if nothing is ranked by BLEU.
     """
 
@@ -87,7 +81,10 @@ def run_loop(
             total_loss += step.loss * step.num_tokens
             num_tokens += step.num_tokens
             loss = total_loss / num_tokens
-            _require_finite_step(run, loss)
+            _require_finite(run, "loss", loss)
+            # The scale of float16's gradients does not change the loss.
+            if model.loss_scale is not None and model.loss_scale.is_exhausted():
+                raise _diverged(run, "the gradient is NaN or infinite, even at the lowest scale of the loss")
             report.after_step(loss, model)
             callbacks.on_train_batch_end(i, {"loss": loss})
             must_stop = must_stop or model.stop_training
@@ -178,13 +175,6 @@ def _finite_values(run: TrainingRun) -> dict[str, np.ndarray]:
     return values
 
 
-def _require_finite_step(run: TrainingRun, loss: float) -> None:
-    # The scale of float16's gradients does not change the loss.
-    _require_finite(run, "loss", loss)
-    if run.model.loss_scale is not None and run.model.loss_scale.is_exhausted():
-        raise _diverged(run, "the gradient is NaN or infinite, even at the lowest scale of the loss")
-
-
 def _require_finite(run: TrainingRun, name: str, value: float) -> None:
     if not math.isfinite(value):
         raise _diverged(run, f"the {name} is {value}")
@@ -195,8 +185,7 @@ def _diverged(run: TrainingRun, what: str) -> DivergedError:
     step, kept = run.state.step, "Nothing was saved before"
     if step:
         kept = f"The state after step {step:,} is kept in {run.model_dir}"
-    checkpoint = run.model_dir.checkpoint_path(step)
-    if checkpoint.is_file():
+    if (checkpoint := run.model_dir.checkpoint_path(step)).is_file():
         kept += f", with its checkpoint {checkpoint.name}"
     return DivergedError(
         f"training diverged in step {run.model.num_updates:,}, at the learning rate {run.model.learning_rate:.2e}: "

@@ -33,8 +33,7 @@ class ProgressReport:
     """Moves a bar on with every step, and says a line after every validation.
 
     Args:
-        bar: a bar that counts steps.
-        target_tokens_per_step: the mean number of target tokens in a batch, without padding.
+        target_tokens_per_step: the mean, without padding.
     """
 
     def __init__(self, bar: ProgressBar, target_tokens_per_step: float) -> None:
@@ -79,25 +78,15 @@ class ProgressReport:
 def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:
     """Writes the log after a validation: `log.csv`, and for TensorBoard a file for each validation.
 
-    Both are made of the rows that the training state has, so that a resumed run neither repeats nor loses one.
-
-    Args:
-        model_dir: of the run.
-        rows: of all validations.
-        samples: translations of the last one, which the state does not have. Defaults to none.
+    Both are made of the rows that the training state has, so that a resumed run neither repeats nor loses one. The
+    state does not have the samples, translations of the last validation.
     """
     _write_table(model_dir.log_path, rows)
     _write_events(model_dir.tensorboard_path, rows[-1], samples)
 
 
 def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
-    """Makes the log of a model directory that of its training state.
-
-    Args:
-        model_dir: of the run.
-        rows: of all validations until then.
-        step: updates until then.
-    """
+    """Makes the log of a model directory that of its training state: all validations until a step."""
     for directory in model_dir.tensorboard_path.glob("*"):
         remove_leftovers(directory)
     if rows:

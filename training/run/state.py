@@ -99,9 +99,6 @@ def restore_training_state(
     workers get its variables, also if nothing was saved yet.
 
     Args:
-        model_dir: of the run.
-        model: what is set.
-        workers: all take part.
         init_from: whose weights the training starts with. Defaults to None: those that the model has.
 
     Raises:

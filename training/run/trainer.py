@@ -1,31 +1,26 @@
 """Training on one device or several, from the first step or where an earlier run stopped."""
 
-import dataclasses
 import functools
 import logging
 import os
 from collections.abc import Sequence
-from typing import cast
 
 import keras
 import tensorflow as tf
 
-from keras_transformer.config import Config, TrainingConfig
-from keras_transformer.config.values import TrainingPrecision
+from keras_transformer.config import Config
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.runtime.device import choose_precision
 from keras_transformer.runtime.memory import require_memory
 from keras_transformer.runtime.progress import ProgressBar, counted, quiet
 
 from ..alignment.shortlist import build_shortlist
-from ..batches.plan import BatchPlan
-from ..step.model import TrainingModel, build_training_model
+from ..step.model import build_training_model
 from ..text.corpus import SentencePairs
 from ..text.fingerprint import require_same_text
 from .checkpoints import average_checkpoints
 from .data import TrainingText
 from .devices import Workers
-from .directory import directory_for_token_ids, directory_in_use, require_resumable, write_description
+from .directory import directory_for_token_ids, directory_in_use, resumable_config, write_description
 from .interruption import Interruption
 from .loop import TrainingRun, run_loop
 from .report import ProgressReport, restore_log
@@ -110,13 +105,10 @@ def train(
     if not workers.is_chief:
         _log.info(f"{workers.name}: the chief shows the progress")
     with workers.naming_the_lost(), directory_in_use(model_dir, workers), quiet(not workers.is_chief):
-        if workers.is_chief:
-            require_resumable(model_dir, config)
-        workers.require_same("the options", repr(config))
+        _require_memory(config)
         parts_per_device = max(parallel_parts // len(workers.replicas), 1)
         num_parts = strategy.num_replicas_in_sync * parts_per_device
-        _require_memory(config)
-        config = _with_precision(config, model_dir, num_parts, workers)
+        config = resumable_config(model_dir, config, workers, num_parts)
         training = config.training
         text = TrainingText(config, train_pairs, valid_pairs)
         with directory_for_token_ids(model_dir) as directory:
@@ -139,7 +131,14 @@ def train(
                 if training.validate_by == "bleu":
                     translate = greedy_translation(model.validated, tokenizers, config.decoding)
                     measure = functools.partial(measure_bleu, translate, valid_pairs)
-            _report(model, data.train, workers)
+            devices = counted(strategy.num_replicas_in_sync, "device")
+            if workers.number > 1:
+                devices += f" of {workers.number} workers"
+            _log.info(
+                f"{model.transformer.count_params():,} parameters, {devices}; "
+                f"one pass over the text takes {counted(data.train.num_steps, 'step')}, with batches of "
+                f"{counted(len(data.train.buckets), 'shape')} and {data.train.padding_share:.0%} padding"
+            )
             run = TrainingRun(model, training, model_dir, state, workers, interruption or Interruption(), measure)
             if workers.any(state.step >= training.steps or run.is_out_of_patience()):
                 _log.info(f"training has already ended, after step {state.step:,}")
@@ -152,7 +151,10 @@ def train(
                     report = ProgressReport(bar, data.train.pairs.num_target_tokens / data.train.num_steps)
                     run_loop(run, batches, report, callbacks)
         if workers.is_chief:
-            _average(training, model_dir)
+            for name, number in (("last", training.average_last), ("best", training.average_best)):
+                if number:
+                    paths = average_checkpoints(model_dir, **{name: number})
+                    _log.info(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
                 build_shortlist(model_dir, text.seen_pairs)
 
@@ -169,37 +171,3 @@ def _require_memory(config: Config) -> None:
     if config.training.freeze == "none":
         copies += 2 if tf.config.list_physical_devices("GPU") else 3
     require_memory(config.model.num_parameters, 4 * copies, "to train")
-
-
-def _with_precision(config: Config, model_dir: ModelDir, num_parts: int, workers: Workers) -> Config:
-    """The configuration with the precision that was chosen when training began, or that the chief chooses now."""
-    if config.training.precision != "auto":
-        return config
-    precision: TrainingPrecision = "auto"
-    if workers.is_chief:
-        precision = model_dir.read_config().training.precision if model_dir.config_path.is_file() else "auto"
-        reason = "this training run started with it"
-        if precision == "auto":
-            tokens_per_part = config.training.tokens_per_batch // num_parts
-            precision, reason = choose_precision(config.model, tokens_per_part, training=True)
-        _log.info(f"precision: {precision}, because {reason}")
-    precision = cast(TrainingPrecision, workers.from_chief(precision.encode()).decode())
-    return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
-
-
-def _average(config: TrainingConfig, model_dir: ModelDir) -> None:
-    for name in ("last", "best"):
-        if number := getattr(config, f"average_{name}"):
-            paths = average_checkpoints(model_dir, **{name: number})
-            _log.info(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
-
-
-def _report(model: TrainingModel, plan: BatchPlan, workers: Workers) -> None:
-    devices = counted(model.strategy.num_replicas_in_sync, "device")
-    if workers.number > 1:
-        devices += f" of {workers.number} workers"
-    _log.info(
-        f"{model.transformer.count_params():,} parameters, {devices}; "
-        f"one pass over the text takes {counted(plan.num_steps, 'step')}, with batches of "
-        f"{counted(len(plan.buckets), 'shape')} and {plan.padding_share:.0%} padding"
-    )

@@ -16,8 +16,7 @@ from keras_transformer.models.transformer import GUIDED_HEAD
 from keras_transformer.tensors import Tensor
 
 from .crossentropy import alignment_loss, projected_crossentropy
-from .loss_scale import LossScale
-from .optimizer import Adam, learning_rate, update_average
+from .optimizer import Adam, LossScale, learning_rate, update_average
 
 # A prime: the seeds of the generators are random numbers below 10^9.
 _SEEDS_BETWEEN_PARTS = 1_000_003
@@ -31,13 +30,7 @@ LossAndGradients = tuple[Tensor, list[Tensor]]
 
 
 class StepResult(NamedTuple):
-    """What a training step returns.
-
-    Attributes:
-        loss: the mean over the tokens of all replicas.
-        num_tokens: how many these are.
-        num_stop_requests: how many replicas asked all of them to stop.
-    """
+    """The mean loss over the tokens of all replicas, how many these are, and how many replicas asked all to stop."""
 
     loss: float
     num_tokens: float
@@ -56,15 +49,12 @@ class TrainingModel(keras.Model):
     Make it in the scope of the strategy.
 
     Args:
-        transformer: the model to train.
         optimizer: built for the trainable variables. In float16, it skips gradients of NaN.
-        config: its `label_smoothing`, `clip_norm`, `consistency`, `guided_alignment`, `accumulate_steps`, `ema`,
-            `precision` and `tokens_per_batch` are used.
         parallel_parts: into how many parts a replica divides its rows, to compute them side by side. Defaults to 1.
 
     Attributes:
-        averaged: Transformer with the moving average of the weights, or None without `ema`.
-        loss_scale: LossScale, or None unless the precision is float16.
+        averaged: has the moving average of the weights; None without `ema`.
+        loss_scale: None unless the precision is float16.
         validation_metrics: what `validate` updates.
     """
 
@@ -100,10 +90,9 @@ class TrainingModel(keras.Model):
         return float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
 
     def update(self, batches: Iterator[Batch], requests_stop: bool = False) -> StepResult:
-        """Trains on the next batch.
+        """Trains on the next batch, of which this process has the shares of its replicas.
 
         Args:
-            batches: the shares of the replicas of this process.
             requests_stop: whether this process asks all of them to stop.
         """
         return StepResult(*self._update(batches, tf.constant(float(requests_stop))).numpy().tolist())
@@ -240,9 +229,7 @@ def build_training_model(
     """Builds a Transformer, and what it is trained by, in the scope of a strategy.
 
     Args:
-        config: the sizes of the Transformer.
         training: its `precision` must not be "auto".
-        strategy: from `make_strategy`.
         parallel_parts: into how many parts a replica divides its rows.
     """
     with strategy.scope():

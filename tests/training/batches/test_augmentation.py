@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 from keras_transformer.training.batches.augmentation import Augmentation
-from keras_transformer.training.batches.encoded_pairs import encode
+from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import learn_tokenizers
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.text.corpus import SentencePairs
@@ -18,6 +18,7 @@ from keras_transformer.config import DataConfig, TokenizerConfig
 from keras_transformer.config.data import AugmentConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers.placeholders import SpanFinder
+from keras_transformer.tokenizers.text_codec import TextCodec
 
 NAMES = [field.name for field in dataclasses.fields(AugmentConfig)]
 PAIRS = generate(300, seed=5)
@@ -146,8 +147,9 @@ def test_epochs_are_augmented_anew_and_the_text_is_known_by_what_it_was(tmp_path
     augmentation = Augmentation(AugmentConfig(upper_case=0.5), 1, SpanFinder())
     config = TokenizerConfig(vocab_size=700)
     tokenizers = learn_tokenizers(augmentation.text(pairs), config)
-    plain = encode(pairs, tokenizers, 256, tmp_path / "plain")
-    changed = encode(pairs, tokenizers, 256, tmp_path / "changed", times=2, augmentation=augmentation)
+    codec = TextCodec(tokenizers, 256)
+    plain = encode(Epochs(pairs), codec, tmp_path / "plain")
+    changed = encode(Epochs(pairs, 2, augmentation), codec, tmp_path / "changed")
     assert changed.fingerprint == plain.fingerprint and len(changed) == 2 * len(plain) == 100
     rows = tf.RaggedTensor.from_row_lengths(
         tf.cast(changed.token_ids("source", 0), tf.int32), changed.lengths("source", 0)
@@ -159,7 +161,7 @@ def test_epochs_are_augmented_anew_and_the_text_is_known_by_what_it_was(tmp_path
     assert texts[:50] == [source for source, _ in augmentation.augment([(text, text) for text in used], epoch=0)]
     # What is off changes nothing.
     off = Augmentation(AugmentConfig(), 1, SpanFinder())
-    same = encode(pairs, tokenizers, 256, tmp_path / "same", augmentation=off)
+    same = encode(Epochs(pairs, augmentation=off), codec, tmp_path / "same")
     assert same.token_ids("source", 0).numpy().tolist() == plain.token_ids("source", 0).numpy().tolist()
 
 

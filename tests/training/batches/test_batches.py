@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.batches import encoded_pairs
-from keras_transformer.training.batches.encoded_pairs import count_lengths, encode
+from keras_transformer.training.batches.encoded_pairs import Epochs, count_lengths, encode
 from keras_transformer.training.batches.pipeline import training_dataset, validation_dataset
 from keras_transformer.training.batches.plan import Bucket, choose_buckets, plan_batches
 from keras_transformer.training.text.corpus import SentencePairs
 
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.tokenizers.text_codec import TextCodec
 
 START, END = 2, 3
 BATCHES_SHA256 = "a8f30f4f7d19e2eb625f93286cd52c301821f9ef4b27cb325346f687e6d10d24"
@@ -40,7 +41,8 @@ def encoded(tmp_path):
 
     def encoded(source, target, max_length=100, vocab_size=2**16, times=1):
         pairs = SentencePairs(source, target, "invented")
-        return encode(pairs, TokenizerPair(*[NumberTokenizer(vocab_size)] * 2), max_length, next(folders), times)
+        codec = TextCodec(TokenizerPair(*[NumberTokenizer(vocab_size)] * 2), max_length)
+        return encode(Epochs(pairs, times), codec, next(folders))
 
     return encoded
 
@@ -151,7 +153,7 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(encoded):
 def test_weights_that_leave_an_epoch_without_pairs_are_an_error(tmp_path):
     pairs = SentencePairs(["5", "6"], ["7", "8"], "invented", weights=((1, 0.001), (1, 0.002)))
     with pytest.raises(ConfigError) as raised:
-        encode(pairs, TokenizerPair(*[NumberTokenizer(2**16)] * 2), 100, tmp_path / "ids")
+        encode(Epochs(pairs), TextCodec(TokenizerPair(*[NumberTokenizer(2**16)] * 2), 100), tmp_path / "ids")
     assert str(raised.value) == (
         "invented: data.weights must be large enough that an epoch has a sentence pair; received "
         "data.weights=[0.001, 0.002] for 2 in all"
@@ -171,15 +173,9 @@ def test_lengths_are_counted_for_each_block(encoded, monkeypatch):
     assert pairs.num_blocks == 5 and pairs.length_counts.tolist() == expected
 
 
-def test_equal_lengths_are_counted_with_their_numbers_of_pairs():
-    source, target = np.array([[3, 2, 3, 2], [4, 5, 4, 2**31 - 1]], np.int32)
-    assert count_lengths(7, source, target).tolist() == [(7, 2, 5, 1), (7, 2, 2**31 - 1, 1), (7, 3, 4, 2)]
-    assert count_lengths(7, source[:0], target[:0]).tolist() == []
-
-
 def buckets_of(source_lengths, target_lengths, tokens_per_batch, num_buckets=8):
-    ones = np.ones(len(source_lengths), int)
-    return choose_buckets(np.array(source_lengths), np.array(target_lengths), ones, tokens_per_batch, num_buckets)
+    counts = count_lengths(0, np.array(source_lengths), np.array(target_lengths))
+    return choose_buckets(counts, tokens_per_batch, num_buckets)
 
 
 def test_buckets_worked_out_by_hand():
@@ -348,19 +344,6 @@ def test_the_pairs_of_a_batch_do_not_depend_on_the_number_of_replicas(random_pai
         np.testing.assert_array_equal(labels[:rows], inputs_and_labels[1])
         np.testing.assert_array_equal(inputs["source"][:rows], inputs_and_labels[0]["source"])
         assert not labels[rows:].any() and not inputs["source"][rows:].any()
-
-
-def test_empty_rows_are_the_last_of_a_batch_and_hold_no_token(random_pairs):
-    pairs = random_pairs(np.random.default_rng(3), 101)
-    plan = plan_batches(pairs, tokens_per_batch=120, num_buckets=3, num_parts=4)
-    num_empty = 0
-    for inputs, labels in first(training_dataset(plan, seed=0, start_id=START), plan.num_steps):
-        has_pair = (labels != 0).any(axis=1)
-        num_pairs = has_pair.sum()
-        assert num_pairs > 0 and has_pair[:num_pairs].all()
-        assert not inputs["source"][num_pairs:].any() and not inputs["target"][num_pairs:].any()
-        num_empty += len(labels) - num_pairs
-    assert num_empty > 0
 
 
 def test_the_order_depends_on_the_seed_and_the_epoch(random_pairs):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_transformer.training.batches.encoded_pairs import encode
+from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
 
@@ -12,6 +12,7 @@ from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.tokenizers.placeholders import SpanFinder
 from keras_transformer.tokenizers.terms import Glossary
+from keras_transformer.tokenizers.text_codec import TextCodec
 from keras_transformer.translation import Translator
 
 MAX_LENGTH = 60
@@ -57,8 +58,9 @@ def test_training_and_translation_read_the_same_tokens(tmp_path, kind, decoding)
     tokenizer = train_tokenizer([*LINES, *sum(PAIRS, ())], kind, SIZES[kind], [">>de<<"], terms=True)
     tag = decoding.get("tag", "")
     text = SentencePairs(*zip(*PAIRS, *LEFT_OUT), "x", tags=((len(PAIRS) + len(LEFT_OUT), tag),))
-    options = dict(spans=SpanFinder(), terms=EveryTerm()) if decoding else {}
-    encoded = encode(text, TokenizerPair(tokenizer, tokenizer), MAX_LENGTH, tmp_path / "ids", **options)
+    spans, terms = (SpanFinder(), EveryTerm()) if decoding else (None, None)
+    codec = TextCodec(TokenizerPair(tokenizer, tokenizer), MAX_LENGTH, spans, are_annotated=terms is not None)
+    encoded = encode(Epochs(text, terms=terms), codec, tmp_path / "ids")
     sizes = dict(num_layers=1, d_model=8, d_ff=8, num_heads=1, max_length=MAX_LENGTH)
     model = build_transformer(TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, **sizes))
     translator = Translator(model, tokenizer, DecodingConfig(**decoding))

@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 from keras_transformer.training.batches.augmentation import SubwordDropout
-from keras_transformer.training.batches.encoded_pairs import encode
+from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.text.corpus import SentencePairs
@@ -15,6 +15,7 @@ from keras_transformer.training.text.corpus import SentencePairs
 from examples.corpus import generate
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair
+from keras_transformer.tokenizers.text_codec import TextCodec
 
 TEXTS = [source for source, _ in generate(300, seed=5)] + ["", " two  spaces", "an emoji 😀 and a ▁"]
 
@@ -84,9 +85,8 @@ def test_only_bpe_has_merges_to_leave_out():
 
 def test_a_text_that_is_read_three_times_is_segmented_in_three_ways(tokenizer, tmp_path):
     pairs = SentencePairs(*map(list, zip(*generate(20, seed=6))), name="x")
-    encoded = encode(
-        pairs, TokenizerPair(*[SubwordDropout(tokenizer, 0.2, seed=1)] * 2), 256, tmp_path / "ids", times=3
-    )
+    codec = TextCodec(TokenizerPair(*[SubwordDropout(tokenizer, 0.2, seed=1)] * 2), 256)
+    encoded = encode(Epochs(pairs, 3), codec, tmp_path / "ids")
     assert len(encoded) == 60
     sampler = SubwordDropout(tokenizer, 0.2, seed=1)
     # Sources and targets take turns.
@@ -100,9 +100,8 @@ def test_a_text_that_is_read_three_times_is_segmented_in_three_ways(tokenizer, t
 def test_a_pair_that_passes_several_times_in_an_epoch_is_segmented_anew(tokenizer, tmp_path):
     text = generate(20, seed=6)
     pairs = SentencePairs(*map(list, zip(*text)), name="x", weights=((5, 3), (15, 1)))
-    encoded = encode(
-        pairs, TokenizerPair(*[SubwordDropout(tokenizer, 0.2, seed=1)] * 2), 256, tmp_path / "ids", times=2
-    )
+    codec = TextCodec(TokenizerPair(*[SubwordDropout(tokenizer, 0.2, seed=1)] * 2), 256)
+    encoded = encode(Epochs(pairs, 2), codec, tmp_path / "ids")
     assert len(encoded) == 2 * (3 * 5 + 15) and encoded.fingerprint["lines"] == 3 * 5 + 15
     token_ids = tf.cast(encoded.token_ids("source", 0), tf.int32)
     rows = tf.RaggedTensor.from_row_lengths(token_ids, encoded.lengths("source", 0))

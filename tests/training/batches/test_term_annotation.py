@@ -7,11 +7,12 @@ import pytest
 import tensorflow as tf
 from keras_transformer.training.alignment.lexicon import Term, learn_lexicon
 from keras_transformer.training.batches.augmentation import TermAnnotation
-from keras_transformer.training.batches.encoded_pairs import encode
+from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
 
 from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.tokenizers.text_codec import TextCodec
 
 NOUNS = {f"w{i}": f"V{i}" for i in range(60)}
 
@@ -65,9 +66,9 @@ def test_pairs_with_terms_are_encoded_differently_in_each_epoch(tmp_path, lexico
     tokenizer = train_tokenizer([*pairs.source, *pairs.target], kind, size, terms=True)
     few = SentencePairs(pairs.source[:20], pairs.target[:20], "few")
     tokenizers = TokenizerPair(tokenizer, tokenizer)
-    plain = encode(few, tokenizers, 60, tmp_path / "plain")
+    plain = encode(Epochs(few), TextCodec(tokenizers, 60), tmp_path / "plain")
     terms = TermAnnotation(lexicon, 0.999, seed=1)
-    encoded = encode(few, tokenizers, 60, tmp_path / "terms", times=2, terms=terms)
+    encoded = encode(Epochs(few, 2, terms=terms), TextCodec(tokenizers, 60, are_annotated=True), tmp_path / "terms")
     assert encoded.fingerprint == plain.fingerprint and len(encoded) == 2 * len(plain)
 
     def rows(pairs, side):

@@ -78,13 +78,9 @@ def test_callbacks_see_every_log_after_it_is_saved(recorded):
 @pytest.mark.slow
 def test_the_logs_have_bleu_and_skipped_steps_if_there_are_any(tmp_path):
     record = Record(tmp_path / "model")
-    overrides = (
-        "training.steps=2",
-        "training.average_last=0",
-        "training.validate_by=bleu",
-        "training.precision=float16",
-    )
-    model_dir = train_here(tmp_path / "model", *overrides, callbacks=[record])
+    brief = ("training.steps=2", "training.average_last=0")
+    ranked = ("training.validate_by=bleu", "training.precision=float16")
+    model_dir = train_here(tmp_path / "model", *brief, *ranked, callbacks=[record])
     for name in ("val_bleu", "skipped_steps"):
         assert [logs[name] for logs in record.logs] == logged(model_dir, name)
 
@@ -107,12 +103,12 @@ class Stop(keras.callbacks.Callback):
 @pytest.mark.parametrize(
     "method, calls, step",
     [
-        pytest.param("on_train_begin", 1, 3, marks=pytest.mark.slow),
-        pytest.param("on_train_batch_begin", 1, 3, marks=pytest.mark.slow),
+        ("on_train_begin", 1, 3),
+        ("on_train_batch_begin", 1, 3),
         ("on_train_batch_end", 4, 6),
-        pytest.param("on_train_batch_end", 6, 6, marks=pytest.mark.slow),
-        pytest.param("on_test_end", 2, 6, marks=pytest.mark.slow),
-        pytest.param("on_epoch_end", 1, 3, marks=pytest.mark.slow),
+        ("on_train_batch_end", 6, 6),
+        ("on_test_end", 2, 6),
+        ("on_epoch_end", 1, 3),
     ],
 )
 def test_a_callback_stops_the_run_which_resumes_bit_for_bit(straight, tmp_path, capsys, method, calls, step):

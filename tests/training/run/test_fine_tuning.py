@@ -122,9 +122,9 @@ def test_a_tuning_that_was_stopped_goes_on(trained, tuned, stopped, tmp_path):
     "freeze, frozen, learning",
     [
         ("both", {"embedding", "encoder"}, {"decoder"}),
-        pytest.param("none", set(), {"embedding", "encoder", "decoder"}, marks=pytest.mark.slow),
-        pytest.param("embeddings", {"embedding"}, {"encoder", "decoder"}, marks=pytest.mark.slow),
-        pytest.param("encoder", {"encoder"}, {"embedding", "decoder"}, marks=pytest.mark.slow),
+        ("none", set(), {"embedding", "encoder", "decoder"}),
+        ("embeddings", {"embedding"}, {"encoder", "decoder"}),
+        ("encoder", {"encoder"}, {"embedding", "decoder"}),
     ],
 )
 def test_frozen_weights_stay_and_all_others_learn(freeze, frozen, learning, trained, tmp_path):

@@ -11,12 +11,11 @@ import tensorflow as tf
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run.devices import Workers
 from keras_transformer.training.run.state import RunState, restore_training_state, save_training_state, values_of
-from keras_transformer.training.step import loss_scale as module
 from keras_transformer.training.step import model as training_model
+from keras_transformer.training.step import optimizer as module
 from keras_transformer.training.step.crossentropy import projected_crossentropy
-from keras_transformer.training.step.loss_scale import LossScale
 from keras_transformer.training.step.model import build_training_model
-from keras_transformer.training.step.optimizer import Adam
+from keras_transformer.training.step.optimizer import Adam, LossScale
 from test_training import ROOT, TINY, logged, train_here
 from training_runs import differences
 

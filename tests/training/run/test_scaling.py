@@ -66,22 +66,14 @@ def run_together(scripts, folder, environments):
 
 
 @pytest.mark.slow
-def test_two_machines(folder, capfd):
-    scripts = blocks("Two machines", folder)
-    assert len(scripts) == 2
-    run_together(scripts, folder, [{}, {}])
-    assert "2 devices of 2 workers" in capfd.readouterr().err
-
-
-@pytest.mark.slow
-def test_slurm(folder, capfd):
-    (script,) = blocks("Slurm", folder)
-    run_together([script], folder, [{}])
-    assert "2 devices of 2 workers" in capfd.readouterr().err
-
-
-@pytest.mark.slow
-def test_kubernetes(folder, capfd):
-    (script,) = blocks("Kubernetes", folder)
-    run_together([script, script], folder, [{"JOB_COMPLETION_INDEX": str(index)} for index in (0, 1)])
+@pytest.mark.parametrize(
+    "title, indices", [("Two machines", (None, None)), ("Slurm", (None,)), ("Kubernetes", (0, 1))], ids=str
+)
+def test_the_commands_train_on_two_workers(title, indices, folder, capfd):
+    scripts = blocks(title, folder)
+    if title == "Kubernetes":
+        # Every pod has the same command.
+        scripts *= 2
+    environments = [{} if index is None else {"JOB_COMPLETION_INDEX": str(index)} for index in indices]
+    run_together(scripts, folder, environments)
     assert "2 devices of 2 workers" in capfd.readouterr().err

@@ -12,7 +12,7 @@ import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.batches.augmentation import SubwordDropout
-from keras_transformer.training.batches.encoded_pairs import encode
+from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run.devices import make_strategy
@@ -29,6 +29,7 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair, pieces_of
+from keras_transformer.tokenizers.text_codec import TextCodec
 
 PAIRS = sentence_pairs()
 ENGLISH, GERMAN = (list(side) for side in zip(*PAIRS, strict=True))
@@ -175,22 +176,18 @@ def test_encoded_pairs_begin_with_the_tag_of_their_corpus(tmp_path):
     plain = SentencePairs(pairs.source, pairs.target, "x", pairs.weights)
     dog, tree = (ids + [3] for ids in tokenizer.tokenize(["the dog", "a tree"]).to_list())
     for number, sampler in enumerate((tokenizer, SubwordDropout(tokenizer, 0.0, seed=1))):
-        encoded = encode(pairs, TokenizerPair(sampler, sampler), 64, tmp_path / f"tagged{number}")
+        encoded = encode(Epochs(pairs), TextCodec(TokenizerPair(sampler, sampler), 64), tmp_path / f"tagged{number}")
         assert encoded.token_ids("source", 0).numpy().tolist() == dog * 4 + [4] + tree
         assert encoded.lengths("source", 0).numpy().tolist() == [len(dog)] * 4 + [len(tree) + 1]
         assert encoded.num_empty == 2
         # A run that is resumed notices that its tags have changed; without tags nothing has.
-        untagged = encode(plain, TokenizerPair(sampler, sampler), 64, tmp_path / f"plain{number}")
+        untagged = encode(Epochs(plain), TextCodec(TokenizerPair(sampler, sampler), 64), tmp_path / f"plain{number}")
         assert encoded.fingerprint["source"] != untagged.fingerprint["source"]
     too_long = SentencePairs(["the dog"] * 2, ["der"] * 2, "x", tags=((1, ""), (1, "<bt>")))
-    assert encode(too_long, TokenizerPair(tokenizer, tokenizer), len(dog), tmp_path / "long").num_too_long == 1
+    codec = TextCodec(TokenizerPair(tokenizer, tokenizer), len(dog))
+    assert encode(Epochs(too_long), codec, tmp_path / "long").num_too_long == 1
     with pytest.raises(ConfigError, match="^data.tags must be among <bt>, which the vocabulary has; received <x>$"):
-        encode(
-            SentencePairs(["a"], ["b"], "x", tags=((1, "<x>"),)),
-            TokenizerPair(tokenizer, tokenizer),
-            64,
-            tmp_path / "none",
-        )
+        encode(Epochs(SentencePairs(["a"], ["b"], "x", tags=((1, "<x>"),))), codec, tmp_path / "none")
 
 
 def test_pairs_that_are_held_out_keep_their_tags():

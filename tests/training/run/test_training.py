@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.evaluate import evaluate
-from keras_transformer.training.recipe import load_recipe, recipe_names
+from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import data, trainer
 from keras_transformer.training.run.checkpoints import average_checkpoints
 from keras_transformer.training.run.data import TrainingText
@@ -26,6 +26,7 @@ from keras_transformer.training.step import model as step_model
 from keras_transformer.training.step.model import build_training_model
 from keras_transformer.training.step.optimizer import learning_rate
 from keras_transformer.training.text.corpus import SentencePairs
+from training_runs import write_text
 
 from examples.corpus import generate
 from keras_transformer import Translator
@@ -52,11 +53,8 @@ TINY = [
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("text")
-    for name, pairs in (("train", PAIRS[:360]), ("valid", PAIRS[360:])):
-        for side, language in enumerate(("en", "de")):
-            lines = "".join(pair[side] + "\n" for pair in pairs)
-            (directory / f"{name}.{language}").write_text(lines, encoding="utf-8")
+    directory = tmp_path_factory.mktemp("files") / "text"
+    write_text(directory)
     return directory
 
 
@@ -138,13 +136,6 @@ def test_the_norm_of_the_gradients_is_clipped(tmp_path):
     assert abs(unclipped[-1] - clipped[-1]) > 1e-3 * clipped[-1]
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_of_the_package_loads_by_its_name(name):
-    recipe = load_recipe(name, ["training.seed=7"])
-    assert recipe.training.seed == 7
-    assert recipe.model.target_vocab_size == recipe.tokenizer.vocab_size
-
-
 def test_the_paper_recipes_have_the_sizes_of_table_3():
     base, big = (load_recipe(f"wmt14-en-de-{name}") for name in ("base", "big"))
     sizes = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
@@ -190,6 +181,11 @@ def test_text_that_cannot_be_trained_on_leaves_no_folder(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
+TEN_STEPS = (
+    *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3", "training.average_last=2"),
+)
+
+
 @pytest.fixture(scope="module")
 def traces_and_trained(tmp_path_factory):
     """How often the training step was traced, and the model directory."""
@@ -197,11 +193,7 @@ def traces_and_trained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         build = lambda *arguments: models.append(build_training_model(*arguments)) or models[-1]
         patch.setattr(trainer, "build_training_model", build)
-        trained = train_here(
-            tmp_path_factory.mktemp("trained") / "model",
-            *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3"),
-            "training.average_last=2",
-        )
+        trained = train_here(tmp_path_factory.mktemp("trained") / "model", *TEN_STEPS)
     return [model._update.experimental_get_tracing_count() for model in models], trained
 
 
@@ -531,11 +523,7 @@ def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained)
 
 def test_a_finished_run_started_again_only_averages(trained, capsys):
     before = trained.training_state_path.read_bytes()
-    train_here(
-        trained.path,
-        *("training.steps=10", "training.validate_every=2", "training.keep_checkpoints=3"),
-        "training.average_last=2",
-    )
+    train_here(trained.path, *TEN_STEPS)
     assert "training has already ended, after step 10" in capsys.readouterr().err
     assert trained.training_state_path.read_bytes() == before
 

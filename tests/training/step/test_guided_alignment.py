@@ -6,10 +6,9 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.training.alignment.shortlist import attention_links, write_links
-from keras_transformer.training.batches.encoded_pairs import encode
+from keras_transformer.training.batches.encoded_pairs import Epochs, align_encoded, encode
 from keras_transformer.training.batches.pipeline import training_dataset, validation_dataset
 from keras_transformer.training.batches.plan import plan_batches
-from keras_transformer.training.batches.token_links import align_encoded
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.step.crossentropy import alignment_loss
 from keras_transformer.training.step.model import TrainingModel
@@ -20,6 +19,7 @@ from keras_transformer.config import TrainingConfig, TransformerConfig
 from keras_transformer.models import build_transformer
 from keras_transformer.models.transformer import GUIDED_HEAD
 from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.tokenizers.text_codec import TextCodec
 from keras_transformer.translation import Translator
 
 
@@ -38,7 +38,9 @@ def linked(tmp_path_factory):
     tokenizer = train_tokenizer([*source, *target], "bpe", 328)
     pairs = SentencePairs(source, target, "text")
     folder = tmp_path_factory.mktemp("links")
-    return tokenizer, align_encoded(encode(pairs, TokenizerPair(tokenizer, tokenizer), 64, folder / "ids"))
+    return tokenizer, align_encoded(
+        encode(Epochs(pairs), TextCodec(TokenizerPair(tokenizer, tokenizer), 64), folder / "ids")
+    )
 
 
 def test_links_are_those_of_model_1_and_come_in_batches(linked):
