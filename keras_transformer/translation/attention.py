@@ -172,7 +172,10 @@ def attention_page(attention: TranslationAttention, kind: AttentionKind, layer: 
             for name, (weights, queries, keys) in attention.by_kind.items()
         },
     }
-    return _PAGE.read_text(encoding="utf-8").replace("{{data}}", _script_json(data))
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    # So that no text ends the script element that it stands in.
+    text = text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+    return _PAGE.read_text(encoding="utf-8").replace("{{data}}", text)
 
 
 def readable(pieces: Sequence[str]) -> list[str]:
@@ -193,12 +196,6 @@ def readable(pieces: Sequence[str]) -> list[str]:
                     parts = [f"{character} {part}/{length}" for part in range(1, length + 1)]
                     labels[start : start + length] = [character] if length == 1 else parts
     return labels
-
-
-def _script_json(data: object) -> str:
-    """JSON that cannot end the script element that it stands in: without "<", ">" and "&"."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
 
 def _direction(text: str) -> str:

@@ -59,9 +59,6 @@ def translate_documents(
         texts: the documents. Bytes that are not UTF-8 are read as U+FFFD.
         language: of the documents, see `split_sentences`.
         search: translates sentences, string (n,).
-
-    Raises:
-        ConfigError: The language is not known.
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     # One more sentence than is translated shows that a document goes on.

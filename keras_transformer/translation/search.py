@@ -59,31 +59,26 @@ class Sampling(NamedTuple):
     top_p: float | Tensor | None = None
     first_row: int | Tensor = 0
 
-    def check(self) -> None:
-        """Raises a ConfigError if a value breaks its rule."""
+    def inputs(self) -> dict[str, Tensor]:
+        """Checks the values and returns those that are inputs of a graph as tensors."""
         check_sampling(self.temperature, self.top_k, self.top_p)
-
-
-def sampling_inputs(sampling: Sampling) -> dict[str, Tensor]:
-    """Returns what a graph needs to draw, as tensors by name."""
-    inputs = {
-        "seed": tf.constant(np.array(int(cast(int, sampling.seed)) % 2**32, "uint32").astype("int32")),
-        "temperature": tf.constant(sampling.temperature, tf.float32),
-        "first_row": tf.constant(sampling.first_row, tf.int32),
-    }
-    return inputs if sampling.top_p is None else inputs | {"top_p": tf.constant(sampling.top_p, tf.float32)}
+        inputs = {
+            "seed": tf.constant(np.array(int(cast(int, self.seed)) % 2**32, "uint32").astype("int32")),
+            "temperature": tf.constant(self.temperature, tf.float32),
+            "first_row": tf.constant(self.first_row, tf.int32),
+        }
+        return inputs if self.top_p is None else inputs | {"top_p": tf.constant(self.top_p, tf.float32)}
 
 
 class CandidateTable(tf.Module):
     """A shortlist as variables, which a SavedModel stores once for all its signatures.
 
     Args:
-        shortlist: Shortlist.
-        vocab_size: int. The number of target pieces.
-        also: ids of pieces that may be anywhere, too. Defaults to none.
+        vocab_size: the number of target pieces.
+        also: ids of more pieces that any translation may have.
     """
 
-    def __init__(self, shortlist: Shortlist, vocab_size: int, also: range = range(0)) -> None:
+    def __init__(self, shortlist: Shortlist, vocab_size: int, also: range) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.by_source = tf.Variable(shortlist.by_source, trainable=False, name="by_source")

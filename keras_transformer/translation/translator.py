@@ -20,7 +20,7 @@ from ..tokenizers.text_codec import Side, TextCodec
 from .documents import TranslatedDocument
 from .graph import ALIGNMENT_LAYER, TranslationGraph
 from .results import Alignment, Scores, TokenScores, Translation, Translations
-from .search import CandidateTable, Sampling, TranslationModel, sampling_inputs
+from .search import CandidateTable, Sampling, TranslationModel
 
 
 class Translator:
@@ -183,9 +183,9 @@ class Translator:
         if sampling is None:
             translations = self._run(self.graph.search, inputs, n_best=n)
         else:
-            sampling.check()
+            inputs |= sampling.inputs()
             require(n == 1, "n", "1 with sampling", n)
-            translations = self._run(self._sample, inputs | sampling_inputs(sampling), top_k=sampling.top_k)
+            translations = self._run(self._sample, inputs, top_k=sampling.top_k)
         rows = zip(translations.texts, translations.scores, translations.source_lengths, strict=True)
         return [
             Translation([(text.decode(), float(score)) for text, score in zip(texts, scores, strict=True)], int(length))

@@ -52,11 +52,20 @@ def test_a_translation_continues_its_prefix_with_the_most_probable_tokens(greedy
     assert found[2][1] == pytest.approx(score, rel=1e-4)
 
 
+def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model_dir):
+    beam = Translator.load(tiny_model_dir, DecodingConfig(beam_size=2, length_penalty=0.0))
+    ((text, score),) = beam.translate(SOURCES[2:3], prefixes=[TARGETS[2][:12]])[0].hypotheses
+    rest = beam.score_tokens(SOURCES[2:3], [text]).token_log_probs[
+        0, len(token_ids(beam, TARGETS[2][:12].rstrip())) - 1 :
+    ]
+    assert text == TARGETS[2] and score == pytest.approx(rest.sum(), rel=1e-4, abs=1e-5)
+
+
 @pytest.mark.slow
 def test_empty_prefixes_change_nothing_and_long_ones_stay_as_they_are(greedy, tiny_model_dir):
     beam = Translator.load(tiny_model_dir)
-    for each in (greedy, beam):
-        without, found = each.translate(SOURCES), each.translate(SOURCES, prefixes=[""] * len(SOURCES))
+    for translator in (greedy, beam):
+        without, found = translator.translate(SOURCES), translator.translate(SOURCES, prefixes=[""] * len(SOURCES))
         assert [a.hypotheses[0][0] for a in found] == [b.hypotheses[0][0] for b in without]
         scores = [[row.hypotheses[0][1] for row in rows] for rows in (found, without)]
         np.testing.assert_allclose(*scores, rtol=1e-5)

@@ -139,12 +139,6 @@ def test_the_ninth_and_what_is_truncated_is_text(tiny_model_dir):
     assert found.source_length > 64 and "{name}" not in found.hypotheses[0][0]
 
 
-def test_a_vocabulary_without_placeholders_is_refused():
-    tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "a"])
-    with pytest.raises(ConfigError, match="decoding.placeholders must be false for a vocabulary without placeholders"):
-        span_finder(DecodingConfig(placeholders=True), [tokenizer])
-
-
 def translated(path, texts, size):
     """The answers of a SavedModel in session mode."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -185,3 +179,6 @@ def test_terms_are_read_from_a_file(tiny_model_dir, tmp_path):
             read_trained(model_dir.path, argparse.Namespace(keep=path))
     with pytest.raises(ConfigError, match="decoding.keep needs decoding.placeholders=true"):
         DecodingConfig(keep=["Kibo"])
+    tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[START]", "[END]", "a"])
+    with pytest.raises(ConfigError, match="decoding.placeholders must be false for a vocabulary without placeholders"):
+        span_finder(DecodingConfig(placeholders=True), [tokenizer])
