@@ -186,7 +186,7 @@ def readable(pieces: Sequence[str]) -> list[str]:
         ['▁', 'é 1/2', 'é 2/2', '$']
     """
     labels = list(pieces)
-    # The bytes of a character are one to four; a part of them is no character.
+    # A character has one to four bytes; a part of them does not decode.
     for length in range(1, 5):
         for start in range(len(pieces) - length + 1):
             matches = [_BYTE.fullmatch(piece) for piece in pieces[start : start + length]]
@@ -199,7 +199,7 @@ def readable(pieces: Sequence[str]) -> list[str]:
 
 
 def _direction(text: str) -> str:
-    """The direction of a text, that of its first letter that has one: "ltr" or "rtl"."""
+    """The direction in which a text is written, "ltr" or "rtl": that of its first letter that has one."""
     classes = (unicodedata.bidirectional(character) for character in text)
     return "rtl" if next((name for name in classes if name in ("L", "R", "AL")), "L") != "L" else "ltr"
 

@@ -26,9 +26,9 @@ from .search import CandidateTable, Sampling, TranslationModel
 class Translator:
     """Translates texts with a trained model (section 6.1 of the paper).
 
-    A source longer than `config.max_length` tokens, including its end token, is truncated; most of what is too long is
-    not read at all. The translation of an empty or blank text is empty. With `decoding.tag`, every source has that tag
-    in front, which is one of its tokens.
+    A source longer than `config.max_length` tokens, including its end token, is truncated; what is far beyond the limit
+    is not read at all. The translation of an empty or blank text is empty. With `decoding.tag`, every source has that
+    tag in front, which is one of its tokens.
 
     Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models that it holds: set
     seeds before loading a translator.
@@ -165,7 +165,7 @@ class Translator:
         prefixes: Sequence[str | bytes] | None = None,
         sampling: Sampling | None = None,
     ) -> list[Translation]:
-        """Returns what is found for every text.
+        """Translates every text and returns its best translations with their scores, and its length.
 
         Args:
             texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.

@@ -158,22 +158,6 @@ def test_bytes_that_are_no_character_become_the_replacement_character(lossless):
     assert all(set(text) == {"\ufffd"} for text in broken)
 
 
-def test_a_function_of_unknown_batch_size_takes_any_number_of_texts(tokenizer):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def tokenize(texts):
-        return tokenizer.tokenize(texts)
-
-    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)])
-    def detokenize(token_ids):
-        return tokenizer.detokenize(token_ids)
-
-    for texts in ([], [""], ["Anna", "Bea sees Paul"]):
-        token_ids = tokenize(tf.constant(texts, tf.string))
-        assert token_ids.dtype == tf.int32
-        assert token_ids.to_list() == tokenizer.tokenize(tf.constant(texts, tf.string)).to_list()
-        assert texts_of(detokenize(token_ids)) == texts
-
-
 class RoundTrip(tf.Module):
     """The tokenizer's part of an exported translator, without the model."""
 

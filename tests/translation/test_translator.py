@@ -397,12 +397,12 @@ def test_of_one_token_or_of_hardly_any_probability_the_best_are_drawn(translator
 def ids_of(wordpiece_model_dir):
     """Searches with rules, by a model that has learned nothing and repeats itself; returns the ids that are found."""
 
-    def ids_of(**options):
+    def search(**options):
         translator = Translator.load(wordpiece_model_dir, DecodingConfig(max_extra_tokens=12, **options))
-        found = translator.graph.search(tf.constant(["Anna sees a tree.", "the dog buys two apples."]))
-        return [[int(i) for i in row if i] for row in found.token_ids.numpy()[:, 0]]
+        translations = translator.graph.search(tf.constant(["Anna sees a tree.", "the dog buys two apples."]))
+        return [[int(i) for i in row if i] for row in translations.token_ids.numpy()[:, 0]]
 
-    return ids_of
+    return search
 
 
 def repeats(ids):
@@ -418,37 +418,3 @@ def test_the_configuration_s_rules_hold_for_translations(ids_of, beam_size):
     assert not any(map(repeats, bound)) and all(len(ids) >= 9 for ids in bound)
     without_repetition = ids_of(beam_size=beam_size, repetition_penalty=100.0, no_repeat_ngram_size=1)
     assert all(len(set(ids)) == len(ids) for ids in without_repetition)
-
-
-@pytest.mark.slow
-def test_documents_prefixes_and_sampling_run_in_session_mode(translator, tmp_path):
-    strings = tf.TensorSpec([None], tf.string)
-    module = tf.Module()
-    module.weights = [variable.value for variable in translator.model.variables]
-    module.tokenizers = list(translator.tokenizers)
-
-    @tf.function(input_signature=[strings, strings, tf.TensorSpec([], tf.int32)], autograph=False)
-    def serve(text, prefix, seed):
-        found = translator.graph.translate_documents(text)
-        begun = translator.graph.search(text, prefixes=prefix)
-        drawn = translator.graph.search(text, sampling=Sampling(seed, temperature=2.0))
-        return {"text": found.texts, "was_cut": found.was_cut, "begun": begun.texts[:, 0], "drawn": drawn.texts[:, 0]}
-
-    module.serve = serve
-    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": serve.get_concrete_function()})
-    texts = [DOCUMENT, "", "x" * 5000, "Anna sees a tree."]
-    prefixes = ["", "", "Anna", "Anna hat"]
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        signature = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path)).signature_def["serving_default"]
-        fed = {"text": np.array(texts, object), "prefix": np.array(prefixes, object), "seed": 7}
-        outputs = {name: info.name for name, info in signature.outputs.items()}
-        answer = session.run(outputs, {signature.inputs[name].name: value for name, value in fed.items()})
-    read = {name: [each.decode() if isinstance(each, bytes) else each for each in row] for name, row in answer.items()}
-    documents = translator.translate_document(texts)
-    assert read["text"] == [each.text for each in documents]
-    assert read["was_cut"] == [False, False, True, False]
-    begun, drawn = (
-        translator.translate(texts, **options) for options in ({"prefixes": prefixes}, {"sampling": Sampling(7, 2.0)})
-    )
-    assert read["begun"] == [each.hypotheses[0][0] for each in begun]
-    assert read["drawn"] == [each.hypotheses[0][0] for each in drawn]
