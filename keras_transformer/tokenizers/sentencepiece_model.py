@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-# SentencePiece documents this module, yet not as an interface; `tests/tokenizers/test_sentencepiece_model.py` compares
-# it with what is used here.
+# SentencePiece documents this module, but not as an interface.
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 # Not FastSentencepieceTokenizer: it ignores byte fallback, and its ids for BPE models are wrong.

@@ -33,25 +33,6 @@ def changed(change, content=None):
     return proto.SerializeToString()
 
 
-def test_the_messages_are_those_of_the_format():
-    # The numbers by which the format knows the fields that this package reads or writes.
-    numbers = {
-        "ModelProto": dict(pieces=1, trainer_spec=2, normalizer_spec=3, self_test_data=4, denormalizer_spec=5),
-        "SentencePiece": dict(piece=1, score=2, type=3),
-        "TrainerSpec": dict(model_type=3, vocab_size=4),
-        "NormalizerSpec": dict(precompiled_charsmap=2),
-    }
-    messages = {
-        "ModelProto": ModelProto.DESCRIPTOR,
-        "SentencePiece": SentencePiece.DESCRIPTOR,
-        "TrainerSpec": ModelProto.DESCRIPTOR.fields_by_name["trainer_spec"].message_type,
-        "NormalizerSpec": ModelProto.DESCRIPTOR.fields_by_name["normalizer_spec"].message_type,
-    }
-    for message, fields in numbers.items():
-        assert {name: messages[message].fields_by_name[name].number for name in fields} == fields
-    assert dict(SentencePiece.Type.items()) == dict(NORMAL=1, UNKNOWN=2, CONTROL=3, USER_DEFINED=4, BYTE=6, UNUSED=5)
-
-
 @pytest.mark.parametrize("rule", ["identity", "nfkc", "nmt_nfkc", "nmt_nfkc_cf"])
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 def test_what_sentencepiece_trains_passes(rule, model_type):

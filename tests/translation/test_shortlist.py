@@ -149,10 +149,9 @@ def test_a_shortlist_file_is_read_as_it_was_written(tmp_path):
     for vocab_size in (500, 70_000):
         shortlist = random_shortlist(vocab_size)
         write_shortlist(path, shortlist, [b"a", b"b"])
-        found = read_shortlist(path, vocab_size, vocab_size, [b"a", b"b"])
-        for one, other in zip(found, shortlist, strict=True):
-            assert one.dtype == "int32"
-            np.testing.assert_array_equal(one, other)
+        for read, written in zip(read_shortlist(path, vocab_size, vocab_size, [b"a", b"b"]), shortlist, strict=True):
+            assert read.dtype == "int32"
+            np.testing.assert_array_equal(read, written)
 
 
 def test_a_shortlist_that_does_not_fit_is_refused(tmp_path):
