@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
-from test_translator import LONG, next_log_probs, texts_of, token_ids
+from test_translator import LONG, greedy_ids, next_log_probs, texts_of, token_ids
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.errors import ConfigError
@@ -27,21 +27,11 @@ def deep(greedy):
     return Translator(build_transformer(config, dtype="float32"), greedy.tokenizers, DecodingConfig())
 
 
-def continued(translator, source, prefix, most):
-    """The prefix and the most probable token at each step after it, by calls of the whole model."""
-    source_ids, ids = token_ids(translator, source), token_ids(translator, prefix)[:-1]
-    while len(ids) < most:
-        ids.append(int(next_log_probs(translator, source_ids, ids)[-1].argmax()))
-        if ids[-1] == translator.tokenizers.target.end_id:
-            break
-    return ids
-
-
 def test_a_translation_continues_its_prefix_with_the_most_probable_tokens(greedy):
     prefixes = ["", "Anna", "der Hund hat", "Zoë malt 🙂", "Anna hat einen Baum, sieht!", "meine", ""]
     sources = SOURCES[:6] + [" "]
     limits = greedy.num_tokens(sources) + 10
-    expected = [continued(greedy, *row) for row in zip(sources[:6], prefixes, limits)]
+    expected = [greedy_ids(greedy, *row) for row in zip(sources[:6], limits, prefixes)]
     found = [each.hypotheses[0] for each in greedy.translate(sources, prefixes=prefixes)]
     assert [text for text, _ in found] == [*texts_of(greedy, expected), ""]
     assert all(text.startswith(prefix) for (text, _), prefix in zip(found, prefixes))
@@ -86,7 +76,7 @@ def test_max_lengths_limit_a_translation_with_its_prefix(greedy):
 
 
 def test_the_log_probability_of_each_token_is_numpys(greedy):
-    pairs = [*zip(SOURCES[:3], TARGETS[1:4]), ("", ""), (LONG, "Zoë"), ("Zoë", LONG)]
+    pairs = [*zip(SOURCES[:3], TARGETS[1:4]), ("", ""), ("a", "🙂!"), (LONG, "Zoë"), ("Zoë", LONG)]
     scores = greedy.score_tokens(*zip(*pairs))
     for (source, target), row, total in zip(pairs, scores.token_log_probs, scores.log_probs):
         ids = token_ids(greedy, target)
