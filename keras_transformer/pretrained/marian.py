@@ -11,7 +11,7 @@ from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..config.yaml_file import parse_value
 from ..errors import ConfigError, InvalidFileError
 from ..rules import require, shown
-from ..tokenizers import pieces_of
+from ..tokenizers.sentencepiece_model import parse_model
 from .foreign_files import (
     option,
     read_bytes,
@@ -192,7 +192,7 @@ def _vocabularies(
         if path.suffix == ".spm":
             content = read_bytes(path)
             with reading(path):
-                ids = {piece: i for i, piece in enumerate(pieces_of(content))}
+                ids = {piece.piece: i for i, piece in enumerate(parse_model(content).pieces)}
             vocabularies.append((path, Vocabulary.of(ids, path, size)))
         else:
             vocabularies.append((folder / f"{side}.spm", Vocabulary.of(read_yaml_vocabulary(path), path, size)))

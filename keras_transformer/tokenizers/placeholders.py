@@ -7,6 +7,7 @@ for its URLs, e-mail addresses, formats, tags and given terms, which are found h
 from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple
 
+import numpy as np
 import regex
 import tensorflow as tf
 
@@ -167,9 +168,7 @@ def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 
     """Which of the source's spans each of the target's is; -1 for none. The second of equal ones is the second."""
 
     def occurrences(spans: Tensor) -> Tensor:
-        is_before = tf.linalg.band_part(tf.ones([NUM_PLACEHOLDERS] * 2, tf.int32), -1, 0) - tf.eye(
-            NUM_PLACEHOLDERS, dtype=tf.int32
-        )
+        is_before = np.tri(NUM_PLACEHOLDERS, k=-1, dtype="int32")
         is_equal = tf.cast(tf.equal(spans[:, :, None], spans[:, None, :]), tf.int32)
         return tf.reduce_sum(is_equal * is_before, axis=2)
 

@@ -235,12 +235,3 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         proto.pieces.extend(pieces)
         spec.vocab_size = len(pieces)
         return proto.SerializeToString()
-
-
-def pieces_of(model: bytes) -> list[str]:
-    """Returns the pieces of a SentencePiece model, in the order of its own ids.
-
-    Raises:
-        ConfigError: It is not a SentencePiece model.
-    """
-    return [piece.piece for piece in parse_model(model).pieces]

@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-# SentencePiece documents this module, yet not as an interface; `tests/tokenizers/test_sentencepiece_model.py` compares
-# it with what is used here.
+# SentencePiece documents this module, but not as an interface.
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 # Not FastSentencepieceTokenizer: it ignores byte fallback, and its ids for BPE models are wrong.
@@ -143,19 +142,15 @@ def _check_character_map(content: bytes) -> None:
     size = int.from_bytes(content[:4], "little")
     texts = content[4 + size :]
     is_whole = size > 0 and size % 4 == 0 and texts.endswith(b"\0") and len(content) <= _MAX_CHARACTER_MAP_BYTES
-    if not (is_whole and _is_text(texts) and max(map(len, texts.split(b"\0"))) <= _MAX_NORMALIZED_BYTES):
+    try:
+        texts.decode()
+    except UnicodeDecodeError:
+        is_whole = False
+    if not is_whole or max(map(len, texts.split(b"\0"))) > _MAX_NORMALIZED_BYTES:
         raise ConfigError("the map of characters of the SentencePiece model is damaged")
     units = np.frombuffer(content, "<u4", size // 4, offset=4)
     if not _is_safe_trie(units, texts):
         raise ConfigError("the map of characters of the SentencePiece model leads outside of itself")
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _is_safe_trie(units: np.ndarray, texts: bytes) -> bool:

@@ -59,7 +59,8 @@ class Glossary:
         translations = {}
         # A term with a capital of its own goes before one whose first letter became one.
         for term, translation in [*((_capitalized(term), terms[term]) for term in terms), *terms.items()]:
-            translations[_in_words(term)] = translation.replace(_MARK, _OWN)
+            words = regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", escaped(term))
+            translations[words] = escaped(translation)
         keys = tf.strings.to_hash_bucket_fast(list(translations), _NUM_HASHES).numpy()
         order = keys.argsort()
         self._keys = keys[order]
@@ -122,10 +123,6 @@ def segment_annotated(
 
 def _plain(texts: Tensor) -> Tensor:
     return tf.strings.regex_replace(texts, _OWN, _MARK)
-
-
-def _in_words(term: str) -> str:
-    return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", escaped(term))
 
 
 def _capitalized(term: str) -> str:

@@ -126,6 +126,11 @@ class Tokenizer(tf.Module):
             temporary.write_bytes(self.file_content)
 
     @classmethod
+    def filenames(cls, is_shared: bool) -> tuple[str, ...]:
+        """Returns the names of the files in a model directory: the shared one, or those of source and target."""
+        return (cls.filename,) if is_shared else (f"source.{cls.filename}", f"target.{cls.filename}")
+
+    @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
         """Reads a file that `save` wrote."""
         raise NotImplementedError
@@ -148,16 +153,10 @@ class TokenizerPair(NamedTuple):
 
     def files(self) -> dict[str, Tokenizer]:
         """Returns each tokenizer by the name that its file has in a model directory."""
-        names = filenames(type(self.target), self.is_shared)
-        return dict(zip(names, (self.target,) if self.is_shared else self, strict=True))
+        tokenizers = (self.target,) if self.is_shared else self
+        return dict(zip(self.target.filenames(self.is_shared), tokenizers, strict=True))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes the files of a model directory, each whole or not at all, with its checksum."""
         for name, tokenizer in self.files().items():
             tokenizer.save(pathlib.Path(directory, name))
-
-
-def filenames(tokenizer_class: type[Tokenizer], is_shared: bool) -> tuple[str, ...]:
-    """Returns the names of the files in a model directory: the shared one, or those of source and target."""
-    name = tokenizer_class.filename
-    return (name,) if is_shared else (f"source.{name}", f"target.{name}")

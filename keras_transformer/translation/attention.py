@@ -172,7 +172,10 @@ def attention_page(attention: TranslationAttention, kind: AttentionKind, layer: 
             for name, (weights, queries, keys) in attention.by_kind.items()
         },
     }
-    return _PAGE.read_text(encoding="utf-8").replace("{{data}}", _script_json(data))
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    # So that no text ends the script element that it stands in.
+    text = text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+    return _PAGE.read_text(encoding="utf-8").replace("{{data}}", text)
 
 
 def readable(pieces: Sequence[str]) -> list[str]:
@@ -183,7 +186,7 @@ def readable(pieces: Sequence[str]) -> list[str]:
         ['▁', 'é 1/2', 'é 2/2', '$']
     """
     labels = list(pieces)
-    # The bytes of a character are one to four; a part of them is no character.
+    # A character has one to four bytes; a part of them does not decode.
     for length in range(1, 5):
         for start in range(len(pieces) - length + 1):
             matches = [_BYTE.fullmatch(piece) for piece in pieces[start : start + length]]
@@ -195,14 +198,8 @@ def readable(pieces: Sequence[str]) -> list[str]:
     return labels
 
 
-def _script_json(data: object) -> str:
-    """JSON that cannot end the script element that it stands in: without "<", ">" and "&"."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
-
-
 def _direction(text: str) -> str:
-    """The direction of a text, that of its first letter that has one: "ltr" or "rtl"."""
+    """The direction in which a text is written, "ltr" or "rtl": that of its first letter that has one."""
     classes = (unicodedata.bidirectional(character) for character in text)
     return "rtl" if next((name for name in classes if name in ("L", "R", "AL")), "L") != "L" else "ltr"
 

@@ -59,9 +59,6 @@ def translate_documents(
         texts: the documents. Bytes that are not UTF-8 are read as U+FFFD.
         language: of the documents, see `split_sentences`.
         search: translates sentences, string (n,).
-
-    Raises:
-        ConfigError: The language is not known.
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     # One more sentence than is translated shows that a document goes on.
@@ -69,7 +66,11 @@ def translate_documents(
     max_tokens = codec.max_length - len(codec.tag_ids) - 1
     sentences = divide_long_sentences(sentences, codec.count_source_tokens, max_tokens)
     sentences = _joined_in_spans(sentences, codec.spans)
-    translated = _within_max_tokens(sentences[:, :MAX_SENTENCES], codec)
+    translated = sentences[:, :MAX_SENTENCES]
+    # The sentences that begin within the first `MAX_TOKENS` tokens of their document, of which end tokens are some.
+    before = tf.cumsum(codec.count_source_tokens(translated.flat_values) + 1, exclusive=True)
+    before -= tf.gather(tf.gather(before, translated.row_starts()), translated.value_rowids())
+    translated = tf.ragged.boolean_mask(translated, translated.with_flat_values(before < MAX_TOKENS))
     goes_on = _num_filled(sentences) > _num_filled(translated)
     searched = search(tf.strings.regex_replace(translated.flat_values, _SPACE_AROUND, ""))
     is_cut = tf.cast(searched.source_lengths, tf.int64) > codec.max_length
@@ -98,15 +99,8 @@ def _joined_in_spans(sentences: tf.RaggedTensor, spans: SpanFinder | None) -> tf
     return tf.RaggedTensor.from_value_rowids(joined, text_of, sentences.nrows(), validate=False)
 
 
-def _within_max_tokens(sentences: tf.RaggedTensor, codec: TextCodec) -> tf.RaggedTensor:
-    """The sentences (batch, None) that begin within the first `MAX_TOKENS` tokens, of which end tokens are some."""
-    before = tf.cumsum(codec.count_source_tokens(sentences.flat_values) + 1, exclusive=True)
-    before -= tf.gather(tf.gather(before, sentences.row_starts()), sentences.value_rowids())
-    return tf.ragged.boolean_mask(sentences, sentences.with_flat_values(before < MAX_TOKENS))
-
-
 def _num_filled(sentences: tf.RaggedTensor) -> Tensor:
-    # After a line break at the end of a document there is one more, which is empty.
+    # After a line break at the end of a document, there is one more sentence, which is empty.
     is_filled = sentences.with_flat_values(tf.cast(tf.not_equal(sentences.flat_values, ""), tf.int32))
     return tf.reduce_sum(is_filled, axis=1)
 

@@ -14,10 +14,7 @@ from ..losses import token_crossentropy
 from ..models import Transformer
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
-from .length_batches import map_in_length_batches
-
-# Positions, including padding, of a batch; bounds memory.
-POSITIONS_PER_BATCH = 4096
+from .search import POSITIONS_PER_BATCH, map_in_length_batches
 
 
 def token_log_probs(
@@ -85,7 +82,7 @@ def attention_to_source(
     encoded: Annotated[Tensor, "(batch, source length, d_model)"],
     source_mask: Annotated[Tensor, "bool (batch, source length)"],
 ) -> Iterator[Annotated[Tensor, "(batch, num_heads, target length, source length)"]]:
-    """Computes what each layer of the decoder attends to when it predicts each token; layer by layer, as far as asked.
+    """Computes, layer by layer, what the decoder attends to when it predicts each token.
 
     Args:
         hidden: the embeddings of the translations, which begin with start tokens.

@@ -131,11 +131,7 @@ class TranslationGraph:
         return TokenScores(tf.reduce_sum(log_probs, axis=1), log_probs, source.lengths, target.lengths)
 
     def align(self, sources: Texts, targets: Texts, layer: int = ALIGNMENT_LAYER) -> Alignments:
-        """Finds which tokens of its source each token of a target comes from, see `Translator.align`.
-
-        Raises:
-            ConfigError: There is no such layer.
-        """
+        """Finds which tokens of its source each token of a target comes from, see `Translator.align`."""
         num_layers = self.model.config.depths[1]
         require(-num_layers <= layer < num_layers, "layer", f"from {-num_layers} to {num_layers - 1}", layer)
         source, target = self.codec.encode_pairs(sources, targets)

@@ -1,6 +1,7 @@
 """Translations of tokenized sources, searched or drawn at random batch by batch, in the TensorFlow graph."""
 
-from typing import Annotated, Any, NamedTuple, Protocol, cast
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, cast
 
 import keras
 import numpy as np
@@ -10,12 +11,14 @@ from ..config import DecodingConfig, TransformerConfig
 from ..decoding import Constraints, Decodable, Hypotheses, beam_search, greedy_search, sample
 from ..decoding.sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
-from ..tensors import Tensor
+from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
-from .length_batches import map_in_length_batches
+
+# A nest of tensors.
+Results = TypeVar("Results")
 
 # Positions, including padding, of a batch; bounds memory.
-_POSITIONS_PER_BATCH = 4096
+POSITIONS_PER_BATCH = 4096
 # Batches of a request that may be searched side by side. Most operations of a search are too small to be shared
 # among cores.
 PARALLEL_SEARCHES = 4
@@ -49,8 +52,7 @@ class Sampling(NamedTuple):
         temperature: below 1 for more probable tokens, above 1 for more variety.
         top_k: how many of the most probable tokens are drawn from. Defaults to None: all.
         top_p: the probability that the tokens that are drawn from have together. Defaults to None: 1.
-        first_row: the number of the first text: a text is drawn by the seed and its number, whatever is translated
-            with it.
+        first_row: the number of the first text. What is drawn for a text depends on the seed and its number alone.
     """
 
     seed: int | Tensor
@@ -59,31 +61,26 @@ class Sampling(NamedTuple):
     top_p: float | Tensor | None = None
     first_row: int | Tensor = 0
 
-    def check(self) -> None:
-        """Raises a ConfigError if a value breaks its rule."""
+    def inputs(self) -> dict[str, Tensor]:
+        """Checks the values and returns those that are inputs of a graph as tensors."""
         check_sampling(self.temperature, self.top_k, self.top_p)
-
-
-def sampling_inputs(sampling: Sampling) -> dict[str, Tensor]:
-    """Returns what a graph needs to draw, as tensors by name."""
-    inputs = {
-        "seed": tf.constant(np.array(int(cast(int, sampling.seed)) % 2**32, "uint32").astype("int32")),
-        "temperature": tf.constant(sampling.temperature, tf.float32),
-        "first_row": tf.constant(sampling.first_row, tf.int32),
-    }
-    return inputs if sampling.top_p is None else inputs | {"top_p": tf.constant(sampling.top_p, tf.float32)}
+        inputs = {
+            "seed": tf.constant(np.array(int(cast(int, self.seed)) % 2**32, "uint32").astype("int32")),
+            "temperature": tf.constant(self.temperature, tf.float32),
+            "first_row": tf.constant(self.first_row, tf.int32),
+        }
+        return inputs if self.top_p is None else inputs | {"top_p": tf.constant(self.top_p, tf.float32)}
 
 
 class CandidateTable(tf.Module):
     """A shortlist as variables, which a SavedModel stores once for all its signatures.
 
     Args:
-        shortlist: Shortlist.
-        vocab_size: int. The number of target pieces.
-        also: ids of pieces that may be anywhere, too. Defaults to none.
+        vocab_size: the number of target pieces.
+        also: ids of more pieces that any translation may have.
     """
 
-    def __init__(self, shortlist: Shortlist, vocab_size: int, also: range = range(0)) -> None:
+    def __init__(self, shortlist: Shortlist, vocab_size: int, also: range) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.by_source = tf.Variable(shortlist.by_source, trainable=False, name="by_source")
@@ -126,8 +123,8 @@ class Request(NamedTuple):
         prefix: the tokens that each translation begins with.
         placeholders: which placeholders each text has, and its translation exactly once. They are the last pieces of a
             vocabulary.
-        sampling: None: the best translations are searched.
-        candidates: None: translations may have all pieces.
+        sampling: for translations drawn at random instead of searched.
+        candidates: the pieces that translations may have; None for all.
     """
 
     source: Annotated[tf.RaggedTensor, "int32 (batch, None)"]
@@ -161,7 +158,7 @@ def search_tokens(
         tf.cast(request.source.row_lengths(), tf.int32),
         request.positions,
         (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
-        positions_per_batch=_POSITIONS_PER_BATCH,
+        positions_per_batch=POSITIONS_PER_BATCH,
         max_rows=tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH),
         parallel_iterations=PARALLEL_SEARCHES,
     )
@@ -213,3 +210,48 @@ def _left_padded(token_ids: tf.RaggedTensor) -> Annotated[tf.Tensor, "int32 (bat
     lengths, length = tf.cast(token_ids.row_lengths(), tf.int32), tf.shape(padded)[1]
     places = tf.range(length) - (length - lengths[:, None])
     return tf.where(places >= 0, tf.gather(padded, tf.maximum(places, 0), batch_dims=1), -1)
+
+
+def map_in_length_batches(
+    function: Callable[[Tensor], Results],
+    lengths: Annotated[Tensor, "int32 (num_rows,)"],
+    positions: Annotated[Tensor, "int32 (num_rows,)"],
+    results: Results,
+    *,
+    positions_per_batch: int,
+    max_rows: Dimension,
+    parallel_iterations: int = 1,
+) -> Results:
+    """Applies a function to the rows of a request in batches, and returns its results in the order of the rows.
+
+    A batch has rows of similar length. One long text does not make all others of its request pay for padding, nor for
+    the steps that it alone needs.
+
+    Args:
+        function: takes row numbers, int32 (n,), and returns a nest of tensors (n, ...).
+        lengths: rows are sorted by it, the longest first.
+        positions: what a row adds to a batch of its own length, at least 1; does not fall with the length.
+        results: a nest of tensors (num_rows, ...) that the function's results are written into.
+        positions_per_batch: most positions in a batch, including padding, unless one row is already longer.
+        parallel_iterations: how many batches may be computed side by side; they are only if `function` reads no
+            variables.
+    """
+    order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+    num_rows = tf.size(order)
+
+    def map_batch(begin: Tensor, results: Results) -> tuple[Tensor, Results]:
+        size = tf.clip_by_value(positions_per_batch // positions[order[begin]], 1, max_rows)
+        end = tf.minimum(begin + size, num_rows)
+        rows = order[begin:end]
+        written = tf.nest.map_structure(
+            lambda all, some: tf.tensor_scatter_nd_update(all, rows[:, None], some), results, function(rows)
+        )
+        return end, written
+
+    _, results = tf.while_loop(
+        lambda begin, _: begin < num_rows,
+        map_batch,
+        (tf.constant(0), results),
+        parallel_iterations=parallel_iterations,
+    )
+    return results

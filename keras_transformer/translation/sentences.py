@@ -18,7 +18,7 @@ from ..tokenizers.placeholders import SPACES
 
 # Abbreviations after which a sentence goes on, by language. Single letters ("J. Smith", "z. B.", "U.S.") need no entry.
 # Abbreviations that end sentences as often as not, such as "etc.", have none: a sentence that is divided there costs
-# less than two that stay one.
+# less than two sentences that stay together.
 ABBREVIATIONS: dict[Language, tuple[str, ...]] = {
     "ar": (),
     "cs": ("Bc", "Ing", "JUDr", "Mgr", "MUDr", "např", "PhDr", "prof", "doc", "sv", "tj", "tzv", "ul"),
@@ -67,7 +67,7 @@ BEFORE_NUMBERS = (
 WITH_ORDINAL_DOTS: frozenset[Language] = frozenset({"cs", "da", "de", "fi", "hu", "nb", "pl", "tr"})
 
 # Marks are put into the text: where it is divided, and after a full stop that ends no sentence. They begin with a
-# character that Unicode keeps for a program's own use; where a text has it, a letter follows that no mark has.
+# character that Unicode reserves for programs; where a text itself has it, a letter follows that no mark has.
 _MARK = "\ufdd0"
 _OWN, _DIVISION, _NO_END = _MARK + "o", _MARK + "d", _MARK + "n"
 

@@ -20,15 +20,15 @@ from ..tokenizers.text_codec import Side, TextCodec
 from .documents import TranslatedDocument
 from .graph import ALIGNMENT_LAYER, TranslationGraph
 from .results import Alignment, Scores, TokenScores, Translation, Translations
-from .search import CandidateTable, Sampling, TranslationModel, sampling_inputs
+from .search import CandidateTable, Sampling, TranslationModel
 
 
 class Translator:
     """Translates texts with a trained model (section 6.1 of the paper).
 
-    A source longer than `config.max_length` tokens, including its end token, is truncated; most of what is too long is
-    not read at all. The translation of an empty or blank text is empty. With `decoding.tag`, every source has that tag
-    in front, which is one of its tokens.
+    A source longer than `config.max_length` tokens, including its end token, is truncated; what is far beyond the limit
+    is not read at all. The translation of an empty or blank text is empty. With `decoding.tag`, every source has that
+    tag in front, which is one of its tokens.
 
     Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models that it holds: set
     seeds before loading a translator.
@@ -165,7 +165,7 @@ class Translator:
         prefixes: Sequence[str | bytes] | None = None,
         sampling: Sampling | None = None,
     ) -> list[Translation]:
-        """Returns what is found for every text.
+        """Translates every text and returns its best translations with their scores, and its length.
 
         Args:
             texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
@@ -183,9 +183,9 @@ class Translator:
         if sampling is None:
             translations = self._run(self.graph.search, inputs, n_best=n)
         else:
-            sampling.check()
+            inputs |= sampling.inputs()
             require(n == 1, "n", "1 with sampling", n)
-            translations = self._run(self._sample, inputs | sampling_inputs(sampling), top_k=sampling.top_k)
+            translations = self._run(self._sample, inputs, top_k=sampling.top_k)
         rows = zip(translations.texts, translations.scores, translations.source_lengths, strict=True)
         return [
             Translation([(text.decode(), float(score)) for text, score in zip(texts, scores, strict=True)], int(length))

@@ -41,10 +41,9 @@ def best(page):
 
 def percents(page):
     """The words of the source below the best translation, with their percentages; those below 10 have none."""
-    found = (
-        "[...document.querySelectorAll('.source span')].map(e => [e.childNodes[0].data, e.children[0]?.textContent])"
-    )
-    return [(word, percent and int(percent.removesuffix("%"))) for word, percent in page.run(f"return {found}")]
+    words = "return [...document.querySelectorAll('.source span')]"
+    shown = page.run(f"{words}.map(span => [span.childNodes[0].data, span.children[0]?.textContent])")
+    return [(word, percent and int(percent.removesuffix("%"))) for word, percent in shown]
 
 
 def expected_percents(translator, source, target, tokens):

@@ -40,8 +40,8 @@ def serving(api):
 
 def graphs_of(translator):
     """The functions of all signatures; `serving_default` and `translate` are one."""
-    graphs = {each.function: graph_of(each, translator) for each in SIGNATURES.values()}
-    return {name: graphs[each.function] for name, each in SIGNATURES.items()}
+    graphs = {signature.function: graph_of(signature, translator) for signature in SIGNATURES.values()}
+    return {name: graphs[signature.function] for name, signature in SIGNATURES.items()}
 
 
 def running(graphs):
@@ -50,8 +50,8 @@ def running(graphs):
 
 
 @pytest.fixture(scope="module")
-def graphs(translator):
-    return graphs_of(translator)
+def graphs(tiny_model_dir):
+    return graphs_of(Translator.load(tiny_model_dir))
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,9 @@ def test_the_page_fetches_from_its_own_server_alone(port):
 
 
 def test_a_name_is_written_as_in_addresses():
+    with make_server(RestApi("tiny", {}, 1), 0) as server:
+        # It listens to this machine alone.
+        assert server.server_address[0] == "127.0.0.1"
     with serving(RestApi('a "b" & é', {}, 1)) as port:
         assert '<main data-model="a &quot;b&quot; &amp; é">' in ask(port, "GET", "/")[2]
         status, _, answer = ask(port, "GET", "/v1/models/a%20%22b%22%20%26%20%C3%A9")
@@ -166,11 +169,6 @@ def test_what_is_refused(port, method, path, body, headers, status, message):
     assert answered == status and message in content["error"]
 
 
-def test_it_listens_to_this_machine_alone():
-    with make_server(RestApi("tiny", {}, 1), 0) as server:
-        assert server.server_address[0] == "127.0.0.1"
-
-
 def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     arguments = ["serve", "--model-dir", str(tiny_model_dir), "--port", "0", "--precision", "float32"]
     process = subprocess.Popen(
@@ -196,38 +194,25 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     assert (process.returncode, said) == (130, "")
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ([], "give either --model-dir or --servable"),
-        (["--model-dir", "{}", "--servable", "{}"], "give either --model-dir or --servable"),
-        (
-            ["--servable", "{}", "--beam-size", "2"],
-            "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for --model-dir",
-        ),
-        (["--servable", "{}"], "there is no folder of a version, such as 1, with a saved_model.pb"),
-    ],
-)
-def test_mistakes_are_named(options, message, tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["serve", *(option.replace("{}", str(tmp_path)) for option in options)])
-    assert ended.value.code == 1 and message in capsys.readouterr().err
+def test_mistakes_are_named(tiny_model_dir, tmp_path, capsys):
+    def refused(*options):
+        with pytest.raises(SystemExit) as ended:
+            main(["serve", *map(str, options)])
+        message = capsys.readouterr().err
+        assert ended.value.code == 1 and message.count("\n") == 1
+        return message.removeprefix("keras-transformer serve: error: ").rstrip()
 
-
-def test_a_damaged_saved_model_is_named(tmp_path, capsys):
+    either = "give either --model-dir or --servable"
+    assert either in refused() and either in refused("--model-dir", tmp_path, "--servable", tmp_path)
+    options = "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for --model-dir"
+    assert options in refused("--servable", tmp_path, "--beam-size", 2)
+    assert "there is no folder of a version, such as 1, with a saved_model.pb" in refused("--servable", tmp_path)
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "saved_model.pb").write_bytes(b"damaged")
-    with pytest.raises(SystemExit):
-        main(["serve", "--servable", str(tmp_path)])
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and f"error: {tmp_path / '3'}: the SavedModel cannot be loaded: " in said
-
-
-def test_a_port_that_is_taken_is_named(tiny_model_dir, capsys):
+    assert refused("--servable", tmp_path).startswith(f"{tmp_path / '3'}: the SavedModel cannot be loaded: ")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(SystemExit):
-            main(["serve", "--model-dir", str(tiny_model_dir), "--port", str(port), "--precision", "float32"])
-    assert capsys.readouterr() == ("", f"keras-transformer serve: error: --port {port}: Address already in use\n")
+        message = refused("--model-dir", tiny_model_dir, "--port", port, "--precision", "float32")
+        assert message == f"--port {port}: Address already in use"

@@ -52,6 +52,11 @@ def test_translations_stand_beside_terms():
     assert token_ids == [*plain[0], begin, *plain[1], middle, *plain[2], end, *plain[3]]
     assert tokenizer.pieces(tokenizer.term_ids) == ["{term}", "{translation}", "{/term}"]
     assert tokenizer.term_ids.stop == tokenizer.placeholder_ids.start == tokenizer.vocab_size - 8
+    # Beside placeholders, too.
+    (token_ids,) = encoded(tokenizer, Glossary(TERMS), ["a {dog} dog <b>dog dog Kibo"], SpanFinder(["dog Kibo"]))
+    special = [piece for piece in tokenizer.pieces(token_ids) if piece.startswith("{")]
+    term = ["{term}", "{translation}", "{/term}"]
+    assert special == ["{ph1}", *term, "{ph2}", *term, "{ph3}"]
 
 
 def test_texts_without_terms_are_as_before_and_no_text_has_the_pieces(tokenizer):
@@ -61,24 +66,15 @@ def test_texts_without_terms_are_as_before_and_no_text_has_the_pieces(tokenizer)
     assert tokenizer.detokenize(tf.constant([list(tokenizer.term_ids)])).numpy().tolist() == [b""]
 
 
-def test_terms_beside_placeholders():
-    tokenizer = train_tokenizer(LINES, "bpe", 330, terms=True)
-    (token_ids,) = encoded(tokenizer, Glossary(TERMS), ["a {dog} dog <b>dog dog Kibo"], SpanFinder(["dog Kibo"]))
-    special = [piece for piece in tokenizer.pieces(token_ids) if piece.startswith("{")]
-    term = ["{term}", "{translation}", "{/term}"]
-    assert special == ["{ph1}", *term, "{ph2}", *term, "{ph3}"]
-
-
 def test_a_vocabulary_without_the_pieces_takes_no_glossary():
     tokenizer = train_tokenizer(LINES, "bpe", 330)
     assert len(tokenizer.term_ids) == 0 and tokenizer.vocab_size == 330
     pair = TokenizerPair(tokenizer, tokenizer)
     with pytest.raises(ConfigError, match="a glossary needs a model that was trained with data.terms"):
         TextCodec.for_translation(pair, 100, DecodingConfig(terms=TERMS))
-    for terms in ({}, {"": "x"}, {"a": " x"}, {"a": 1}, ["a"]):
-        with pytest.raises(
-            ConfigError, match="decoding.terms must be a mapping of 1 to 5,000 terms to their translations"
-        ):
+    rule = "decoding.terms must be a mapping of 1 to 5,000 terms to their translations"
+    for terms in ({}, {"": "x"}, {"a": " x"}, {"a": 1}, ["a"], {str(i): "x" for i in range(5001)}):
+        with pytest.raises(ConfigError, match=rule):
             DecodingConfig(terms=terms)
 
 
@@ -87,5 +83,3 @@ def test_thousands_of_terms_are_taken_and_too_many_refused():
     assert glossary.translations(tf.constant(["term number 123"])).to_list() == [[b"123"]]
     with pytest.raises(ConfigError, match="decoding.terms must be fewer or shorter; received 1 terms"):
         Glossary({"x" * 700_000: "y"})
-    with pytest.raises(ConfigError, match="decoding.terms must be a mapping of 1 to 5,000 terms"):
-        DecodingConfig(terms={str(i): "x" for i in range(5001)})

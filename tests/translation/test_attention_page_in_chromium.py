@@ -59,13 +59,10 @@ def looks(page):
     return page.run("return [...document.querySelectorAll('#keys small')].map(one => Number(one.textContent))")
 
 
-def expected(row):
-    return [percent if weight >= 0.005 else 0 for weight, percent in zip(row, np.floor(100 * row + 0.5))]
-
-
 def same(shown, row):
     # What the page rounds to percents was rounded before.
-    return len(shown) == len(row) and np.allclose(shown, expected(row), atol=1)
+    percents = np.where(row >= 0.005, np.floor(100 * row + 0.5), 0)
+    return len(shown) == len(row) and np.allclose(shown, percents, atol=1)
 
 
 def labels(page, side):
@@ -96,9 +93,7 @@ def test_the_mouse_shows_where_a_token_looks(page, found, tmp_path):
     page.point(f"#queries button:nth-child({last + 1})", click=True)
     page.point("#maps tr:nth-child(2) td:nth-child(3) button", click=True)
     assert same(looks(page), cross[0, 1, last])
-    assert page.run("return [document.getElementById('layer').value, document.getElementById('head').value]") == [
-        *["0", "1"]
-    ]
+    assert page.run("return ['layer', 'head'].map(id => document.getElementById(id).value)") == ["0", "1"]
     assert page.messages() == []
 
 
@@ -166,9 +161,13 @@ def test_the_layout_holds(page, found, tmp_path, width, dark):
     assert page.messages() == []
 
 
-def test_each_side_has_its_direction(page, found, tmp_path):
+def test_each_side_has_its_direction_and_a_token_is_text(page, found, tmp_path):
     page.look()
     open_page(page, found, tmp_path)
+    assert page.run("return document.title") == f"Attention: {found.text}"
+    assert labels(page, "keys") == found.by_kind["cross"].keys
+    assert page.run("return document.getElementById('translation').textContent") == found.translation
+    assert page.run("return document.querySelectorAll('.token *:not(bdi, small)').length") == 0
     is_hebrew = found.translation.startswith("איש")
     directions = page.run(
         "return ['queries', 'keys'].map(id => getComputedStyle(document.getElementById(id)).direction)"
@@ -180,12 +179,3 @@ def test_each_side_has_its_direction(page, found, tmp_path):
             ".map(one => one.getBoundingClientRect().left)"
         )
         assert first > second if is_hebrew else first <= second
-
-
-def test_a_token_is_text(page, found, tmp_path):
-    page.look()
-    open_page(page, found, tmp_path)
-    assert page.run("return document.title") == f"Attention: {found.text}"
-    assert labels(page, "keys") == found.by_kind["cross"].keys
-    assert page.run("return document.getElementById('translation').textContent") == found.translation
-    assert page.run("return document.querySelectorAll('.token *:not(bdi, small)').length") == 0

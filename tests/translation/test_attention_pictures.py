@@ -30,24 +30,15 @@ HOSTILE = ["<script>", "</script><script>alert(1)</script>", "<!--", "&lt;", "\"
 
 @pytest.fixture(scope="module")
 def translator(tiny_model_dir):
-    """A translator that has learned nothing, whose encoder and decoder differ in depth."""
     return random_translator(tiny_model_dir)
 
 
 def random_translator(tiny_model_dir, **options):
+    """A translator that has learned nothing, whose encoder and decoder differ in depth."""
     tokenizers = Translator.load(tiny_model_dir).tokenizers
     size = tokenizers.source.vocab_size
-    config = TransformerConfig(
-        source_vocab_size=size,
-        target_vocab_size=size,
-        num_encoder_layers=2,
-        num_decoder_layers=3,
-        d_model=32,
-        d_ff=32,
-        num_heads=4,
-        max_length=64,
-        **options,
-    )
+    depths = dict(num_encoder_layers=2, num_decoder_layers=3)
+    config = TransformerConfig(size, size, d_model=32, d_ff=32, num_heads=4, max_length=64, **depths, **options)
     model = build_transformer(config, "float32")
     numpy_transformer.randomize(model)
     for variable in model.trainable_variables:
@@ -65,11 +56,6 @@ def found(translator):
 @pytest.fixture(scope="module")
 def formulas(translator):
     """The weights by kind, as the formulas of the paper have them; and the ids of the translation."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        return numpy_weights(translator, TEXT, monkeypatch)
-
-
-def numpy_weights(translator, text, monkeypatch):
     kept = {}
     attend = numpy_transformer.multi_head_attention
 
@@ -78,12 +64,13 @@ def numpy_weights(translator, text, monkeypatch):
         kept[layer.path] = weights[0]
         return output, weights
 
-    monkeypatch.setattr(numpy_transformer, "multi_head_attention", keep)
-    found = np.asarray(translator.graph.search(np.array([text])).token_ids)[0, 0]
-    labels = found[found != 0]
+    token_ids = np.asarray(translator.graph.search(np.array([TEXT])).token_ids)[0, 0]
+    labels = token_ids[token_ids != 0]
     target = np.array([[2, *labels[:-1]]])
     model = translator.model
-    numpy_transformer.transformer(model, translator.token_ids([text]), target)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(numpy_transformer, "multi_head_attention", keep)
+        numpy_transformer.transformer(model, translator.token_ids([TEXT]), target)
     layers = {
         "encoder": [layer.attention for layer in model.encoder.layers],
         "decoder": [layer.attention for layer in model.decoder.layers],
@@ -119,7 +106,7 @@ def page_of(queries, keys, text="a", translation="b"):
     )
 
 
-def test_the_weights_are_those_of_the_formulas(translator, found, formulas):
+def test_the_weights_and_those_of_the_page_are_those_of_the_formulas(translator, found, formulas):
     expected, labels = formulas
     assert {*found.by_kind} == {*expected}
     for kind, attention in found.by_kind.items():
@@ -130,11 +117,7 @@ def test_the_weights_are_those_of_the_formulas(translator, found, formulas):
     assert found.by_kind["cross"][1:] == (pieces(labels), source)
     assert found.by_kind["encoder"][1:] == (source, source)
     assert found.by_kind["decoder"][1:] == (pieces(labels), ["<s>", *pieces(labels)[:-1]])
-
-
-def test_the_page_has_the_weights_of_the_formulas(found, formulas):
     data = Page(attention_page(found, "encoder", 0, [2])).data
-    expected, _ = formulas
     assert (data["text"], data["translation"], data["unit"]) == (TEXT, found.translation, WEIGHT_UNIT)
     assert data["shown"] == {"kind": "encoder", "layer": 0, "head": 2}
     assert {*data["attention"]} == {*expected}
@@ -155,13 +138,9 @@ def test_the_panels_of_a_picture_are_the_weights(found):
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == attention.queries
 
 
-def test_a_token_may_have_the_marks_of_formulas():
+def test_a_token_may_have_the_marks_of_formulas_and_a_large_picture_has_fewer_pixels(translator, tmp_path, monkeypatch):
     pieces = ["$x^$", "$\\frac$", "</s>"]
-    figure = attention_figure(Attention(np.ones((1, 1, 3, 3), "float32"), pieces, pieces), [0], [0])
-    figure.canvas.draw()
-
-
-def test_a_large_picture_has_fewer_pixels_an_inch(translator, tmp_path, monkeypatch):
+    attention_figure(Attention(np.ones((1, 1, 3, 3), "float32"), pieces, pieces), [0], [0]).canvas.draw()
     monkeypatch.setattr("keras_transformer.translation.attention._MOST_PIXELS", 1e5)
     plot_attention(translator, TEXT, tmp_path / "a.png", AttentionView("encoder", layer="all"))
     width, height = (int.from_bytes((tmp_path / "a.png").read_bytes()[at : at + 4]) for at in (16, 20))
@@ -181,19 +160,11 @@ def test_every_text_of_a_page_is_data():
 
 def test_a_page_fetches_nothing():
     text = page_of(["a"], ["a"])
-    addresses = [
-        value
-        for _, attributes in Page(text).elements
-        for name, value in attributes.items()
-        if name in ("src", "href", "srcset", "action", "data", "poster")
-    ]
-    assert addresses == ["data:,"]
-    policies = [
-        attributes["content"]
-        for _, attributes in Page(text).elements
-        if attributes.get("http-equiv") == "Content-Security-Policy"
-    ]
-    assert len(policies) == 1 and policies[0].startswith("default-src 'none'; ")
+    attributes = [pair for _, attributes in Page(text).elements for pair in attributes.items()]
+    addresses = ("src", "href", "srcset", "action", "data", "poster")
+    assert [value for name, value in attributes if name in addresses] == ["data:,"]
+    (policy,) = (value for name, value in attributes if name == "content" and "src" in value)
+    assert ("http-equiv", "Content-Security-Policy") in attributes and policy.startswith("default-src 'none'; ")
     for word in ("http:", "https:", "//cdn", "url(", "@import", "fetch(", "XMLHttpRequest", "import(", "innerHTML"):
         assert word not in text
 
@@ -209,13 +180,11 @@ def test_bytes_are_shown_as_the_characters_that_they_make():
     def spelled(text):
         return [f"<0x{byte:02X}>" for byte in text.encode()]
 
-    assert readable(["▁a", *spelled("🐶é"), "b", *spelled("$<")]) == [
-        *["▁a", "🐶 1/4", "🐶 2/4", "🐶 3/4", "🐶 4/4", "é 1/2", "é 2/2", "b", "$", "<"]
-    ]
+    expected = ["▁a", "🐶 1/4", "🐶 2/4", "🐶 3/4", "🐶 4/4", "é 1/2", "é 2/2", "b", "$", "<"]
+    assert readable(["▁a", *spelled("🐶é"), "b", *spelled("$<")]) == expected
     # A model may write bytes that make no character.
-    assert readable(["<0xF0>", "<0x9F>", "a", "<0x90>", *spelled("é")]) == [
-        *["<0xF0>", "<0x9F>", "a", "<0x90>", "é 1/2", "é 2/2"]
-    ]
+    broken = ["<0xF0>", "<0x9F>", "a", "<0x90>"]
+    assert readable([*broken, *spelled("é")]) == [*broken, "é 1/2", "é 2/2"]
 
 
 def test_restricted_self_attention_has_no_weights_to_show(tiny_model_dir, tmp_path):
@@ -227,21 +196,16 @@ def test_restricted_self_attention_has_no_weights_to_show(tiny_model_dir, tmp_pa
         plot_attention(translator, TEXT, tmp_path / "b.html", AttentionView("encoder"))
 
 
-@pytest.mark.parametrize(
-    "view, message",
-    [
-        (AttentionView("cross", layer="4"), "layer must be at most 3, as many as the model has; received layer='4'"),
-        (AttentionView("encoder", layer="3"), "layer must be at most 2, as many as the model has; received layer='3'"),
-        (AttentionView(head="5"), "head must be at most 4, as many as the model has; received head='5'"),
-    ],
-)
-def test_a_model_without_the_layer_or_head_is_refused(translator, view, message, tmp_path):
-    with pytest.raises(ConfigError, match=message):
-        plot_attention(translator, TEXT, tmp_path / "a.html", view)
+def test_a_view_is_checked(translator, tmp_path):
+    for view, name, most, received in (
+        (AttentionView("cross", layer="4"), "layer", 3, 4),
+        (AttentionView("encoder", layer="3"), "layer", 2, 3),
+        (AttentionView(head="5"), "head", 4, 5),
+    ):
+        message = f"{name} must be at most {most}, as many as the model has; received {name}='{received}'"
+        with pytest.raises(ConfigError, match=message):
+            plot_attention(translator, TEXT, tmp_path / "a.html", view)
     assert [*tmp_path.iterdir()] == []
-
-
-def test_a_view_is_checked():
     with pytest.raises(ConfigError, match="kind must be one of cross, encoder, decoder; received kind='self'"):
         AttentionView("self")
     for layer in ("0", "-1", "²", "1" * 5000, ""):
@@ -249,7 +213,7 @@ def test_a_view_is_checked():
             AttentionView(layer=layer)
 
 
-def test_the_command_writes_a_page_and_a_picture_of_every_head(tiny_model_dir, tmp_path, capsys):
+def test_the_command_writes_a_page_and_a_picture_of_every_head(tiny_model_dir, wordpiece_model_dir, tmp_path, capsys):
     arguments = ["plot-attention", "--model-dir", str(tiny_model_dir), "--text", TEXT, "--kind", "decoder"]
     main([*arguments, "--layer", "all", "--head", "2", "--output", str(tmp_path / "a.html")])
     main([*arguments, "--layer", "1", "--output", str(tmp_path / "a.svg")])
@@ -257,10 +221,5 @@ def test_the_command_writes_a_page_and_a_picture_of_every_head(tiny_model_dir, t
     shown = Page((tmp_path / "a.html").read_text(encoding="utf-8")).data["shown"]
     assert shown == {"kind": "decoder", "layer": 0, "head": 1}
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
-
-
-def test_wordpiece_has_the_same_page(wordpiece_model_dir, tmp_path):
-    translator = Translator.load(wordpiece_model_dir, DecodingConfig(beam_size=1, max_extra_tokens=0))
-    plot_attention(translator, TEXT, tmp_path / "a.html")
-    data = Page((tmp_path / "a.html").read_text(encoding="utf-8")).data
-    assert data["attention"]["decoder"]["keys"][0] == translator.tokenizers.target.pieces([2])[0]
+    main([*arguments[:2], str(wordpiece_model_dir), *arguments[3:], "--output", str(tmp_path / "b.html")])
+    assert Page((tmp_path / "b.html").read_text(encoding="utf-8")).data["attention"]["decoder"]["keys"][0] == "[START]"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
-from test_translator import LONG, next_log_probs, texts_of, token_ids
+from test_translator import LONG, greedy_ids, next_log_probs, texts_of, token_ids
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.errors import ConfigError
@@ -27,21 +27,11 @@ def deep(greedy):
     return Translator(build_transformer(config, dtype="float32"), greedy.tokenizers, DecodingConfig())
 
 
-def continued(translator, source, prefix, most):
-    """The prefix and the most probable token at each step after it, by calls of the whole model."""
-    source_ids, ids = token_ids(translator, source), token_ids(translator, prefix)[:-1]
-    while len(ids) < most:
-        ids.append(int(next_log_probs(translator, source_ids, ids)[-1].argmax()))
-        if ids[-1] == translator.tokenizers.target.end_id:
-            break
-    return ids
-
-
 def test_a_translation_continues_its_prefix_with_the_most_probable_tokens(greedy):
     prefixes = ["", "Anna", "der Hund hat", "Zoë malt 🙂", "Anna hat einen Baum, sieht!", "meine", ""]
     sources = SOURCES[:6] + [" "]
     limits = greedy.num_tokens(sources) + 10
-    expected = [continued(greedy, *row) for row in zip(sources[:6], prefixes, limits)]
+    expected = [greedy_ids(greedy, *row) for row in zip(sources[:6], limits, prefixes)]
     found = [each.hypotheses[0] for each in greedy.translate(sources, prefixes=prefixes)]
     assert [text for text, _ in found] == [*texts_of(greedy, expected), ""]
     assert all(text.startswith(prefix) for (text, _), prefix in zip(found, prefixes))
@@ -52,11 +42,20 @@ def test_a_translation_continues_its_prefix_with_the_most_probable_tokens(greedy
     assert found[2][1] == pytest.approx(score, rel=1e-4)
 
 
+def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model_dir):
+    beam = Translator.load(tiny_model_dir, DecodingConfig(beam_size=2, length_penalty=0.0))
+    ((text, score),) = beam.translate(SOURCES[2:3], prefixes=[TARGETS[2][:12]])[0].hypotheses
+    rest = beam.score_tokens(SOURCES[2:3], [text]).token_log_probs[
+        0, len(token_ids(beam, TARGETS[2][:12].rstrip())) - 1 :
+    ]
+    assert text == TARGETS[2] and score == pytest.approx(rest.sum(), rel=1e-4, abs=1e-5)
+
+
 @pytest.mark.slow
 def test_empty_prefixes_change_nothing_and_long_ones_stay_as_they_are(greedy, tiny_model_dir):
     beam = Translator.load(tiny_model_dir)
-    for each in (greedy, beam):
-        without, found = each.translate(SOURCES), each.translate(SOURCES, prefixes=[""] * len(SOURCES))
+    for translator in (greedy, beam):
+        without, found = translator.translate(SOURCES), translator.translate(SOURCES, prefixes=[""] * len(SOURCES))
         assert [a.hypotheses[0][0] for a in found] == [b.hypotheses[0][0] for b in without]
         scores = [[row.hypotheses[0][1] for row in rows] for rows in (found, without)]
         np.testing.assert_allclose(*scores, rtol=1e-5)
@@ -77,7 +76,7 @@ def test_max_lengths_limit_a_translation_with_its_prefix(greedy):
 
 
 def test_the_log_probability_of_each_token_is_numpys(greedy):
-    pairs = [*zip(SOURCES[:3], TARGETS[1:4]), ("", ""), (LONG, "Zoë"), ("Zoë", LONG)]
+    pairs = [*zip(SOURCES[:3], TARGETS[1:4]), ("", ""), ("a", "🙂!"), (LONG, "Zoë"), ("Zoë", LONG)]
     scores = greedy.score_tokens(*zip(*pairs))
     for (source, target), row, total in zip(pairs, scores.token_log_probs, scores.log_probs):
         ids = token_ids(greedy, target)

@@ -61,6 +61,12 @@ def pieces_of(shortlist, translator, text, prefix=""):
     return np.unique([*shortlist.always, *shortlist.by_source[source].reshape(-1), *own])
 
 
+def assert_same(found, expected, **tolerances):
+    (texts, scores), (expected_texts, expected_scores) = zip(*found), zip(*expected)
+    assert texts == expected_texts
+    np.testing.assert_allclose(scores, expected_scores, **tolerances)
+
+
 def test_the_candidates_of_a_batch_are_those_of_its_texts(plain):
     shortlist = random_shortlist(plain.model.config.target_vocab_size)
     table = with_shortlist(plain, shortlist).candidates.read()
@@ -91,9 +97,8 @@ def test_translations_are_those_of_a_model_without_the_other_pieces(plain, decod
         only_these.allow(pieces_of(shortlist, plain, text, prefix))
         if "prefixes" in options:
             options["prefixes"] = [prefix]
-        found, of_others = (one.translate([text], **options)[0].hypotheses for one in (translator, expected))
-        assert [each for each, _ in found] == [each for each, _ in of_others]
-        np.testing.assert_allclose([score for _, score in found], [score for _, score in of_others], rtol=1e-4)
+        (found,), (of_others,) = translator.translate([text], **options), expected.translate([text], **options)
+        assert_same(found.hypotheses, of_others.hypotheses, rtol=1e-4)
 
 
 @pytest.mark.long
@@ -121,12 +126,11 @@ def test_a_thousand_translations_are_those_of_a_model_without_the_other_pieces(p
 def test_with_every_piece_in_the_list_translations_are_those_without_it(plain):
     everything = np.arange(plain.model.config.target_vocab_size, dtype="int32")
     translator = with_shortlist(plain, Shortlist(np.zeros((len(everything), 1), "int32"), everything), beam_size=4)
-    found, expected = (one.translate(TEXTS, 4) for one in (translator, plain))
-    assert [[text for text, _ in each.hypotheses] for each in found] == [
-        [text for text, _ in each.hypotheses] for each in expected
-    ]
-    scores = [[[score for _, score in each.hypotheses] for each in all_found] for all_found in (found, expected)]
-    np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-5)
+    for found, expected in zip(translator.translate(TEXTS, 4), plain.translate(TEXTS, 4), strict=True):
+        assert_same(found.hypotheses, expected.hypotheses, rtol=1e-5, atol=1e-5)
+    # Given translations are scored among all pieces.
+    few = with_shortlist(plain, random_shortlist(len(everything)))
+    np.testing.assert_array_equal(few.score(TEXTS[:3], TEXTS[:3]), plain.score(TEXTS[:3], TEXTS[:3]))
 
 
 def test_a_saved_model_searches_the_shortlist(plain, tmp_path):
@@ -140,21 +144,14 @@ def test_a_saved_model_searches_the_shortlist(plain, tmp_path):
     assert [each.hypotheses[0][0] for each in found] != plain(TEXTS)
 
 
-def test_given_translations_are_scored_among_all_pieces(plain):
-    translator = with_shortlist(plain, random_shortlist(plain.model.config.target_vocab_size))
-    scores = [one.score(TEXTS[:3], TEXTS[:3]) for one in (translator, plain)]
-    np.testing.assert_array_equal(*scores)
-
-
 def test_a_shortlist_file_is_read_as_it_was_written(tmp_path):
     path = tmp_path / "shortlist.npz"
     for vocab_size in (500, 70_000):
         shortlist = random_shortlist(vocab_size)
         write_shortlist(path, shortlist, [b"a", b"b"])
-        found = read_shortlist(path, vocab_size, vocab_size, [b"a", b"b"])
-        for one, other in zip(found, shortlist, strict=True):
-            assert one.dtype == "int32"
-            np.testing.assert_array_equal(one, other)
+        for read, written in zip(read_shortlist(path, vocab_size, vocab_size, [b"a", b"b"]), shortlist, strict=True):
+            assert read.dtype == "int32"
+            np.testing.assert_array_equal(read, written)
 
 
 def test_a_shortlist_that_does_not_fit_is_refused(tmp_path):

@@ -14,7 +14,6 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.tokenizers import load_tokenizer
 from keras_transformer.translation import Sampling, Translator, documents
 from keras_transformer.translation.results import Translations
 from keras_transformer.translation.sentences import divide_long_sentences
@@ -71,8 +70,9 @@ def log_prob(translator, source, target):
     return sum(row[token_id] for row, token_id in zip(log_probs, ids))
 
 
-def greedy_ids(translator, source, most):
-    source_ids, ids = token_ids(translator, source), []
+def greedy_ids(translator, source, most, prefix=""):
+    """The prefix and the most probable token at each step after it, by calls of the whole model."""
+    source_ids, ids = token_ids(translator, source), token_ids(translator, prefix)[:-1]
     while len(ids) < most:
         ids.append(int(next_log_probs(translator, source_ids, ids)[-1].argmax()))
         if ids[-1] == translator.tokenizers.target.end_id:
@@ -109,7 +109,7 @@ def test_a_text_is_translated_in_its_place_as_it_is_alone(translator):
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
     config = dataclasses.replace(ModelDir(wordpiece_model_dir).read_config().model, logits_bias=True)
-    tokenizer = load_tokenizer(wordpiece_model_dir)
+    tokenizer = Translator.load(wordpiece_model_dir).tokenizers.source
     model = build_transformer(config, dtype="float32")
     # Padding before the start token, then the unknown token, then one of all others.
     bias = np.zeros(tokenizer.vocab_size)
@@ -121,21 +121,14 @@ def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
         assert np.all(found.token_ids.numpy() == chosen) and found.token_ids.shape[-1] > 3
 
 
-def test_no_texts_have_no_translations(translator):
-    assert translator([]) == []
-    assert translator.n_best([], 4) == []
+def test_no_texts_blank_texts_and_bytes(translator, greedy):
+    assert translator([]) == translator.n_best([], 4) == []
     assert translator.score([], []).shape == (0,)
-
-
-def test_bytes_are_read_as_the_utf_8_of_a_text(translator):
     texts = ["Zoë greets the bridge.", "Anna\0 sees\t🙂"]
     assert translator([text.encode() for text in texts]) == translator(texts)
     assert translator([b"Zo\xff greets"]) == translator(["Zo\ufffd greets"])
-
-
-def test_blank_texts_have_the_empty_translation(translator, greedy):
-    for each in (translator, greedy):
-        blank = each.n_best(["", " ", " \t\n", "Anna sees a tree.", "   " * 50], 1)
+    for searching in (translator, greedy):
+        blank = searching.n_best(["", " ", " \t\n", "Anna sees a tree.", "   " * 50], 1)
         assert blank[:3] + blank[4:] == [[("", 0.0)]] * 4
         assert blank[3][0][0] == "Anna hat einen Baum, sieht!"
 
@@ -159,22 +152,6 @@ def test_n_best_are_ranked_by_log_probability_over_the_length_penalty(translator
         penalty = ((5 + len(token_ids(translator, text))) / 6) ** 0.6
         assert text == target
         assert score == pytest.approx(log_prob(translator, source, text) / penalty, rel=1e-4)
-
-
-def test_score_is_the_sum_of_numpys_log_softmax(translator):
-    pairs = [*sentence_pairs()[::10], ("the dog", "Zoë malt eine Brücke, 🙂!"), ("a", "")]
-    pairs += [(LONG, "a"), ("a", LONG)]
-    sources, targets = zip(*pairs)
-    expected = [log_prob(translator, source, target) for source, target in pairs]
-    np.testing.assert_allclose(translator.score(sources, targets), expected, rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_score_of_a_translation_is_what_the_search_found(tiny_model_dir):
-    translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=3, length_penalty=0.0))
-    sources = [source for source, _ in sentence_pairs()]
-    texts, scores = zip(*(n_best[0] for n_best in translator.n_best(sources, 1)))
-    np.testing.assert_allclose(scores, translator.score(sources, texts), rtol=1e-4)
 
 
 def test_a_beam_of_one_is_the_most_probable_token_at_each_step(greedy):
@@ -215,9 +192,9 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
         Translator.load(tiny_model_dir, precision="half")
 
 
-def rounded_by_hand(model_dir):
-    """A translator in float32 whose matrices are rounded to 8 bits, and the number of these."""
-    by_hand, num_matrices = Translator.load(model_dir), 0
+def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir, translator):
+    rounded, by_hand = Translator.load(tiny_model_dir, precision="int8"), Translator.load(tiny_model_dir)
+    num_matrices = 0
     for variable in by_hand.model.variables:
         weights = np.asarray(variable)
         if weights.ndim == 2:
@@ -227,12 +204,6 @@ def rounded_by_hand(model_dir):
             nearest = np.array([np.round(row / step) * step for row, step in zip(channels, steps)])
             variable.assign(nearest if channels is weights else nearest.T)
             num_matrices += 1
-    return by_hand, num_matrices
-
-
-def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir, translator):
-    rounded = Translator.load(tiny_model_dir, precision="int8")
-    by_hand, num_matrices = rounded_by_hand(tiny_model_dir)
     assert (rounded.precision, by_hand.precision) == ("int8", "float32")
     integers = [each.numpy() for each in rounded.weights if each.dtype == tf.int8]
     assert len(integers) == num_matrices == 17 and {np.abs(each).max() for each in integers} == {127}
@@ -243,26 +214,18 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
     np.testing.assert_allclose([row[0][1] for row in found], scores, rtol=1e-4, atol=1e-5)
     assert np.abs(np.subtract(scores, exact)).max() > 1e-3
     np.testing.assert_allclose(rounded.score(texts, texts), by_hand.score(texts, texts), rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_int8_encodes_and_aligns_as_its_rounded_weights_do(tiny_model_dir):
-    rounded, (by_hand, _) = Translator.load(tiny_model_dir, precision="int8"), rounded_by_hand(tiny_model_dir)
-    texts = [source for source, _ in sentence_pairs()]
     np.testing.assert_allclose(rounded.encode(texts), by_hand.encode(texts), atol=1e-4)
-    for one, other in zip(rounded.align(texts, texts), by_hand.align(texts, texts)):
-        np.testing.assert_allclose(one.attention, other.attention, atol=1e-4)
-
-
-def test_num_tokens_counts_the_end_token_and_what_will_be_truncated(translator):
-    ids = translator.tokenizers.target.tokenize(["Anna", "", LONG]).to_list()
-    assert translator.num_tokens(["Anna", "", LONG]).tolist() == [len(row) + 1 for row in ids]
+    for aligned, aligned_by_hand in zip(rounded.align(texts, texts), by_hand.align(texts, texts)):
+        np.testing.assert_allclose(aligned.attention, aligned_by_hand.attention, atol=1e-4)
 
 
 def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wordpiece_model_dir):
     for text in ("a", b"a"):
-        with pytest.raises(ValueError, match=f"texts must be a list of strings; received texts={text!r}"):
-            translator(text)
+        for translate in (translator, translator.translate_document):
+            with pytest.raises(ValueError, match=f"texts must be a list of strings; received texts={text!r}"):
+                translate(text)
+    with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='xx'"):
+        translator.translate_document(["a"], "xx")
     for n in (0, 5):
         with pytest.raises(ValueError, match=f"n must be from 1 to the beam size 4; received n={n}"):
             translator.n_best(["a"], n)
@@ -271,28 +234,24 @@ def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wor
     model_dir = ModelDir(tiny_model_dir)
     model = model_dir.load_model(model_dir.read_config().model)
     with pytest.raises(ConfigError, match="tokenizer.vocab_size must be the model's target_vocab_size=328; received"):
-        Translator(model, load_tokenizer(wordpiece_model_dir), DecodingConfig())
+        Translator(model, Translator.load(wordpiece_model_dir).tokenizers, DecodingConfig())
 
 
-def test_what_is_found_tells_how_long_each_source_was_before_it_was_truncated(translator, greedy):
+def test_translations_and_scores_tell_how_long_each_text_was_before_it_was_truncated(translator, greedy):
     texts = [LONG, "Anna", "", "the dog greets a tree."]
     expected = [len(row) + 1 for row in translator.tokenizers.source.tokenize(texts).to_list()]
-    for each in (translator, greedy):
-        found = each.translate(texts, each.decoding.beam_size)
-        lengths = [translation.source_length for translation in found]
+    assert translator.num_tokens(texts).tolist() == expected
+    for searching in (translator, greedy):
+        translations = searching.translate(texts, searching.decoding.beam_size)
+        lengths = [translation.source_length for translation in translations]
         # What is far beyond the limit is not counted.
         assert lengths[1:] == expected[1:] and translator.model.config.max_length < lengths[0] < expected[0]
-        assert [translation.hypotheses for translation in found] == each.n_best(texts, each.decoding.beam_size)
-        assert [translation.hypotheses[0][0] for translation in each.translate(texts)] == each(texts)
-
-
-def test_scores_tell_how_long_each_text_was_before_it_was_truncated(translator):
-    sources, targets = ["Anna", LONG, ""], [LONG, "die Brücke", ""]
-    scores = translator.score_with_lengths(sources, targets)
-    for lengths, texts, long in ((scores.source_lengths, sources, 1), (scores.target_lengths, targets, 0)):
-        assert np.delete(lengths, long).tolist() == np.delete(translator.num_tokens(texts), long).tolist()
-    assert max(scores.source_lengths) > 64 < max(scores.target_lengths)
-    np.testing.assert_array_equal(scores.log_probs, translator.score(sources, targets))
+        n_best = searching.n_best(texts, searching.decoding.beam_size)
+        assert [translation.hypotheses for translation in translations] == n_best
+        assert [translation.hypotheses[0][0] for translation in searching.translate(texts)] == searching(texts)
+    scores = translator.score_with_lengths(texts, texts[::-1])
+    assert scores.source_lengths.tolist() == scores.target_lengths.tolist()[::-1] == lengths
+    np.testing.assert_array_equal(scores.log_probs, translator.score(texts, texts[::-1]))
 
 
 def test_what_cannot_be_read_of_a_text_is_not_tokenized(translator):
@@ -403,24 +362,6 @@ def test_the_language_of_a_translator_divides_its_documents(tiny_model_dir, tran
         Translator.load(tiny_model_dir, language="German")
 
 
-def test_one_text_for_documents_or_an_unknown_language_is_refused(translator):
-    with pytest.raises(ConfigError, match="texts must be a list of strings; received texts='a'"):
-        translator.translate_document("a")
-    with pytest.raises(ConfigError, match="language must be one of ar, cs, .*; received language='xx'"):
-        translator.translate_document(["a"], "xx")
-
-
-def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model_dir):
-    each = Translator.load(tiny_model_dir, DecodingConfig(beam_size=2, length_penalty=0.0))
-    source, target = sentence_pairs()[5]
-    prefix = target[:12]
-    ((text, score),) = each.translate([source], prefixes=[prefix])[0].hypotheses
-    ids = token_ids(each, prefix.rstrip())[:-1]
-    log_probs = next_log_probs(each, token_ids(each, source), token_ids(each, text)[:-1])
-    expected = sum(row[i] for row, i in list(zip(log_probs, token_ids(each, text)))[len(ids) :])
-    assert text == target and score == pytest.approx(expected, rel=1e-4, abs=1e-5)
-
-
 def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(translator):
     sources = [source for source, _ in sentence_pairs()] + ["", LONG]
     sampling = Sampling(seed=3, temperature=2.0)
@@ -430,26 +371,15 @@ def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(trans
     assert [each.hypotheses[0][0] for each in alone] == [found[i].hypotheses[0][0] for i in (0, 7, 47)]
     other = translator.translate(sources, sampling=sampling._replace(seed=4))
     assert sum(a.hypotheses[0][0] != b.hypotheses[0][0] for a, b in zip(found, other)) > 30
-    for wrong, message in (
-        ({"temperature": 0.0}, "temperature must be positive"),
-        ({"top_p": 2.0}, "top_p must be above 0"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            translator.translate(["a"], sampling=Sampling(1, **wrong))
+    with pytest.raises(ConfigError, match="temperature must be positive"):
+        translator.translate(["a"], sampling=Sampling(1, temperature=0.0))
+    with pytest.raises(ConfigError, match="top_p must be above 0"):
+        translator.translate(["a"], sampling=Sampling(1, top_p=2.0))
     with pytest.raises(ConfigError, match="n must be 1 with sampling; received n=2"):
         translator.translate(["a"], 2, sampling=Sampling(1))
 
 
-@pytest.mark.parametrize(
-    "sampling",
-    [
-        Sampling(1, top_k=1),
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in (Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3))
-        ),
-    ],
-)
+@pytest.mark.parametrize("sampling", [Sampling(1, top_k=1), Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3)])
 def test_of_one_token_or_of_hardly_any_probability_the_best_are_drawn(translator, sampling):
     sources = [source for source, _ in sentence_pairs()]
     found = [each.hypotheses[0][0] for each in translator.translate(sources, sampling=sampling)]
@@ -460,12 +390,12 @@ def test_of_one_token_or_of_hardly_any_probability_the_best_are_drawn(translator
 def ids_of(wordpiece_model_dir):
     """Searches with rules, by a model that has learned nothing and repeats itself; returns the ids that are found."""
 
-    def ids_of(**options):
+    def search(**options):
         translator = Translator.load(wordpiece_model_dir, DecodingConfig(max_extra_tokens=12, **options))
-        found = translator.graph.search(tf.constant(["Anna sees a tree.", "the dog buys two apples."]))
-        return [[int(i) for i in row if i] for row in found.token_ids.numpy()[:, 0]]
+        translations = translator.graph.search(tf.constant(["Anna sees a tree.", "the dog buys two apples."]))
+        return [[int(i) for i in row if i] for row in translations.token_ids.numpy()[:, 0]]
 
-    return ids_of
+    return search
 
 
 def repeats(ids):
@@ -474,51 +404,10 @@ def repeats(ids):
     return len(set(pairs)) < len(pairs)
 
 
-def test_the_configuration_s_rules_hold_for_translations(ids_of):
-    free, bound = ids_of(beam_size=1), ids_of(beam_size=1, no_repeat_ngram_size=2, min_length=9)
-    assert any(map(repeats, free))
-    assert not any(map(repeats, bound)) and all(len(ids) >= 9 for ids in bound)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_each_of_the_configuration_s_rules_holds_for_translations(ids_of, beam_size):
+@pytest.mark.parametrize("beam_size", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_the_configuration_s_rules_hold_for_translations(ids_of, beam_size):
     assert any(map(repeats, ids_of(beam_size=beam_size)))
-    assert not any(map(repeats, ids_of(beam_size=beam_size, no_repeat_ngram_size=2)))
+    bound = ids_of(beam_size=beam_size, no_repeat_ngram_size=2, min_length=9)
+    assert not any(map(repeats, bound)) and all(len(ids) >= 9 for ids in bound)
     without_repetition = ids_of(beam_size=beam_size, repetition_penalty=100.0, no_repeat_ngram_size=1)
     assert all(len(set(ids)) == len(ids) for ids in without_repetition)
-    assert all(len(ids) >= 9 for ids in ids_of(beam_size=beam_size, min_length=9))
-
-
-@pytest.mark.slow
-def test_documents_prefixes_and_sampling_run_in_session_mode(translator, tmp_path):
-    strings = tf.TensorSpec([None], tf.string)
-    module = tf.Module()
-    module.weights = [variable.value for variable in translator.model.variables]
-    module.tokenizers = list(translator.tokenizers)
-
-    @tf.function(input_signature=[strings, strings, tf.TensorSpec([], tf.int32)], autograph=False)
-    def serve(text, prefix, seed):
-        found = translator.graph.translate_documents(text)
-        begun = translator.graph.search(text, prefixes=prefix)
-        drawn = translator.graph.search(text, sampling=Sampling(seed, temperature=2.0))
-        return {"text": found.texts, "was_cut": found.was_cut, "begun": begun.texts[:, 0], "drawn": drawn.texts[:, 0]}
-
-    module.serve = serve
-    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": serve.get_concrete_function()})
-    texts = [DOCUMENT, "", "x" * 5000, "Anna sees a tree."]
-    prefixes = ["", "", "Anna", "Anna hat"]
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        signature = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path)).signature_def["serving_default"]
-        fed = {"text": np.array(texts, object), "prefix": np.array(prefixes, object), "seed": 7}
-        outputs = {name: info.name for name, info in signature.outputs.items()}
-        answer = session.run(outputs, {signature.inputs[name].name: value for name, value in fed.items()})
-    read = {name: [each.decode() if isinstance(each, bytes) else each for each in row] for name, row in answer.items()}
-    documents = translator.translate_document(texts)
-    assert read["text"] == [each.text for each in documents]
-    assert read["was_cut"] == [False, False, True, False]
-    begun, drawn = (
-        translator.translate(texts, **options) for options in ({"prefixes": prefixes}, {"sampling": Sampling(7, 2.0)})
-    )
-    assert read["begun"] == [each.hypotheses[0][0] for each in begun]
-    assert read["drawn"] == [each.hypotheses[0][0] for each in drawn]

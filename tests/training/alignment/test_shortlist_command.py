@@ -11,7 +11,7 @@ from keras_transformer.training.alignment import shortlist as shortlist_module
 from keras_transformer.commands.main import main
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.shortlist_file import read_shortlist
-from keras_transformer.tokenizers import load_tokenizer
+from keras_transformer.tokenizers import load_tokenizers
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def arguments(tiny_model_dir, tmp_path):
 
 def read(arguments):
     model_dir = ModelDir(arguments[2])
-    tokenizer = load_tokenizer(model_dir.path)
+    tokenizer = load_tokenizers(model_dir.path, model_dir.read_config().tokenizer).source
     sizes = [tokenizer.vocab_size] * 2
     return read_shortlist(model_dir.shortlist_path, *sizes, [tokenizer.file_content]), tokenizer
 

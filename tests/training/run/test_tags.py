@@ -28,7 +28,8 @@ from keras_transformer.config import DataConfig, DecodingConfig, TransformerConf
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair, pieces_of
+from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair
+from keras_transformer.tokenizers.sentencepiece_model import parse_model
 from keras_transformer.tokenizers.text_codec import TextCodec
 
 PAIRS = sentence_pairs()
@@ -138,7 +139,8 @@ def test_an_imported_multilingual_model_takes_its_languages_as_tags():
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(ENGLISH), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=2
     )
-    pieces = [piece for piece in pieces_of(model.getvalue()) if piece not in ("<unk>", "<s>", "</s>")]
+    names = [piece.piece for piece in parse_model(model.getvalue()).pieces]
+    pieces = [name for name in names if name not in ("<unk>", "<s>", "</s>")]
     vocabulary = [*pieces, ">>fra<<", ">>deu<<"]
     tokenizer = PretrainedSentencePieceTokenizer.with_vocabulary(model.getvalue(), vocabulary)
     size = tokenizer.vocab_size

@@ -34,7 +34,7 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.losses import token_crossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.runtime.device import divide_cores
-from keras_transformer.tokenizers import load_tokenizer, load_tokenizers
+from keras_transformer.tokenizers import load_tokenizers
 from keras_transformer.translation.attention import translate_with_attention
 
 PAIRS = generate(400, seed=3)
@@ -332,7 +332,7 @@ def test_biases_and_two_depths_are_trained_saved_and_used(tmp_path):
     assert (len(model.encoder.layers), len(model.decoder.layers)) == (2, 1)
     # The tokens of the text have become more probable than those that do not occur in it.
     bias = model.output_projection.bias.numpy()
-    tokenizer = load_tokenizer(model_dir.path)
+    tokenizer = load_tokenizers(model_dir.path, model_dir.read_config().tokenizer).source
     assert bias[tokenizer.end_id] > bias[tokenizer.pad_id]
     assert np.all(model.decoder.layers[0].source_attention.value_dense.bias.numpy() != 0)
     # What was validated is what is loaded.
