@@ -50,8 +50,8 @@ def running(graphs):
 
 
 @pytest.fixture(scope="module")
-def graphs(tiny_model_dir):
-    return graphs_of(Translator.load(tiny_model_dir))
+def graphs(translator):
+    return graphs_of(translator)
 
 
 @pytest.fixture(scope="module")
