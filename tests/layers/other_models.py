@@ -104,7 +104,7 @@ def train(directory, policy):
         # XLA would compile for longer than TensorFlow trains.
         jit_compile = "auto" if keras.backend.backend() == "jax" else False
         model.compile(optimizer, loss, metrics=[keras_transformer.MaskedAccuracy()], jit_compile=jit_compile)
-        losses[name] = model.fit(inputs(name), labels, batch_size=32, epochs=10, verbose=0).history["loss"]
+        losses[name] = model.fit(inputs(name), labels, batch_size=32, epochs=25, verbose=0).history["loss"]
         predictions[name] = predict(model, name)
         model.save(directory / f"{name}.keras")
     (directory / "losses.json").write_text(json.dumps(losses))
