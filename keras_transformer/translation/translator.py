@@ -302,7 +302,7 @@ class Translator:
 
         The function is traced once for the same options and tensors of the same names.
         """
-        key = (function.__name__, *options.items(), *tensors)
+        key = (function, *options.items(), *tensors)
         if key not in self._traced:
             types = {name: tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
             # Not a lambda: TensorFlow would count all as one function, and warn that it is traced again and again.
