@@ -201,13 +201,15 @@ def test_the_gradient_of_a_pure_function_is_that_of_fit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode, largest_error", [("int8", 0.1), ("int4", 0.5), ("float8", 0.2)])
+@pytest.mark.parametrize("mode, largest_error", [("int8", 0.1), ("int4", 0.5), ("float8", 0.15)])
 def test_a_quantized_model_computes_nearly_the_same(mode, largest_error):
     model = make_model()
     exact = numpy(model(TOKEN_IDS))
     model.quantize(mode)
     error = np.linalg.norm(numpy(model(TOKEN_IDS)) - exact) / np.linalg.norm(exact)
     assert 0 < error < largest_error
+    if mode == "float8":
+        assert all(np.isfinite(weights).all() for weights in train(model))
 
 
 def run_saved_model(path):
