@@ -19,6 +19,8 @@ EXCLUDED = [
     "keras_transformer.translation.translator",  # What it translates depends on the model.
     *([] if importlib.util.find_spec("torch") else ["keras_transformer.interchange.torch_modules"]),
 ]
+# What trains a model.
+TRAINING = ["keras_transformer.training.run.trainer", "keras_transformer.training.synthesis.translated_pairs"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -34,7 +36,7 @@ def module_names():
         for path in sorted((ROOT / folder).rglob("*.py"))
         if path.stem not in ("__main__", "__init__") and ">>>" in path.read_text(encoding="utf-8")
     ]
-    return [name for name in names if name not in EXCLUDED]
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINING)) for name in names if name not in EXCLUDED]
 
 
 class Checker(doctest.OutputChecker):
