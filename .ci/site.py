@@ -12,6 +12,17 @@ _NOTEBOOKS = pathlib.Path("examples/notebooks")
 _NOTEBOOK_LINK = re.compile(r"\]\(\.\./examples/notebooks/(\w+)\.ipynb\)")
 # Links to code, not those between pages of different folders.
 _CODE_LINK = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+?(?<!\.md))\)")
+# Former pages, and where their text is now.
+_MOVED = {
+    "backtranslation": "more-text",
+    "corpus-translation": "more-text",
+    "decisions": "architecture",
+    "distillation": "more-text",
+    "placeholders": "terms",
+    "robustness": "data",
+    "table1": "paper",
+    "tags": "terms",
+}
 _SECTIONS = {"Call arguments:": "Other Parameters: Call arguments", "Example:": "Examples:"}
 
 
@@ -37,6 +48,13 @@ def on_page_content(html: str, **context: Any) -> str:
 def on_post_page(output: str, **context: Any) -> str:
     """Called with each page in its theme: screen readers get a name for the search."""
     return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+
+
+def on_post_build(config: Any) -> None:
+    """Called when the site is complete: the addresses of former pages lead to their text."""
+    for old, new in _MOVED.items():
+        page = f'<!doctype html><meta http-equiv="refresh" content="0; url={new}.html"><a href="{new}.html">{new}</a>'
+        pathlib.Path(config.site_dir, f"{old}.html").write_text(page, encoding="utf-8")
 
 
 def _as_path(text: str, path: str) -> str:
