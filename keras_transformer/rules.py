@@ -60,7 +60,8 @@ Share = Annotated[
 Probability = Annotated[
     float, Rule("at least 0 and at most 1", lambda value: 0 <= value <= 1, {"minimum": 0, "maximum": 1})
 ]
-Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(text.strip()))]
+NotEmpty = Annotated[str, Rule("a text that is not empty", bool, {"minLength": 1})]
+Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(text.strip()), {"pattern": "\\S"})]
 PicturePath = Annotated[
     str,
     Rule(
@@ -73,7 +74,7 @@ NonNegative = Annotated[
 ]
 
 
-def at_least(minimum: int) -> Rule:
+def at_least(minimum: float) -> Rule:
     return Rule(f"at least {minimum}", lambda value: value >= minimum, {"minimum": minimum})
 
 
@@ -114,8 +115,8 @@ def check(name: str, value: object, annotation: object) -> None:
     Args:
         name: str. The name of the value in the error message.
         value: object. The value.
-        annotation: a type of this module, `int`, `float`, `bool`, `str` or a `Literal`, or the union of one of them
-            and `None`. Other annotations are not checked.
+        annotation: a type of this module, `int`, `float`, `bool`, `str`, a `Literal` or a `list` of one of them, or
+            the union of one of them and `None`. Other annotations are not checked.
 
     Raises:
         ConfigError: The value is not of the type, or breaks the rule.
@@ -127,6 +128,12 @@ def check(name: str, value: object, annotation: object) -> None:
     if typing.get_origin(expected) is Literal:
         choices = typing.get_args(expected)
         require(value in choices, name, f"one of {', '.join(choices)}", value)
+        return
+    if typing.get_origin(expected) is list:
+        if not (isinstance(value, list) and value):
+            raise ConfigError(f"{name} must be a list of one or more values; received {name}={shown(value)}")
+        for place, item in enumerate(value):
+            check(f"{name}[{place}]", item, *typing.get_args(expected))
         return
     rules: tuple[Rule, ...] = ()
     if typing.get_origin(expected) is Annotated:

@@ -3,7 +3,9 @@
 import dataclasses
 import os
 import pathlib
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import yaml
 
@@ -12,7 +14,7 @@ from keras_transformer.config.mappings import check_keys, from_dict, section_of
 from keras_transformer.config.model import PRESETS, PresetName
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.yaml_file import parse_value, read_sections
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, naming_source
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.rules import check, require, shown
 
@@ -21,7 +23,7 @@ _RATES = ("dropout", "attention_dropout", "activation_dropout")
 # They follow from the section `tokenizer`.
 VOCAB_SIZES = ("source_vocab_size", "target_vocab_size")
 # As YAML gives them, not checked yet.
-Sections = dict[str, object]
+Sections = dict[str, Any]
 
 _RECIPES = pathlib.Path(__file__).resolve().parent / "recipes"
 _TABLE3 = _RECIPES / "table3.yaml"
@@ -49,33 +51,25 @@ def load_recipe(
     """
     initial = None if init_from is None else init_from.read_config()
     sections = {} if recipe is None else read_recipe(recipe)
+    for override in overrides:
+        with naming_source(_shown(override)):
+            _set(sections, override)
     try:
-        return _resolve(sections, overrides, initial)
+        return _resolve(sections, initial)
     except ConfigError as error:
         message = str(error)
-    raise ConfigError(f"{_at_fault(sections, overrides, initial, message) or recipe}: {message}")
-
-
-def _at_fault(sections: Sections, overrides: Sequence[str], initial: Config | None, message: str) -> str:
-    """The overrides that cause a mistake: without one of them, the configuration does not have it."""
-
-    def is_cured_by(overrides: Sequence[str]) -> bool:
-        try:
-            _resolve(sections, overrides, initial)
-        except ConfigError as error:
-            return str(error) != message
-        return True
-
-    others = [[*overrides[:i], *overrides[i + 1 :]] for i in range(len(overrides))]
-    at_fault = [override for override, other in zip(overrides, others, strict=True) if is_cured_by(other)]
-    if not at_fault and is_cured_by([]):
+    # An override is at fault if the rule names its key.
+    names_in_rule = re.findall(r"\w+", message.partition("; received")[0])
+    names = [override.partition("=")[0].rpartition(".")[2] for override in overrides]
+    at_fault = [override for override, name in zip(overrides, names, strict=True) if name in names_in_rule]
+    if not at_fault and recipe is None:
         at_fault = list(overrides)
-    # An override that the message does not name may only have cured another mistake.
-    at_fault = [
-        override for override in at_fault if override.partition("=")[0].rpartition(".")[2] in message
-    ] or at_fault
+    raise ConfigError(f"{', '.join(map(_shown, at_fault)) or recipe}: {message}")
+
+
+def _shown(override: str) -> str:
     # On one line, and without quotes.
-    return ", ".join(f"--set {shown(override)[1:-1]}" for override in at_fault)
+    return f"--set {shown(override)[1:-1]}"
 
 
 def recipe_of(config: Config) -> str:
@@ -122,17 +116,13 @@ def _set(sections: Sections, override: str) -> None:
     for depth, section in enumerate(path, start=1):
         inner = section_of(values, section)
         require(isinstance(inner, dict), ".".join(path[:depth]), "a mapping", inner)
-        inner = dict(inner)
-        values[section] = inner
-        values = inner
+        values[section] = dict(inner)
+        values = values[section]
     values[name] = parse_value(value)
 
 
-def _resolve(sections: Sections, overrides: Sequence[str], initial: Config | None) -> Config:
-    """Applies the overrides, completes the model's section, and checks everything."""
-    sections = dict(sections)
-    for override in overrides:
-        _set(sections, override)
+def _resolve(sections: Sections, initial: Config | None) -> Config:
+    """Completes the model's section, and checks everything."""
     check_keys(sections, SECTIONS)
     model = section_of(sections, "model")
     check_keys(model, ["preset", *(field.name for field in dataclasses.fields(TransformerConfig))], "model")

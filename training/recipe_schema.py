@@ -84,7 +84,7 @@ def _value_schema(annotation: object) -> Schema:
         case origin if origin is Literal:
             return {"enum": [*arguments]}
         case origin if origin is list:
-            return {"type": "array"}
+            return {"type": "array", "items": _value_schema(arguments[0]), "minItems": 1}
         case origin if origin is dict:
             return {"type": "object"}
     return {"type": "null" if annotation is types.NoneType else _TYPES[typing.cast(type, annotation)]}

@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Annotated
 
-from ..rules import Probability, Rate, Rule, Share, Size, at_least, at_most, require
+from ..rules import NotEmpty, Probability, Rate, Rule, Share, Size, at_least, at_most, require
 from .mappings import check_fields
-from .values import Tags, list_of
+from .values import Tags
 
 
 def _is_script(value: str) -> bool:
@@ -24,22 +24,6 @@ def scripts_of(value: str) -> list[str]:
     return [name.strip().replace("_", "") for name in value.split(",")]
 
 
-def _is_weight(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0.001 <= value <= 1000
-
-
-Weights = Annotated[
-    list[float],
-    list_of("numbers, each from 0.001 to 1,000", _is_weight, {"type": "number", "minimum": 0.001, "maximum": 1000}),
-]
-Files = Annotated[
-    list[str | None],
-    list_of(
-        "files, or null for a corpus without one",
-        lambda value: value is None or (isinstance(value, str) and value != ""),
-        {"type": ["string", "null"], "minLength": 1},
-    ),
-]
 Script = Annotated[str, Rule("the name of a Unicode script, such as Latin, or several with commas", _is_script)]
 
 
@@ -126,11 +110,11 @@ class DataConfig:
         ConfigError: A value breaks its rule.
     """
 
-    weights: Weights | None = None
+    weights: list[Annotated[float, at_least(0.001), at_most(1000)]] | None = None
     tags: Tags | None = None
     valid_tags: Tags | None = None
     terms: Rate = 0.0
-    scores: Files | None = None
+    scores: list[NotEmpty | None] | None = None
     min_score: Annotated[float, at_least(-1_000_000), at_most(1_000_000)] | None = None
     min_characters: Annotated[Size, at_most(1_000_000)] | None = None
     max_characters: Annotated[Size, at_most(1_000_000)] | None = None

@@ -4,9 +4,9 @@ import dataclasses
 from typing import Annotated, Literal
 
 from ..errors import ConfigError
-from ..rules import Count, NonNegative, Positive, Rule, Share, Size, at_most
+from ..rules import Count, NonNegative, Positive, Rule, Sentence, Share, Size, at_most
 from .mappings import check_fields
-from .values import Tag, list_of
+from .values import Tag
 
 BeamSize = Annotated[Size, at_most(1000)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
@@ -14,16 +14,6 @@ TopP = Share
 Temperature = Positive
 # Many more make finding them slow.
 MAX_TERMS = 5000
-
-
-Terms = Annotated[
-    list[str],
-    list_of(
-        "texts that are not blank",
-        lambda term: isinstance(term, str) and term.strip() != "",
-        {"type": "string", "pattern": "\\S"},
-    ),
-]
 
 
 def _is_glossary(value: object) -> bool:
@@ -92,7 +82,7 @@ class DecodingConfig:
     shortlist: bool = False
     tag: Tag | None = None
     placeholders: bool = False
-    keep: Terms | None = None
+    keep: list[Sentence] | None = None
     terms: Glossary | None = None
 
     def __post_init__(self) -> None:

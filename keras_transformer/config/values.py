@@ -1,9 +1,9 @@
-"""Values that fields, arguments and options take besides numbers: tags, lists, languages, precisions and signatures."""
+"""Values that fields, arguments and options take besides numbers: tags, languages, precisions and signatures."""
 
 import itertools
 import re
-from collections.abc import Callable, Collection
-from typing import Annotated, Any, Literal, cast, get_args
+from collections.abc import Collection
+from typing import Annotated, Literal, cast, get_args
 
 from ..rules import Rule
 
@@ -39,15 +39,6 @@ def source_language(languages: str) -> Language | None:
     return cast(Language, code) if code in get_args(Language) else None
 
 
-def list_of(items: str, is_item: Callable[[Any], bool], item_schema: dict[str, object]) -> Rule:
-    """The rule for lists of one or more items, all of which are as `is_item` says."""
-    return Rule(
-        f"a list of {items}",
-        lambda value: isinstance(value, list) and len(value) > 0 and all(map(is_item, value)),
-        {"items": item_schema, "minItems": 1},
-    )
-
-
 # A tag is a special piece of a vocabulary that stands in front of a source, such as the language to translate into.
 _NAME = r"[A-Za-z0-9_.:@=+-]{1,50}"
 # The special pieces that every vocabulary has, and those of bytes, are no tags.
@@ -67,11 +58,4 @@ def listed(tags: Collection[str]) -> str:
 
 Tag = Annotated[str, Rule("a tag such as <bt> or >>de<<", is_tag, {"pattern": f"^({_TAG})$"})]
 # One for each corpus, null for one that has none.
-Tags = Annotated[
-    list[str | None],
-    list_of(
-        "tags such as <bt> or >>de<<, or null",
-        lambda tag: tag is None or is_tag(tag),
-        {"anyOf": [{"type": "string", "pattern": f"^({_TAG})$"}, {"type": "null"}]},
-    ),
-]
+Tags = list[Tag | None]

@@ -15,6 +15,7 @@ import pathlib
 import secrets
 import shutil
 import socket
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 _TEMPORARY = ".writing-"
 # What NumPy, zipfile and json raise for damaged files.
-_UNREADABLE = (
+UNREADABLE = (
     *(OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError),
-    *(MemoryError, RecursionError, NotImplementedError, zipfile.BadZipFile, zlib.error),
+    *(MemoryError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error),
 )
 
 
@@ -148,7 +149,7 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
             yield arrays
     except Error:
         raise
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         # NumPy takes any other file for a pickle, and advises to load it.
         reason = "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
         raise DamagedFileError(f"{path}: {content} is damaged ({reason or type(error).__name__})") from None

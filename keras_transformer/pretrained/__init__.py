@@ -1,11 +1,9 @@
 """Models that other programs trained, as model directories.
 
-A reader turns a folder into a `PretrainedModel`: a configuration, tokenizers and arrays by the names of our weights.
-`import_model` writes it; nothing behind it knows where it came from.
-
-To add a reader, write a module with the two functions of the protocol `Reader`, as `marian.py` and `hugging_face.py`
-do, and list it in `READERS`. It reads files with the functions of `foreign_files.py`, which check sizes and types, and
-names weights as `keras_transformer.models.named_weights` does.
+A reader, `marian.py` or `hugging_face.py`, turns a folder into a `PretrainedModel`: a configuration, tokenizers and
+arrays by the names of our weights (`keras_transformer.models.named_weights`). It reads files with the functions of
+`foreign_files.py`, which check sizes and types. `import_model` writes the model directory; nothing behind it knows
+where the model came from.
 """
 
 import os
@@ -13,11 +11,7 @@ import pathlib
 
 from ..errors import InvalidFileError
 from . import hugging_face, marian
-from .pretrained_model import PretrainedModel, Reader, write_model_dir
-
-__all__ = ["READERS", "PretrainedModel", "Reader", "import_model", "read_model"]
-
-READERS: tuple[Reader, ...] = (hugging_face, marian)
+from .pretrained_model import PretrainedModel, write_model_dir
 
 
 def import_model(folder: str | os.PathLike[str], model_dir: str | os.PathLike[str]) -> pathlib.Path:
@@ -34,7 +28,8 @@ def import_model(folder: str | os.PathLike[str], model_dir: str | os.PathLike[st
 def read_model(folder: str | os.PathLike[str]) -> PretrainedModel:
     """Reads a model of another program; `folder` and errors are those of `import_model`."""
     folder = pathlib.Path(folder)
-    for reader in READERS:
-        if reader.matches(folder):
-            return reader.read(folder)
+    if (folder / "config.json").is_file():
+        return hugging_face.read(folder)
+    if any(folder.glob("*.npz")):
+        return marian.read(folder)
     raise InvalidFileError(f"{folder}: neither a Marian model (*.npz) nor one of Hugging Face (config.json)")

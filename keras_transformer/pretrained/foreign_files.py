@@ -5,13 +5,10 @@ reader (`marian.py`, `hugging_face.py`) gets plain values from here, and decides
 """
 
 import contextlib
+import io
 import json
-import math
 import pathlib
-import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -20,6 +17,7 @@ import yaml
 
 from ..config.yaml_file import read_sections
 from ..errors import ConfigError, InvalidFileError
+from ..model_dir.files import UNREADABLE
 from ..rules import check, require, shown
 
 Value = TypeVar("Value", bool, int, float, str)
@@ -31,11 +29,6 @@ _MAX_SAFETENSORS_HEADER_BYTES = 8 * 2**20
 # Weights hardly become smaller when they are compressed.
 _MAX_COMPRESSION = 20
 _MAX_NAME_LENGTH = 200
-# What NumPy writes in front of an array: for numbers, one line of this form, padded.
-_NPY_HEADER = re.compile(
-    r"\{'descr': '([<>|=]?[bfiu][1248])', 'fortran_order': (True|False), "
-    r"'shape': \(((?:[0-9]{1,18}, ?)*(?:[0-9]{1,18})?)\),? ?\}\s*"
-)
 _SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
 
 
@@ -81,13 +74,10 @@ def read_yaml(path: pathlib.Path) -> dict[str, object]:
 
 
 def read_json_vocabulary(path: pathlib.Path) -> dict[str, int]:
-    ids = {}
-    for piece, token_id in read_json(path, _MAX_VOCABULARY_BYTES).items():
-        if not isinstance(token_id, int) or isinstance(token_id, bool):
-            raise InvalidFileError(
-                f"{path}: the ids must be whole numbers; the id of {shown(piece)} is {shown(token_id)}"
-            )
-        ids[piece] = token_id
+    ids = read_json(path, _MAX_VOCABULARY_BYTES)
+    with reading(path):
+        for piece, token_id in ids.items():
+            check(f"the id of {shown(piece)}", token_id, int)
     return ids
 
 
@@ -135,20 +125,17 @@ def require_supported(options: Mapping[str, object], supported: Mapping[str, tup
 
 
 def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of an .npz file; they must hold numbers, and not claim more than the file's size explains."""
+    """Reads the arrays of an .npz file, which must not claim to hold more than the file's size explains."""
     _require_file(path)
-    with reading(path):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                _check_archive(archive, path.stat().st_size)
-                members = archive.infolist()
-                return {_array_name(member.filename): _parse_npy(archive.read(member), member) for member in members}
-        except (
-            *(OSError, EOFError, UnicodeError, struct.error, zlib.error, zipfile.BadZipFile),
-            # Where entries contradict each other.
-            *(NotImplementedError, OverflowError, RuntimeError),
-        ) as error:
-            raise ConfigError(f"the file cannot be read ({_reason(error)})") from None
+    with reading(path), _naming_damage(), zipfile.ZipFile(path) as archive:
+        members, num_bytes = archive.infolist(), path.stat().st_size
+        claimed = sum(member.file_size for member in members)
+        if claimed > _MAX_COMPRESSION * num_bytes:
+            raise ConfigError(f"it claims to hold {claimed:,} bytes, which cannot be {num_bytes:,} compressed ones")
+        return {
+            _array_name(member.filename): np.lib.format.read_array(io.BytesIO(archive.read(member)))
+            for member in members
+        }
 
 
 def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -157,26 +144,29 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
 
     _require_file(path)
     arrays = {}
-    with reading(path):
-        try:
-            with open(path, "rb") as content:
-                header_bytes = int.from_bytes(content.read(8), "little")
-            require(
-                header_bytes <= _MAX_SAFETENSORS_HEADER_BYTES,
-                "the size of the header",
-                f"at most {_MAX_SAFETENSORS_HEADER_BYTES:,} bytes",
-                header_bytes,
-            )
-            with safe_open(path, framework="numpy") as file:
-                for name in file.keys():  # noqa: SIM118
-                    claimed = file.get_slice(_array_name(name))
-                    if claimed.get_dtype() not in _SAFETENSORS_TYPES:
-                        raise ConfigError(f"the weight {name} of type {claimed.get_dtype()} is not supported")
-                    _check_shape(name, claimed.get_shape())
-                    arrays[name] = file.get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise ConfigError(f"the file cannot be read ({_reason(error)})") from None
+    with reading(path), _naming_damage(SafetensorError):
+        with open(path, "rb") as content:
+            header_bytes = int.from_bytes(content.read(8), "little")
+        rule = f"at most {_MAX_SAFETENSORS_HEADER_BYTES:,} bytes"
+        require(header_bytes <= _MAX_SAFETENSORS_HEADER_BYTES, "the size of the header", rule, header_bytes)
+        with safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118
+                dtype = file.get_slice(_array_name(name)).get_dtype()
+                if dtype not in _SAFETENSORS_TYPES:
+                    raise ConfigError(f"the weight {name} of type {dtype} is not supported")
+                arrays[name] = file.get_tensor(name)
     return arrays
+
+
+@contextlib.contextmanager
+def _naming_damage(*errors: type[Exception]) -> Iterator[None]:
+    """Turns what libraries raise for damaged files into a ConfigError."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (*UNREADABLE, *errors) as error:
+        raise ConfigError(f"the file cannot be read ({_reason(error)})") from None
 
 
 def _require_file(path: pathlib.Path) -> None:
@@ -205,45 +195,6 @@ def _flat_yaml(text: str) -> Iterator[str]:
             expected = [yaml.DocumentEndEvent, yaml.StreamEndEvent]
         else:
             raise ValueError("not a mapping of scalars")
-
-
-def _check_archive(archive: zipfile.ZipFile, num_bytes: int) -> None:
-    for member in archive.infolist():
-        if member.flag_bits & 1:
-            raise ConfigError("the file cannot be read (it is encrypted)")
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ConfigError(f"the file cannot be read (compression method {member.compress_type})")
-    claimed = sum(member.file_size for member in archive.infolist())
-    if claimed > _MAX_COMPRESSION * num_bytes:
-        raise ConfigError(f"the file claims to hold {claimed:,} bytes, which cannot be {num_bytes:,} compressed ones")
-
-
-def _parse_npy(content: bytes, member: zipfile.ZipInfo) -> np.ndarray:
-    name = _array_name(member.filename)
-    size_bytes = 2 if content[6:7] == b"\1" else 4
-    start = 8 + size_bytes + int.from_bytes(content[8 : 8 + size_bytes], "little")
-    header = _NPY_HEADER.fullmatch(content[8 + size_bytes : start].decode("latin-1"))
-    if not content.startswith(b"\x93NUMPY") or header is None:
-        raise ConfigError(f"the file cannot be read ({name} is not an array of numbers)")
-    dtype, order, sizes = header.groups()
-    shape = tuple(int(size) for size in re.findall("[0-9]+", sizes))
-    _check_shape(name, shape)
-    try:
-        array = np.frombuffer(content, dtype, offset=start)
-    except (ValueError, TypeError):
-        array = np.empty(0)
-    if array.size != math.prod(shape):
-        raise ConfigError(f"the file cannot be read ({name} claims to be {_shown_shape(shape)} {dtype})")
-    return array.reshape(shape, order="F" if order == "True" else "C")
-
-
-def _check_shape(name: str, shape: tuple[int, ...] | list[int]) -> None:
-    if not (len(shape) <= 8 and all(size > 0 for size in shape)):
-        raise ConfigError(f"the array {name} has the shape {_shown_shape(shape)}")
-
-
-def _shown_shape(shape: tuple[int, ...] | list[int]) -> str:
-    return "×".join(map(str, shape[:8])) + ("×…" if len(shape) > 8 else "") if shape else "()"
 
 
 def _array_name(filename: str) -> str:

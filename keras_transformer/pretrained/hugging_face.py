@@ -64,10 +64,6 @@ _POSITIONS_TOLERANCE = 1e-3
 Positions = Literal["sinusoidal", "tensor2tensor", "learned"]
 
 
-def matches(folder: pathlib.Path) -> bool:
-    return (folder / "config.json").is_file()
-
-
 class _Tokenizers(NamedTuple):
     """The tokenizers of a folder, and the rows of its model that their ids stand for."""
 

@@ -67,10 +67,6 @@ class MarianFiles(NamedTuple):
     settings: Mapping[str, object]
 
 
-def matches(folder: pathlib.Path) -> bool:
-    return any(folder.glob("*.npz"))
-
-
 def read(folder: pathlib.Path) -> PretrainedModel:
     """Reads a folder with a Marian model, its vocabularies and, if there is one, its decoder.yml."""
     path, vocabularies, settings_path, settings = find_files(folder)

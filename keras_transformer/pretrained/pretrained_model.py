@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence, Set
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import keras
 import numpy as np
@@ -46,20 +46,6 @@ class PretrainedModel(NamedTuple):
     weights: Mapping[str, np.ndarray]
     source_rows: Sequence[int | None]
     target_rows: Sequence[int | None]
-
-
-class Reader(Protocol):
-    """What reads the models of one program: a module with these functions, listed in `keras_transformer.pretrained`."""
-
-    def matches(self, folder: pathlib.Path) -> bool:
-        """Returns whether a folder looks like a model of this program; the first reader for which it does reads it."""
-
-    def read(self, folder: pathlib.Path) -> PretrainedModel:
-        """Reads a folder. Files are read by `foreign_files.py` only, which checks sizes and types.
-
-        Raises:
-            InvalidFileError: A file is missing or damaged, or the model has what a Transformer of this package has not.
-        """
 
 
 class Vocabulary(NamedTuple):

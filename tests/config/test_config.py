@@ -118,7 +118,7 @@ def test_the_key_dim_that_follows_from_d_model_is_named():
     assert message == "model.key_dim must be even if positions='rotary'; received model.key_dim=3"
 
 
-WEIGHTS = "a list of numbers, each from 0.001 to 1,000"
+LIST = "a list of one or more values"
 SCRIPT = "the name of a Unicode script, such as Latin, or several with commas"
 
 
@@ -137,10 +137,11 @@ SCRIPT = "the name of a Unicode script, such as Latin, or several with commas"
         ("training", {"decay": "linear"}, "one of inverse_sqrt, cosine, constant"),
         ("training", {"average_last": 6}, "at most keep_checkpoints=5"),
         ("training", {"average_last": 5, "average_best": 2}, "0 if average_best=2"),
-        *(("data", {"weights": [1, weight]}, WEIGHTS) for weight in (0, 1e-300, 0.00099, 1001, True)),
-        *(("data", {"weights": [1, float(weight)]}, WEIGHTS) for weight in ("nan", "inf")),
-        ("data", {"weights": 2}, WEIGHTS),
-        ("data", {"weights": []}, WEIGHTS),
+        *(("data", {"weights": [weight]}, "at least 0.001") for weight in (0, 1e-300, 0.00099, float("nan"))),
+        *(("data", {"weights": [weight]}, "at most 1,000") for weight in (1001, float("inf"))),
+        ("data", {"weights": [True]}, "of type float"),
+        ("data", {"weights": 2}, LIST),
+        ("data", {"weights": []}, LIST),
         ("data", {"target_script": "Japanese"}, SCRIPT),
         ("data", {"source_script": "Latin}|."}, SCRIPT),
         ("data", {"max_length_ratio": 0.5}, "at least 1"),
@@ -151,6 +152,8 @@ def test_a_value_of_another_section_that_breaks_its_rule_is_named(section, value
     """The first value is the one that breaks its rule."""
     name, value = next(iter(values.items()))
     message = message_of(from_dict, SECTIONS[section], values, section)
+    if isinstance(value, list) and value:
+        name, value = f"{name}[0]", value[0]
     assert message == f"{section}.{name} must be {rule}; received {section}.{name}={value!r}"
 
 

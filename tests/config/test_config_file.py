@@ -183,7 +183,11 @@ def test_a_file_that_never_ends_is_refused(tmp_path):
         ("model: {activation: training.steps}", ["training.steps=5"], "model.activation must be"),
         ("training: {steps: -1}", ["training.steps=5", "training.seed=-1"], "--set training.seed=-1: training.seed"),
         ("", ["model.dropout=2", "model.dropout=2"], "--set model.dropout=2, --set model.dropout=2: model.dropout"),
-        ("training: []", ["training.steps=5"], "training must be a mapping; received training=[]"),
+        (
+            "training: []",
+            ["training.steps=5"],
+            "--set training.steps=5: training must be a mapping",
+        ),
         ("", ["decoding.beam_size=\n\n0"], "--set decoding.beam_size=\\n\\n0: decoding.beam_size must be positive"),
         ("", ["x"], "--set x: --set must be given SECTION.KEY=VALUE; received 'x'"),
     ],

@@ -290,7 +290,7 @@ def hugging_face_arrays(vocab_size, d_model, d_ff, depths=(1, 1), is_tied=True):
         (dict(weights={"model.shared.weight": 1}), "vocab.json: the file is missing"),
         (dict(weights={}, vocab=["a"]), "vocab.json: the file cannot be read as JSON"),
         (dict(weights={}, vocab={"a": 0}), "vocab.json: the number of pieces must be the model's 9; received"),
-        (dict(weights={}, vocab={"a": "b"}), "vocab.json: the ids must be whole numbers"),
+        (dict(weights={}, vocab={"a": "b"}), "vocab.json: the id of 'a' must be of type int; received"),
         (dict(weights=b"abc"), "model.safetensors: the file cannot be read"),
     ],
 )

@@ -21,8 +21,6 @@ from .devices import Workers
 _log = logging.getLogger(__name__)
 # A row of the log: the numbers of a validation by their names.
 Row = dict[str, float]
-# NumPy's kinds of types.
-_INTEGER, _FLOAT = "iu", "f"
 
 
 @dataclasses.dataclass
@@ -32,12 +30,12 @@ class RunState:
     Args:
         step: updates so far.
         best_score: the highest score of a validation so far: BLEU, or minus the perplexity.
-        validations_since_best: validations since then.
+        validations_since_best: how many validations came after the one with this score.
         scores: the scores of the checkpoints that are kept, by their steps.
         rows: the log, a row for each validation.
         loss_sums: the sum of the loss over the tokens since the last validation, and their number, if the run stopped
             between two validations.
-        text: of the training and the validation text.
+        text: the fingerprint of the training and the validation text.
     """
 
     step: int = 0
@@ -70,19 +68,14 @@ def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], s
     Raises:
         OSError: The state cannot be written; those before stay.
     """
-    fields = dataclasses.asdict(state)
-    scores = fields.pop("scores")
-    fields["scored_steps"], fields["scores"] = list(scores), list(scores.values())
-    for name in ("rows", "text"):
-        # Bytes of JSON: NumPy would pickle a list of dicts.
-        fields[name] = json.dumps(fields[name]).encode()
     path, previous = model_dir.training_state_path, model_dir.previous_state_path
     with replacing_with_checksum(path, previous) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **{**values, **fields})
+        # Bytes of JSON, since NumPy would pickle a dict.
+        np.savez(file, **values, progress=json.dumps(dataclasses.asdict(state)).encode())
 
 
 def read_progress(model_dir: ModelDir) -> RunState:
-    """Reads how far the training of a model directory is; not at all if it has no training state.
+    """Reads how far the training of a model directory is; a new `RunState` if it has no training state.
 
     Raises:
         DamagedFileError: The training state is damaged, and there is none before it.
@@ -152,65 +145,21 @@ def _read_last_state(model_dir: ModelDir, variables: Mapping[str, keras.Variable
 
 def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> RunState:
     with reading_archive(path, "the training state") as arrays:
-        # First what is small: nothing is assigned if it is damaged.
-        state = _run_state(arrays)
+        # Read this first, because it is small: nothing is assigned if it is damaged.
+        state = RunState(**json.loads(bytes(arrays["progress"])))
+        # JSON has turned the steps into text.
+        state.scores = {int(step): score for step, score in state.scores.items()}
         for name, variable in variables.items():
             if name.startswith("loss_scale.") and name not in arrays:
                 continue  # The training was in another precision before.
             array = arrays.get(name)
-            if array is None or array.shape != tuple(variable.shape):
+            if array is None or array.shape != tuple(variable.shape) or array.dtype != variable.dtype:
                 raise InvalidFileError(
                     f"{path}: the training state does not fit the model "
-                    f"({variable.path} is missing or has another shape)"
+                    f"({variable.path} is missing, or has another shape or type)"
                 )
-            kinds = _FLOAT if keras.backend.is_float_dtype(variable.dtype) else _INTEGER
-            variable.assign(_checked(name, array, kinds, variable.shape))
+            variable.assign(array)
         return state
-
-
-def _run_state(arrays: Mapping[str, np.ndarray]) -> RunState:
-    state = RunState(
-        int(_checked("step", arrays["step"], _INTEGER)),
-        float(_checked("best_score", arrays["best_score"], _FLOAT)),
-        int(_checked("validations_since_best", arrays["validations_since_best"], _INTEGER)),
-    )
-    if state.step < 0 or math.isnan(state.best_score):
-        raise ValueError("step must not be negative, best_score must not be NaN")
-    steps, scores = arrays["scored_steps"], arrays["scores"]
-    # Without any, both are of NumPy's default type, float64.
-    _checked("scored_steps", steps, _INTEGER if steps.size else _FLOAT, (steps.size,))
-    _checked("scores", scores, _FLOAT, (steps.size,))
-    state.scores = dict(zip(steps.tolist(), scores.tolist(), strict=True))
-    state.rows, state.text = (json.loads(bytes(arrays[name])) for name in ("rows", "text"))
-    _require_rows(state.rows)
-    _require_fingerprint(state.text)
-    sums = arrays["loss_sums"]
-    state.loss_sums = _checked("loss_sums", sums, _FLOAT, (2,) if sums.size else (0,)).tolist()
-    return state
-
-
-def _checked(name: str, array: np.ndarray, kinds: str, shape: Sequence[int] = ()) -> np.ndarray:
-    if array.dtype.kind not in kinds or array.shape != tuple(shape):
-        raise ValueError(f"{name} is of type {array.dtype} and shape {array.shape}")
-    return array
-
-
-def _require_rows(rows: object) -> None:
-    if not isinstance(rows, list) or not all(
-        isinstance(row, dict) and "step" in row and all(isinstance(number, (int, float)) for number in row.values())
-        for row in rows
-    ):
-        raise ValueError("rows must be a list of numbers by their names, with step")
-
-
-def _require_fingerprint(text: object) -> None:
-    if not isinstance(text, dict) or not all(
-        isinstance(part, dict)
-        and isinstance(part.get("lines"), int)
-        and all(isinstance(part.get(side), str) for side in ("source", "target"))
-        for part in text.values()
-    ):
-        raise ValueError("text must have the lines, source and target of each text")
 
 
 def _named_variables(model: TrainingModel) -> dict[str, keras.Variable]:

@@ -3,10 +3,12 @@
 import csv
 
 import keras
-import numpy as np
 import pytest
+from keras_transformer.training.run.state import read_progress
 from test_training import logged, train_here
 from training_runs import differences
+
+from keras_transformer.model_dir import ModelDir
 
 # Three calls of `fit` on what is left after step 2: to 3, to 6, and to 8.
 SHORT = (
@@ -38,8 +40,7 @@ class Record(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs):
         self.logs.append(dict(logs))
-        with np.load(self.model_dir / "training_state.npz") as state:
-            self.saved.append(int(state["step"]))
+        self.saved.append(read_progress(ModelDir(self.model_dir)).step)
         with open(self.model_dir / "log.csv", newline="") as file:
             self.row = list(csv.DictReader(file))[-1]
 

@@ -213,10 +213,13 @@ def test_pairs_that_are_held_out_keep_their_tags():
             "data.valid_tags=None",
         ),
         (dict(tags=["<a>", None], valid_tags=["<b>", None]), "data.valid_tags must be among data.tags; received"),
-        (dict(tags=["bt", None]), "data.tags must be a list of tags such as <bt> or >>de<<, or null; received"),
-        (dict(tags=["</s>", None]), "data.tags must be a list of tags such as <bt> or >>de<<, or null; received"),
-        (dict(tags=["<0x41>", None]), "data.tags must be a list of tags such as <bt> or >>de<<, or null; received"),
-        (dict(tags=["<a b>", None]), "data.tags must be a list of tags such as <bt> or >>de<<, or null; received"),
+        *(
+            (
+                dict(tags=[None, tag]),
+                "data.tags[1] must be a tag such as <bt> or >>de<<; received data.tags[1]=",
+            )
+            for tag in ("bt", "</s>", "<0x41>", "<a b>")
+        ),
     ],
 )
 def test_wrong_tags_are_one_line(data, message):

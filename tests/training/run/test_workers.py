@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from keras_transformer.training.run import devices
 from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.state import read_progress
 from test_training import ROOT, TINY, command, files, train_here  # noqa: F401
 from training_runs import free_addresses, leftovers
 
@@ -164,7 +165,7 @@ def test_a_signal_to_one_worker_stops_both_after_the_same_step(receiver, start, 
     workers[0].wait_for("step 20:")
     workers[receiver].process.send_signal(signal.SIGTERM)
     ends = [worker.end() for worker in workers]
-    step = int(np.load(tmp_path / "chief" / "training_state.npz")["step"])
+    step = read_progress(ModelDir(tmp_path / "chief")).step
     saved = f"after step {step}, which is saved; run the same command to resume"
     assert ends[receiver] == (143, f"stopped by SIGTERM {saved}")
     assert ends[1 - receiver] == (143, f"stopped by a signal to another worker {saved}")

@@ -96,7 +96,7 @@ def test_mistakes_in_the_settings_are_one_line(capsys):
         (["data.scores=[missing]", "data.min_score=0"], "missing: No such file or directory"),
         (["data.min_score=0"], "data.scores must be given together with data.min_score; received data.scores=None"),
         (["data.scores=[scores]"], "data.min_score must be given together with data.scores"),
-        (["data.scores=scores", "data.min_score=0"], "data.scores must be a list of files, or null for a corpus"),
+        (["data.scores=scores", "data.min_score=0"], "data.scores must be a list of one or more values"),
     ):
         with pytest.raises(SystemExit):
             main(["check-data", "--pairs", "text.tsv", "--set", *settings])
