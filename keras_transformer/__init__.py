@@ -2,12 +2,15 @@
 
 Importing this package imports neither Keras nor TensorFlow: each public name is loaded when it is first used.
 
-Keras loads files with our layers, losses, metrics, schedules and models without custom objects once it knows the
-classes: after `import keras` and `import keras_transformer`, in this order, or as soon as one of their names is used.
+Keras loads files with our layers, losses, metrics, schedules and models without custom objects: it knows the classes as
+soon as both Keras and this package are imported, in any order.
 """
 
-import importlib
+import importlib.abc
+import importlib.util
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
@@ -75,8 +78,6 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
         globals()[name] = value
-        if _MODULES[name] in _SAVED_MODULES:
-            _register_classes()
         return value
 
 
@@ -90,5 +91,36 @@ def _register_classes() -> None:
         importlib.import_module(f".{module}", __name__)
 
 
+class _WaitForKeras(importlib.abc.MetaPathFinder):
+    """Registers the classes at the end of the import, of Keras or of a module of this package, that imports Keras."""
+
+    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "keras" and not name.startswith(f"{__name__}."):
+            return None
+        # The imports within this one are a part of it.
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            sys.meta_path.insert(0, self)
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module: ModuleType) -> None:
+            try:
+                execute(module)
+            except BaseException:
+                sys.meta_path.insert(0, self)
+                raise
+            if "keras" in sys.modules:
+                _register_classes()
+            else:
+                sys.meta_path.insert(0, self)
+
+        spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
 if sys.modules.get("keras"):
     _register_classes()
+else:
+    sys.meta_path.insert(0, _WaitForKeras())

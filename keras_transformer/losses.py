@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from .masks import PADDING_ID, implicit_mask
+from .keras_versions import implicit_mask
+from .masks import PADDING_ID
 from .rules import Count, Rate, check_attributes, require
 from .tensors import Tensor
 

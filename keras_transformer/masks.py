@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from keras import ops
-from keras.src.backend.common.masking import get_keras_mask
 
 from .tensors import Dimension, Tensor
 
@@ -20,16 +19,6 @@ def padding_mask(
     if padding_id is None:
         return ops.ones_like(token_ids, dtype="bool")
     return ops.not_equal(token_ids, padding_id)
-
-
-def implicit_mask(tensor: Tensor) -> Tensor | None:
-    """Returns the mask that Keras attached to a tensor, or None.
-
-    Keras hands it to a layer's `mask` argument only if the layer is called with a single tensor.
-    """
-    # Keras has no public function for it; a layer of ours must find it by itself wherever it has several inputs. It is
-    # no attribute of JAX's tensors.
-    return get_keras_mask(tensor)
 
 
 def causal_mask(

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from ..errors import ConfigError, MissingPackageError
+from ..keras_versions import with_sublayers
 from ..rules import require
 from ..tensors import Tensor
 
@@ -25,7 +26,7 @@ def require_weights(layer: keras.layers.Layer) -> None:
     """Raises a ConfigError unless the layer is built and not quantized."""
     if not layer.built:
         raise ConfigError(f"{layer.name} must be built before it is converted; call it or its build method first")
-    for part in layer._flatten_layers():
+    for part in with_sublayers(layer):
         mode = getattr(part, "quantization_mode", None)
         require(mode is None, "quantization_mode", "None in a layer that is converted", mode)
 

@@ -1,9 +1,12 @@
 """Attention layers of Keras itself."""
 
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
+from ..keras_versions import flash_attention_of, projections_of
 from ..layers import MultiHeadAttention
 from ..rules import require
 from .conversion import copy_weights, require_defaults, require_own_class, require_settings, require_weights
@@ -40,9 +43,8 @@ def from_keras(
     require_own_class(layer, (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention))
     require_weights(layer)
     config = layer.get_config()
-    query_shape, value_shape, key_shape = (
-        _input_shape(dense) for dense in (layer._query_dense, layer._value_dense, layer._key_dense)
-    )
+    projections = projections_of(layer)
+    query_shape, value_shape, key_shape = (_input_shape(projections[name]) for name in ("query", "value", "key"))
     if isinstance(layer, keras.layers.GroupQueryAttention):
         settings = {
             "num_heads": config["num_query_heads"],
@@ -55,7 +57,7 @@ def from_keras(
         is_default = tuple(config["attention_axes"]) == tuple(range(1, len(query_shape) - 1))
         settings["attention_axes"] = None if is_default else config["attention_axes"]
     attention = MultiHeadAttention.from_config(
-        {**{name: config[name] for name in _SHARED}, **settings, "flash_attention": layer._flash_attention}
+        {**_shared(config), **settings, "flash_attention": flash_attention_of(layer)}
     )
     attention.build(query_shape, value_shape, key_shape)
     copy_attention(layer, attention)
@@ -89,11 +91,16 @@ def to_keras(
     require_own_class(attention, (MultiHeadAttention,))
     require_weights(attention)
     is_grouped = attention.num_key_value_heads is not None
-    target = "keras.layers.GroupQueryAttention" if is_grouped else "keras.layers.MultiHeadAttention"
+    target_class = keras.layers.GroupQueryAttention if is_grouped else keras.layers.MultiHeadAttention
+    target = f"keras.layers.{target_class.__name__} (Keras {keras.__version__})"
     names = ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")
-    require_defaults(attention, target, {*_SHARED, *names, "neighborhood", "flash_attention", "num_key_value_heads"})
+    # Older releases have no gate, or no sliding window.
+    known = {"name", "dtype", *inspect.signature(target_class).parameters}
+    converted = {*_SHARED, "neighborhood"} if "sliding_window" in known else {*_SHARED} & known
+    require_defaults(attention, target, {*converted, *names, "flash_attention", "num_key_value_heads"})
     config = attention.get_config()
-    settings = {**{name: config[name] for name in _SHARED}, "flash_attention": attention.flash_attention}
+    settings = {name: value for name, value in _shared(config).items() if name in known}
+    settings["flash_attention"] = attention.flash_attention
     if attention.neighborhood is not None:
         settings["sliding_window"] = (attention.neighborhood + 1) // 2
     layer: Any
@@ -102,7 +109,7 @@ def to_keras(
         require(value_dim in (None, attention.key_dim), "value_dim", f"key_dim to become a {target}", value_dim)
         require_settings(attention, target, attention_axes=None)
         require(config["output_shape"] is None, "output_shape", f"None to become a {target}", config["output_shape"])
-        layer = keras.layers.GroupQueryAttention.from_config(
+        layer = target_class.from_config(
             {
                 **settings,
                 "head_dim": attention.key_dim,
@@ -111,7 +118,7 @@ def to_keras(
             }
         )
     else:
-        layer = keras.layers.MultiHeadAttention.from_config({**settings, **{name: config[name] for name in names}})
+        layer = target_class.from_config({**settings, **{name: config[name] for name in names}})
     layer.build(*_build_shapes(attention))
     copy_attention(attention, layer)
     return layer
@@ -123,11 +130,16 @@ def copy_attention(source: keras.layers.Layer, target: keras.layers.Layer) -> No
         copy_weights(source_dense, target_dense)
 
 
+def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that ours and Keras' layer have by the same names; older releases of Keras have fewer."""
+    return {name: config[name] for name in _SHARED if name in config}
+
+
 def _projections(attention: keras.layers.Layer) -> list[keras.layers.Layer]:
-    prefix = "" if isinstance(attention, MultiHeadAttention) else "_"
-    use_gate = attention.get_config()["use_gate"]
-    names = ("query", "key", "value", "output", *(("gate",) if use_gate else ()))
-    return [getattr(attention, f"{prefix}{name}_dense") for name in names]
+    if not isinstance(attention, MultiHeadAttention):
+        return list(projections_of(attention).values())
+    names = ("query", "key", "value", "output", *(("gate",) if attention.use_gate else ()))
+    return [getattr(attention, f"{name}_dense") for name in names]
 
 
 def _input_shape(dense: keras.layers.EinsumDense) -> tuple[int | None, ...]:

@@ -45,6 +45,12 @@ def _serialized(value: Any) -> Any:
     return keras.activations.serialize(value) if callable(value) else value
 
 
+def require_built(layer: keras.layers.Layer) -> None:
+    """Raises a ValueError unless a layer, of which an empty cache is wanted, has its weights."""
+    if not layer.built:
+        raise ValueError(f"{layer.name} must be built before init_cache; call it or its build method first")
+
+
 def child_arguments(layer: keras.layers.Layer, name: str) -> dict[str, Any]:
     """Returns the arguments that a layer hands on to a child with kernels and biases."""
     return {

@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..masks import causal_mask, combine, neighborhood_mask
 from ..rules import OddSize, Rate, Size, annotations_of, check_attributes, require, require_divisor
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .arguments import CommonArguments, child_arguments, config_of
+from .arguments import CommonArguments, child_arguments, config_of, require_built
 from .attention_axes import AttentionAxes
 from .cache import Cache, KeyValues, empty_cache
 from .elementary import Dropout
@@ -47,11 +47,12 @@ class MultiHeadAttention(keras.layers.Layer):
     The arguments of `keras.layers.MultiHeadAttention` have the same names, places and meanings here, and the outputs
     are the same. The paper's projections have no bias: `use_bias=False`.
 
-    For decoding step by step there are `init_cache`, `project_key_value` and `attend`:
+    For decoding step by step there are `init_cache` and `step`:
 
         cache = attention.init_cache(batch_size)
-        cache = cache.write(attention.project_key_value(new_positions), position)
-        outputs = attention.attend(new_positions, cache, mask)
+        outputs, cache = attention.step(new_positions, cache, position)
+
+    `step` is made of `project_key_value` and `attend`, which also read what was projected before, such as a source.
 
     Args:
         num_heads: int. h, the number of heads.
@@ -258,7 +259,7 @@ class MultiHeadAttention(keras.layers.Layer):
                 "Returning attention scores is not supported when flash attention is enabled. Please disable flash "
                 "attention to access attention scores. Received return_attention_scores=True with flash_attention=True"
             )
-        axes, neighborhood = self._axes, self._neighborhood
+        axes, neighborhood = self._axes, self.reach
         targets = axes.fold(query)
         sources = targets if value is query else axes.fold(value)
         key = None if key is None else axes.fold(key)
@@ -340,8 +341,7 @@ class MultiHeadAttention(keras.layers.Layer):
         Raises:
             ValueError: The layer is not built yet.
         """
-        if not self.built:
-            raise ValueError(f"{self.name} must be built before init_cache; call it or its build method first")
+        require_built(self)
         num_heads = self._num_kv_heads
         return empty_cache(batch_size, num_heads, self.key_dim, self._value_width, max_length, self.compute_dtype)
 
@@ -390,6 +390,35 @@ class MultiHeadAttention(keras.layers.Layer):
         weights = self._weights(queries, key_values.keys, None if mask is None else _per_head(mask), bias)
         return self._outputs(query, _swap_heads(_product_of_heads(weights, key_values.values)))
 
+    def step(
+        self,
+        hidden: Annotated[Tensor, "(batch, n, d_model)"],
+        cache: Cache,
+        position: Dimension,
+        mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
+        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
+    ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], Cache]:
+        """Computes new positions of causal self-attention only; the arguments are those of `DecoderLayer.step`."""
+        first_entry = cache.next_entry(position)
+
+        def new_entries() -> Tensor:
+            return ops.cast(first_entry, "int32") + ops.arange(ops.shape(hidden)[1], dtype="int32")
+
+        if self.relative_positions is not None and position_ids is None:
+            position_ids = new_entries()[None, :]
+        # Given twice, keys and values are projected by a product each: to join the kernels of the two would take
+        # longer than it saves for so few positions.
+        cache = cache.write(self.project_key_value(hidden, hidden, position_ids), position)
+        if mask is None:
+            # What one call attends to.
+            entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
+            if self.reach is None:
+                mask = ops.expand_dims(new_entries()[:, None] >= entries[None, :], 0)
+            else:
+                mask = neighborhood_mask(new_entries(), entries, self.reach, use_causal_mask=True)
+        return self.attend(hidden, cache, mask, position_ids, entry_position_ids), cache
+
     def _project_query(self, query: Tensor, position_ids: Tensor | None = None) -> Tensor:
         (queries,) = _project_to_heads(query, [self.query_dense], self.num_heads)
         return self._with_positions(queries, "query_norm", position_ids)
@@ -425,14 +454,14 @@ class MultiHeadAttention(keras.layers.Layer):
         return alibi_bias(positions, key_positions, self.num_heads)
 
     def _mask_of_positions(self, query: Tensor, value: Tensor, use_causal_mask: bool) -> Tensor | None:
-        if self._neighborhood is None and not use_causal_mask:
+        if self.reach is None and not use_causal_mask:
             return None
         target_length, source_length = ops.shape(query)[1], None if value is query else ops.shape(value)[1]
-        if self._neighborhood is None:
+        if self.reach is None:
             return causal_mask(target_length, source_length)
         targets = ops.arange(target_length)
         sources = targets if source_length is None else ops.arange(source_length)
-        return neighborhood_mask(targets, sources, self._neighborhood, use_causal_mask)
+        return neighborhood_mask(targets, sources, self.reach, use_causal_mask)
 
     def _is_fused(self, queries: Tensor, keys: Tensor, values: Tensor, training: bool | None) -> bool:
         if self.dropout > 0 and training:
@@ -441,8 +470,8 @@ class MultiHeadAttention(keras.layers.Layer):
         return _is_fused_attention_faster(queries, keys, values) if flash_attention is None else flash_attention
 
     @property
-    def _neighborhood(self) -> int | None:
-        """The width of restricted attention, by whichever name it was given."""
+    def reach(self) -> int | None:
+        """The neighborhood of restricted attention, by whichever name it was given."""
         return self.neighborhood if self.sliding_window is None else 2 * self.sliding_window - 1
 
     @property

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack, get_type_hint
 import keras
 from keras import ops
 
-from ..masks import implicit_mask, neighborhood_mask
+from ..keras_versions import implicit_mask
 from ..rules import OddSize, Positive, Rate, Size, annotations_of, check, check_attributes, require_divisor
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .arguments import Activation, LayerArguments, child_arguments, child_seed, config_of
+from .arguments import Activation, LayerArguments, child_arguments, child_seed, config_of, require_built
 from .attention import MultiHeadAttention, spec_with_scores
 from .cache import Cache, KeyValues
 from .elementary import Dropout, Normalization, make_normalization
@@ -421,6 +421,30 @@ class EncoderLayer(keras.layers.Layer):
             return_attention_scores: bool = False,
         ) -> Any: ...
 
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
+        """Returns an empty cache, see `DecoderLayer.init_cache`."""
+        require_built(self)
+        return self.attention.init_cache(batch_size, max_length)
+
+    def step(
+        self,
+        inputs: Annotated[Tensor, "(batch, n, d_model)"],
+        cache: Cache,
+        position: Dimension,
+        mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
+        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
+    ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], Cache]:
+        """Computes new positions of a layer with `use_causal_mask` only, see `DecoderLayer.step`."""
+
+        def attend(hidden: Tensor) -> Tensor:
+            nonlocal cache
+            outputs, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
+            return outputs
+
+        hidden = self.attention_residual.around(attend, inputs)
+        return self.feed_forward_residual.around(self.feed_forward, hidden), cache
+
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
@@ -588,8 +612,7 @@ class DecoderLayer(keras.layers.Layer):
             batch_size: int or int scalar.
             max_length: int or int scalar, the number of entries. Defaults to None: each step makes the cache longer.
         """
-        if not self.built:
-            raise ValueError(f"{self.name} must be built before init_cache; call it or its build method first")
+        require_built(self)
         return self.attention.init_cache(batch_size, max_length)
 
     def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> KeyValues:
@@ -630,17 +653,11 @@ class DecoderLayer(keras.layers.Layer):
         Raises:
             ValueError: The n entries end after the `FixedCache`; only checked if the sizes and `position` are ints.
         """
-        first_entry = cache.next_entry(position)
-        if self.relative_positions is not None and position_ids is None:
-            position_ids = _own_entries(first_entry, target)[None, :]
 
         def attend(hidden: Tensor) -> Tensor:
             nonlocal cache
-            # Given twice, keys and values are projected by a product each: to join the kernels of the two would take
-            # longer than it saves for so few positions.
-            cache = cache.write(self.attention.project_key_value(hidden, hidden, position_ids), position)
-            allowed = self._entries_to_attend_to(first_entry, target, cache) if mask is None else mask
-            return self.attention.attend(hidden, cache, allowed, position_ids, entry_position_ids)
+            outputs, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
+            return outputs
 
         def attend_to_source(hidden: Tensor) -> Tensor:
             allowed = None if source_mask is None else ops.expand_dims(source_mask, 1)
@@ -649,14 +666,6 @@ class DecoderLayer(keras.layers.Layer):
         outputs = self._apply_sublayers(target, attend, None if source_key_values is None else attend_to_source)
         return outputs, cache
 
-    def _entries_to_attend_to(self, first_entry: Dimension, target: Tensor, cache: Cache) -> Tensor:
-        # What one call attends to: bool (1, n, number of entries)
-        entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
-        own_entries = _own_entries(first_entry, target)
-        if self.neighborhood is not None:
-            return neighborhood_mask(own_entries, entries, self.neighborhood, use_causal_mask=True)
-        return ops.expand_dims(own_entries[:, None] >= entries[None, :], 0)
-
     def compute_output_shape(self, target_shape: Shape, source_shape: Shape | None = None) -> Shape:
         return target_shape
 
@@ -664,11 +673,6 @@ class DecoderLayer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **config_of(self, get_options(self))}
-
-
-def _own_entries(first_entry: Dimension, target: Tensor) -> Tensor:
-    """The numbers of the entries that a step writes: int (n,)."""
-    return ops.cast(first_entry, "int32") + ops.arange(ops.shape(target)[1], dtype="int32")
 
 
 def take_scores(outputs: tuple[Tensor, ...], scores: list[Any]) -> Tensor:

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import keras
 from keras import ops
-from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 from ..errors import ConfigError
+from ..keras_versions import infers_shapes
 from ..masks import PADDING_ID, padding_mask
 from ..rules import Count, Rate, Size, annotations_of, check_attributes, require
 from ..tensors import Dimension, Shape, Tensor
@@ -109,7 +109,7 @@ class PositionalEmbedding(keras.layers.Layer):
     def _check_floats(self, inputs: Tensor) -> None:
         # Keras makes ids floats: in a model whose `keras.Input` was given no dtype, and where it infers shapes from
         # shapes alone, as for a subclassed model that is loaded. Other floats are features by mistake.
-        if len(inputs.shape) == 2 and (keras.utils.is_keras_tensor(inputs) or in_symbolic_scope()):
+        if len(inputs.shape) == 2 and (keras.utils.is_keras_tensor(inputs) or infers_shapes()):
             self._input_is_float = self._input_is_float or keras.utils.is_keras_tensor(inputs)
         elif len(inputs.shape) != 2 or not self._input_is_float:
             raise ConfigError(

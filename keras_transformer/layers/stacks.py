@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 import keras
 from keras import ops
 
-from ..masks import implicit_mask
+from ..keras_versions import implicit_mask
 from ..rules import Size, check_attributes
 from ..tensors import Dimension, Shape, Tensor
-from .arguments import child_arguments, child_seed, config_of
+from .arguments import child_arguments, child_seed, config_of, require_built
 from .attention import spec_with_scores
 from .blocks import (
     BlockOptions,
@@ -109,6 +109,26 @@ class Encoder(keras.layers.Layer):
             use_causal_mask: bool = False,
             return_attention_scores: bool = False,
         ) -> Any: ...
+
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
+        """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
+        return _empty_caches(self, batch_size, max_length)
+
+    def step(
+        self,
+        inputs: Annotated[Tensor, "(batch, n, d_model)"],
+        caches: Sequence[Cache],
+        position: Dimension,
+        mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
+        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
+    ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], list[Cache]]:
+        """Computes new positions of an encoder with `use_causal_mask`, see `DecoderLayer.step`."""
+        written = []
+        for layer, cache in zip(self.layers, caches, strict=True):
+            inputs, cache = layer.step(inputs, cache, position, mask, position_ids, entry_position_ids)
+            written.append(cache)
+        return _normalize(self, inputs), written
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
@@ -227,9 +247,7 @@ class Decoder(keras.layers.Layer):
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
         """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
-        if not self.built:
-            raise ValueError(f"{self.name} must be built before init_cache; call it or its build method first")
-        return [layer.init_cache(batch_size, max_length) for layer in self.layers]
+        return _empty_caches(self, batch_size, max_length)
 
     def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> list[KeyValues]:
         """Projects the source to each layer's keys and values, see `DecoderLayer.project_source`."""
@@ -283,6 +301,11 @@ def _build_layers(
     if stack.norm_first:
         stack.final_norm = make_normalization(stack.normalization, stack.epsilon, stack.dtype_policy, "final_norm")
         stack.final_norm.build(input_shape)
+
+
+def _empty_caches(stack: Encoder | Decoder, batch_size: Dimension, max_length: Dimension | None) -> list[Cache]:
+    require_built(stack)
+    return [layer.init_cache(batch_size, max_length) for layer in stack.layers]
 
 
 def _normalize(stack: Encoder | Decoder, hidden: Tensor) -> Tensor:

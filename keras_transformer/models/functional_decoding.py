@@ -1,9 +1,9 @@
 """Functional models, computed one position at a time.
 
 A functional model is a list of calls: of layers, and of operations such as `a + b`. What does not depend on the target
-is computed once. Of what does, decoder layers attend to a cache, and layers that take position ids are given those of
-the step. Everything else must treat each position by itself. That cannot be seen from outside, so only layers and
-operations of which it is known are accepted.
+is computed once. Of what does, layers with causal self-attention attend to a cache, and layers that take position ids
+are given those of the step. Everything else must treat each position by itself. That cannot be seen from outside, so
+only layers and operations of which it is known are accepted.
 """
 
 import inspect
@@ -15,8 +15,9 @@ from keras import layers, ops, tree
 
 from ..decoding import Step
 from ..errors import ConfigError
-from ..layers import Decoder, DecoderLayer, FeedForward, TiedProjection
-from ..masks import implicit_mask
+from ..keras_versions import implicit_mask, projections_of
+from ..layers import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, MultiHeadAttention, TiedProjection
+from ..layers.cache import Cache, KeyValues, empty_cache
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState
 
@@ -43,8 +44,9 @@ _ELEMENT_WISE_FUNCTIONS = (
     ops.tanh, ops.true_divide, ops.where, ops.zeros_like,
 )  # fmt: skip
 _LAST_AXIS_FUNCTIONS = (ops.concatenate, ops.log_softmax, ops.softmax)
+_STOCK_ATTENTION = (layers.MultiHeadAttention, layers.GroupQueryAttention)
 _ADVICE = (
-    "use the layers of keras_transformer, or give the model a method start_decoding, "
+    "make the model of layers that are, see keras_transformer.generate, or give it a method start_decoding, "
     "see keras_transformer.decoding.Decodable"
 )
 
@@ -61,8 +63,22 @@ class _Call(NamedTuple):
         return _keras_tensors((self.args, self.kwargs))
 
     @property
-    def is_decoder(self) -> bool:
+    def has_source(self) -> bool:
         return isinstance(self.operation, (Decoder, DecoderLayer))
+
+    @property
+    def is_attention(self) -> bool:
+        return isinstance(self.operation, MultiHeadAttention) or type(self.operation) in _STOCK_ATTENTION
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether positions attend to others, which a cache can hold."""
+        return self.has_source or self.is_attention or isinstance(self.operation, (Encoder, EncoderLayer))
+
+    @property
+    def target(self) -> Tensor:
+        """The first argument, whatever a layer calls it."""
+        return next(iter(self.arguments.values()))
 
     @property
     def takes_positions(self) -> bool:
@@ -84,6 +100,7 @@ class FunctionalDecoder:
 
     Attributes:
         max_length: the number of learned positions, None if there are none.
+        vocab_size: the number of token ids that the target may have.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -91,13 +108,19 @@ class FunctionalDecoder:
         if tree.is_nested(output) or len(output.shape) != 3 or output.shape[-1] is None:
             raise ConfigError(
                 f"model must have one output, logits of shape (batch, length, vocab_size); received {model.name!r} "
-                f"with outputs of shape {tree.map_structure(lambda tensor: tuple(tensor.shape), output)}"
+                f"with outputs of shape {tree.map_structure(lambda tensor: tuple(tensor.shape), output)}; of several, "
+                "take the logits: generate(keras.Model(model.inputs, model.outputs[0]), ...)"
             )
-        first_decoder = next((call for call in calls if call.is_decoder), None)
+        # An encoder may attend to its own past as well, but not to a source.
+        decoders = [call for call in calls if call.has_source]
+        causal = [call for call in calls if call.is_cached and call.arguments.get("use_causal_mask")]
+        first_decoder = next(iter(decoders + causal), None)
         if first_decoder is None:
-            raise ConfigError(f"model must have a Decoder or a DecoderLayer; {model.name!r} has none; {_ADVICE}")
-        decoder_target = first_decoder.arguments["target"]
-        targets = [tensor for tensor in inputs if id(decoder_target) in _computed_from(tensor, calls)]
+            raise ConfigError(
+                f"model must have a Decoder, a DecoderLayer or attention with use_causal_mask=True; {model.name!r} has "
+                f"none; {_ADVICE}"
+            )
+        targets = [tensor for tensor in inputs if id(first_decoder.target) in _computed_from(tensor, calls)]
         if len(targets) != 1:
             names = [tensor.name for tensor in targets]
             raise ConfigError(
@@ -111,10 +134,10 @@ class FunctionalDecoder:
             raise ConfigError(f"model must compute its output from its decoder; received {model.name!r}")
         self._source_calls = [call for call in calls if not self._depends_on_target(call.inputs)]
         self._step_calls = [call for call in calls if self._depends_on_target(call.inputs)]
-        self._decoder_calls = [call for call in self._step_calls if call.is_decoder]
+        self._cached_calls = [call for call in self._step_calls if call.is_cached]
         for call in self._step_calls:
             self._check(call)
-        constants = [tensor for call in self._step_calls if not call.is_decoder for tensor in call.inputs]
+        constants = [tensor for call in self._step_calls if not call.is_cached for tensor in call.inputs]
         constants = [tensor for tensor in constants if not self._depends_on_target(tensor)]
         self._constants = list({id(tensor): tensor for tensor in constants}.values())
         operations = [call.operation for call in self._step_calls]
@@ -125,6 +148,10 @@ class FunctionalDecoder:
         )
         learned = [layer.max_length for layer in operations if getattr(layer, "positions", None) == "learned"]
         self.max_length = min(learned, default=None)
+        embeddings = [call.operation for call in self._step_calls if call.target is self._target]
+        sizes = [getattr(layer, "vocab_size", getattr(layer, "input_dim", None)) for layer in embeddings]
+        self.vocab_size = min((size for size in sizes if size is not None), default=output.shape[-1])
+        self._cached_layers = [_layer_with_cache(call.operation) for call in self._cached_calls]
 
     def start_decoding(
         self,
@@ -149,17 +176,18 @@ class FunctionalDecoder:
             values[id(self._target)] = ops.cast(token_ids, self._target.dtype)
             caches: list[Any] = []
             for call in self._step_calls:
-                if not call.is_decoder:
+                if not call.is_cached:
                     _run(call, values, positions.position_ids)
                     continue
-                values[id(call.outputs)], cache = call.operation.step(
-                    values[id(call.arguments["target"])],
+                layer = self._cached_layers[len(caches)]
+                values[id(call.outputs)], cache = layer.step(
+                    values[id(call.target)],
                     state.caches[len(caches)],
                     **sources[len(caches)],
-                    **positions.arguments_for(call.operation),
+                    **positions.arguments_for(layer),
                 )
                 caches.append(cache)
-                if parents is None and len(caches) == len(self._decoder_calls):
+                if parents is None and len(caches) == len(self._cached_layers):
                     break
             state = state._replace(is_ancestor=positions.mask, caches=caches)
             if parents is None:
@@ -168,11 +196,11 @@ class FunctionalDecoder:
             return ops.log(ops.cast(outputs, "float32")) if self._has_probabilities else outputs, state
 
         def init_caches(batch_size: Dimension, num_entries: Dimension | None) -> list[Any]:
-            return [call.operation.init_cache(batch_size, num_entries) for call in self._decoder_calls]
+            return [layer.init_cache(batch_size, num_entries) for layer in self._cached_layers]
 
         for call in self._source_calls:
             _run(call, values)
-        sources = [_read_source(call, values) for call in self._decoder_calls]
+        sources = [_read_source(call, values) for call in self._cached_calls]
         constants = [values[id(tensor)] for tensor in self._constants]
         return step, entries.start(step, init_caches, (sources, constants))
 
@@ -181,19 +209,23 @@ class FunctionalDecoder:
 
     def _check(self, call: _Call) -> None:
         """Raises a ConfigError if a call that depends on the target cannot be computed one position at a time."""
-        if call.is_decoder:
+        if call.is_cached:
             # A mask of the target is one of padding, which is never generated.
-            expected = dict(attention_mask=None, source_attention_mask=None, use_causal_mask=True)
-            for name, value in (expected | dict(return_attention_scores=False)).items():
-                argument = call.arguments[name]
+            expected = dict(attention_mask=None, source_attention_mask=None, return_attention_scores=False)
+            for name, value in (expected | dict(use_causal_mask=True)).items():
+                argument = call.arguments.get(name, value)
                 if argument is not value:
                     received = "a tensor" if hasattr(argument, "shape") else repr(argument)
                     raise ConfigError(
                         f"layer {call} must be called with {name}={value} to decode step by step; "
                         f"received {name}={received}"
                     )
+            if call.is_attention:
+                attended = [call.arguments[name] for name in ("value", "key") if call.arguments[name] is not None]
+                if len(call.target.shape) != 3 or any(tensor is not call.target for tensor in attended):
+                    raise ConfigError(f"layer {call} must attend to its own query (batch, length, width); {_ADVICE}")
             for name in ("source", "source_mask"):
-                if self._depends_on_target(call.arguments[name]):
+                if self._depends_on_target(call.arguments.get(name)):
                     raise ConfigError(f"{name} of layer {call} must not depend on the target")
         elif call.takes_positions:
             arguments = call.arguments
@@ -229,6 +261,47 @@ class FunctionalDecoder:
         if set(source) != set(names):
             raise ConfigError(f"source must be given for the inputs {names}; received {list(source)}")
         return {id(tensor): ops.convert_to_tensor(source[tensor.name], tensor.dtype) for tensor in self._sources}
+
+
+class _StockAttention:
+    """Causal self-attention of a layer of Keras, one position at a time; the methods are those of our own layers."""
+
+    relative_positions = None
+
+    def __init__(self, layer: Any) -> None:
+        self._projections = projections_of(layer)
+        config = layer.get_config()
+        key_dim = config.get("key_dim", config.get("head_dim"))
+        num_heads = config.get("num_key_value_heads", config.get("num_heads"))
+        self._cache_sizes = num_heads, key_dim, config.get("value_dim", key_dim)
+        self._dtype = layer.compute_dtype
+        # Keras has it from 3.15 on.
+        window = config.get("sliding_window")
+        self.neighborhood = None if window is None else 2 * window - 1
+
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None) -> Cache:
+        return empty_cache(batch_size, *self._cache_sizes, max_length, self._dtype)
+
+    def step(self, hidden: Tensor, cache: Cache, position: Dimension, mask: Tensor) -> tuple[Tensor, Cache]:
+        # A copy has no mask, of which the projections would warn.
+        hidden = ops.copy(hidden)
+        # Keras has heads after positions, caches before them.
+        queries, keys, values = (self._projections[name](hidden) for name in ("query", "key", "value"))
+        cache = cache.write(KeyValues(_swap(keys), _swap(values)), position)
+        heads = ops.dot_product_attention(
+            queries, _swap(cache.keys), _swap(cache.values), mask=ops.expand_dims(mask, 1), flash_attention=False
+        )
+        if "gate" in self._projections:
+            heads = ops.multiply(heads, self._projections["gate"](hidden))
+        return self._projections["output"](heads), cache
+
+
+def _swap(heads: Tensor) -> Tensor:
+    return ops.transpose(heads, (0, 2, 1, 3))
+
+
+def _layer_with_cache(operation: Any) -> Any:
+    return _StockAttention(operation) if type(operation) in _STOCK_ATTENTION else operation
 
 
 class _StandIn(keras.Operation):
@@ -274,7 +347,7 @@ def _record(model: keras.Model) -> tuple[list[keras.KerasTensor], list[_Call], A
 
 def _read_source(call: _Call, values: dict[int, Any]) -> dict[str, Any]:
     """Returns the arguments for the steps of a decoder that are about its source, if it has one."""
-    if call.arguments["source"] is None:
+    if call.arguments.get("source") is None:
         return {}
     source, mask = values[id(call.arguments["source"])], call.arguments["source_mask"]
     mask = implicit_mask(source) if mask is None else values[id(mask)]

@@ -62,6 +62,7 @@ def generate(
     - A functional or sequential model from token ids to logits or probabilities, made of `PositionalEmbedding` or
       `keras.layers.Embedding`, `PositionalEncoding`, `DecoderLayer` or `Decoder`, and of layers and element-wise
       operations that treat each position by itself. The decoder may attend to a source, which anything may compute.
+      `EncoderLayer`, `Encoder`, and self-attention, ours or Keras', take its place with `use_causal_mask=True`.
     - A `Transformer`.
     - Any object with a method `start_decoding`, see `keras_transformer.decoding.Decodable`.
 
@@ -111,12 +112,15 @@ def generate(
         >>> generated.token_ids.shape
         (2, 4)
     """
-    stop_ids = (stop_ids,) if isinstance(stop_ids, int) else tuple(stop_ids)
+    stop_ids = _token_ids("stop_ids", stop_ids)
     check("max_new_tokens", max_new_tokens, Size)
     check("beam_size", beam_size, Size)
     check("length_penalty", float(length_penalty), NonNegative)
     check("min_new_tokens", min_new_tokens, Count)
-    forbidden_ids = tuple(forbidden_ids) if padding_id is None else (padding_id, *forbidden_ids)
+    check("padding_id", padding_id, Count | None)
+    forbidden_ids = _token_ids("forbidden_ids", forbidden_ids)
+    if padding_id is not None:
+        forbidden_ids = (int(padding_id), *forbidden_ids)
     constraints = Constraints(repetition_penalty, no_repeat_ngram_size, min_new_tokens, forbidden_ids)
     constraints.check()
     check_sampling(1.0 if temperature is None else temperature, top_k, top_p)
@@ -195,6 +199,7 @@ class _Generator:
     def __init__(self, model: Any) -> None:
         decodable = _decodable(model)
         self._learned_positions = decodable.max_length if isinstance(decodable, FunctionalDecoder) else None
+        self._vocab_size: int | None = getattr(decodable, "vocab_size", None)
         self._find_decodable: Callable[[], Any] = weakref.ref(decodable) if decodable is model else lambda: decodable
         self._find_model = weakref.ref(model)
         self._compiled: dict[Any, Callable[[dict[str, Any]], Hypotheses]] = {}
@@ -209,6 +214,10 @@ class _Generator:
             options: arguments of the search that are compiled in; they can be hashed.
             inputs: NumPy arrays: prompts, the source, and arguments of the search that may change between calls.
         """
+        if self._vocab_size is not None:
+            largest = dict(prompts=inputs["prompts"].max(), stop_ids=max(options["end_id"], default=0))
+            for name, token_id in largest.items():
+                require(token_id < self._vocab_size, name, f"token ids below {self._vocab_size}", int(token_id))
         max_new_tokens = options["max_length"]
         num_positions = inputs["prompts"].shape[1] + max_new_tokens - 1
         if self._learned_positions is not None and num_positions > self._learned_positions:
@@ -296,6 +305,16 @@ def _decodable(model: Any) -> Decodable[Any]:
         "start_decoding(source, beam_size, max_length, prefix), see keras_transformer.decoding.Decodable; "
         f"received {type(model).__name__}"
     )
+
+
+def _token_ids(name: str, value: Any) -> tuple[int, ...]:
+    try:
+        ids = np.atleast_1d(np.asarray(value if np.ndim(value) else [value]))
+    except ValueError:
+        ids = np.array("")
+    is_valid = ids.size == 0 or (ids.ndim == 1 and ids.dtype.kind in "iu" and ids.min() >= 0)
+    require(bool(is_valid), name, "a token id, or a list of token ids", value)
+    return tuple(ids.tolist())
 
 
 def _left_padded(prompts: Any, padding_id: int | None) -> Annotated[np.ndarray, "int32 (batch, length)"]:

@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops, tree
 
 from ..gather import gather_in_rows
-from ..layers import Decoder, DecoderLayer, PositionalEmbedding, TiedProjection
+from ..layers import Decoder, MultiHeadAttention, PositionalEmbedding, TiedProjection
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
 
@@ -54,12 +54,13 @@ class NewPositions(NamedTuple):
     position_ids: Annotated[Tensor, "int32, broadcasts to (batch, n)"]
     entry_position_ids: Callable[[], Tensor]
 
-    def arguments_for(self, layer: Decoder | DecoderLayer) -> dict[str, Any]:
+    def arguments_for(self, layer: Any) -> dict[str, Any]:
         """Returns the arguments for the `step` of a layer that are about positions."""
         arguments = dict(position=self.first_entry, mask=self.mask)
-        if layer.neighborhood is not None:
+        neighborhood = layer.reach if isinstance(layer, MultiHeadAttention) else layer.neighborhood
+        if neighborhood is not None:
             # What is after the neighborhood does not exist yet.
-            entries, first = self.entry_position_ids(), self.position_ids - layer.neighborhood // 2
+            entries, first = self.entry_position_ids(), self.position_ids - neighborhood // 2
             if len(entries.shape) == 2:
                 entries, first = entries[:, None, :], first[:, :, None]
             arguments["mask"] = ops.logical_and(self.mask, entries >= first)

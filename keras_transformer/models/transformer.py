@@ -9,6 +9,7 @@ from keras import ops
 
 from ..config import TransformerConfig
 from ..decoding.protocol import Step
+from ..errors import ConfigError
 from ..layers import BlockOptions, Decoder, Encoder, PositionalEmbedding, TiedProjection
 from ..masks import padding_mask
 from ..tensors import Dimension, Tensor
@@ -117,6 +118,11 @@ class Transformer(keras.Model):
             return_attention_scores,
         )
 
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids that the target may have."""
+        return self.target_embedding.vocab_size
+
     def encode(
         self, source: Annotated[Tensor, "int (batch, source length)"]
     ) -> tuple[Annotated[Tensor, "(batch, source length, d_model)"], Annotated[Tensor, "bool (batch, source length)"]]:
@@ -154,6 +160,8 @@ class Transformer(keras.Model):
         Returns:
             The step function, and the state for its first call.
         """
+        if source is None:
+            raise ConfigError("source must be given to a Transformer; received source=None")
         encoded, source_mask = self.encode(source)
         entries = CacheEntries(ops.shape(encoded)[0], beam_size, max_length, prefix)
         step = decoder_step(self.target_embedding, self.decoder, self.output_projection, entries, candidates)

@@ -173,5 +173,7 @@ def test_what_cannot_be_converted_is_one_line():
 )
 def test_what_keras_has_not_is_one_line(settings, name):
     attention = built(MultiHeadAttention, dict(num_heads=2, key_dim=4, **settings))
-    with pytest.raises(ConfigError, match=f"^{name} must be .* to become a keras.layers.[A-Za-z]*; received {name}="):
+    with pytest.raises(
+        ConfigError, match=f"^{name} must be .* to become a keras.layers.\\w* .Keras .*.; received {name}="
+    ):
         to_keras(attention)

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import PositionalEmbedding, PositionalEncoding
-from keras_transformer.masks import implicit_mask
+from keras_transformer.keras_versions import implicit_mask
 
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(2, 5, 6)).astype("float32")

@@ -103,8 +103,10 @@ except ImportError as error:
 @pytest.mark.parametrize(
     "imports",
     [
-        "import keras_transformer; keras_transformer.EncoderLayer",
+        "import keras_transformer",
+        "import keras_transformer.config; from keras_transformer.decoding import greedy_search",
         pytest.param("import keras; import keras_transformer", marks=pytest.mark.slow),
+        pytest.param("import keras_transformer; keras_transformer.EncoderLayer", marks=pytest.mark.slow),
     ],
 )
 def test_every_class_that_may_be_saved_is_registered(imports):

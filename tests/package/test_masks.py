@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_transformer.keras_versions import implicit_mask
 from keras_transformer.losses import label_mask, token_mask, token_weights
-from keras_transformer.masks import causal_mask, combine, implicit_mask, neighborhood_mask, padding_mask
+from keras_transformer.masks import causal_mask, combine, neighborhood_mask, padding_mask
 
 
 def test_padding_is_token_id_0():
