@@ -11,6 +11,7 @@ from ..config import DecodingConfig, TransformerConfig
 from ..decoding import Constraints, Decodable, Hypotheses, beam_search, greedy_search, sample
 from ..decoding.sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
+from ..rules import check
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
 
@@ -63,6 +64,8 @@ class Sampling(NamedTuple):
 
     def inputs(self) -> dict[str, Tensor]:
         """Checks the values and returns those that are inputs of a graph as tensors."""
+        check("seed", self.seed, int)
+        check("first_row", self.first_row, int)
         check_sampling(self.temperature, self.top_k, self.top_p)
         inputs = {
             "seed": tf.constant(np.array(int(cast(int, self.seed)) % 2**32, "uint32").astype("int32")),

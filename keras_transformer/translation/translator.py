@@ -2,7 +2,8 @@
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,10 +11,10 @@ import tensorflow as tf
 
 from ..config import Config, DecodingConfig
 from ..config.values import Language, Precision
-from ..errors import ConfigError
+from ..errors import ConfigError, Error
 from ..model_dir import ModelDir
 from ..model_dir.shortlist_file import Shortlist, read_shortlist
-from ..rules import check, require, shown
+from ..rules import check, checked, require
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from ..tokenizers.text_codec import Side, TextCodec
@@ -21,6 +22,8 @@ from .documents import TranslatedDocument
 from .graph import ALIGNMENT_LAYER, TranslationGraph
 from .results import Alignment, Scores, TokenScores, Translation, Translations
 from .search import CandidateTable, Sampling, TranslationModel
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Translator:
@@ -31,7 +34,8 @@ class Translator:
     tag in front, which is one of its tokens.
 
     Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models that it holds: set
-    seeds before loading a translator.
+    seeds before loading a translator. A translator that was loaded is pickled as the path of its model directory, from
+    which it is loaded again. It does not work in a process that is forked later: TensorFlow's threads are not there.
 
     Args:
         model: `Transformer`, or another `TranslationModel`; only `score` and a shortlist need a `Transformer`.
@@ -87,6 +91,14 @@ class Translator:
             self.candidates = CandidateTable(shortlist, model.config.target_vocab_size, also)
         self.graph = TranslationGraph(model, codec, decoding, language, is_int8, self.candidates, is_guided)
         self._traced: dict[tuple[object, ...], Callable[..., Any]] = {}
+        self._process = os.getpid()
+        # The arguments of `load`.
+        self._loaded_with: tuple[object, ...] | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., "Translator"], tuple[object, ...]]:
+        if self._loaded_with is None:
+            raise ConfigError("only a Translator that was loaded from a model directory can be pickled or copied")
+        return type(self).load, self._loaded_with
 
     @classmethod
     def load(
@@ -137,7 +149,10 @@ class Translator:
             source, target = tokenizers
             pieces = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
         is_guided = config.training.guided_alignment > 0
-        return cls(model, tokenizers, decoding or config.decoding, language, is_int8, pieces, is_guided)
+        decoding = decoding or config.decoding
+        translator = cls(model, tokenizers, decoding, language, is_int8, pieces, is_guided)
+        translator._loaded_with = (os.path.abspath(model_dir.path), decoding, precision, language, shortlist)
+        return translator
 
     @property
     def precision(self) -> str:
@@ -157,6 +172,7 @@ class Translator:
         """Returns the `n` best translations of every text with their scores, the best first, as `translate` does."""
         return [translation.hypotheses for translation in self.translate(texts, n)]
 
+    @checked
     def translate(
         self,
         texts: Sequence[str | bytes],
@@ -183,8 +199,9 @@ class Translator:
         if sampling is None:
             translations = self._run(self.graph.search, inputs, n_best=n)
         else:
-            inputs |= sampling.inputs()
+            require(isinstance(sampling, Sampling), "sampling", "a Sampling", sampling)
             require(n == 1, "n", "1 with sampling", n)
+            inputs |= sampling.inputs()
             translations = self._run(self._sample, inputs, top_k=sampling.top_k)
         rows = zip(translations.texts, translations.scores, translations.source_lengths, strict=True)
         return [
@@ -197,6 +214,7 @@ class Translator:
     ) -> Translations:
         return self.graph.search(texts, prefixes=prefixes, sampling=Sampling(top_k=top_k, **sampling))
 
+    @checked
     def translate_document(
         self, texts: Sequence[str | bytes], language: Language | None = None
     ) -> list[TranslatedDocument]:
@@ -245,6 +263,7 @@ class Translator:
         """Computes the same as `score`, and the log probability of every token, as NumPy arrays."""
         return self._run(self.graph.score, _text_tensors(sources=sources, targets=targets))
 
+    @checked
     def align(
         self, sources: Sequence[str | bytes], targets: Sequence[str | bytes], layer: int = ALIGNMENT_LAYER
     ) -> list[Alignment]:
@@ -289,6 +308,7 @@ class Translator:
         """Returns sources as the model takes them: int32 (batch, length), truncated, with end tokens, padded with 0."""
         return self._run(self.graph.tokenize, _text_tensors(texts=texts)).token_ids
 
+    @checked
     def num_tokens(self, texts: Sequence[str | bytes], side: Side = "source") -> np.ndarray:
         """Returns how many tokens every text has, including its end token, before it is truncated.
 
@@ -302,6 +322,11 @@ class Translator:
 
         The function is traced once for the same options and tensors of the same names.
         """
+        if os.getpid() != self._process:
+            raise Error(
+                "a Translator cannot be used in a process that was forked after it was made: start processes with "
+                "multiprocessing.get_context('spawn')"
+            )
         key = (function, *options.items(), *tensors)
         if key not in self._traced:
             types = {name: tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
@@ -320,15 +345,26 @@ def _text_tensors(**sides: Sequence[str | bytes]) -> dict[str, Tensor]:
     """Returns lists of texts as tensors.
 
     Raises:
-        ConfigError: One is a text itself, or their lengths differ.
+        ConfigError: One is not a list of texts, or their lengths differ.
     """
-    for name, texts in sides.items():
-        if isinstance(texts, (str, bytes)):
-            raise ConfigError(f"{name} must be a list of strings; received {name}={shown(texts)}")
-    if len({len(texts) for texts in sides.values()}) > 1:
-        received = " and ".join(f"{len(texts)} {name}" for name, texts in sides.items())
-        raise ConfigError(f"{' and '.join(sides)} must have the same length; received {received}")
-    return {name: tf.constant(list(texts), tf.string) for name, texts in sides.items()}
+    lists = {name: _checked_texts(name, texts) for name, texts in sides.items()}
+    if len({len(texts) for texts in lists.values()}) > 1:
+        received = " and ".join(f"{len(texts)} {name}" for name, texts in lists.items())
+        raise ConfigError(f"{' and '.join(lists)} must have the same length; received {received}")
+    return {name: tf.constant(texts, tf.string) for name, texts in lists.items()}
+
+
+def _checked_texts(name: str, texts: Sequence[str | bytes]) -> list[str | bytes]:
+    # A set has no order.
+    is_list = isinstance(texts, Iterable) and not isinstance(texts, str | bytes | Set | Mapping)
+    is_list = is_list and getattr(texts, "ndim", 1) == 1
+    require(is_list, name, "a list of strings", texts)
+    texts = list(texts)
+    for place, text in enumerate(texts):
+        require(isinstance(text, str | bytes), f"{name}[{place}]", "a string", text)
+        is_unicode = isinstance(text, bytes) or not _SURROGATE.search(text)
+        require(is_unicode, f"{name}[{place}]", "without lone surrogates", text)
+    return texts
 
 
 def _filled(pieces: np.ndarray) -> list[str]:

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import itertools
+import os
+import pickle
 import random
 
 import numpy as np
@@ -11,7 +13,7 @@ import tensorflow as tf
 from conftest import sentence_pairs
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.errors import ConfigError
+from keras_transformer.errors import ConfigError, Error
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.translation import Sampling, Translator, documents
@@ -235,6 +237,58 @@ def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wor
     model = model_dir.load_model(model_dir.read_config().model)
     with pytest.raises(ConfigError, match="tokenizer.vocab_size must be the model's target_vocab_size=328; received"):
         Translator(model, Translator.load(wordpiece_model_dir).tokenizers, DecodingConfig())
+
+
+WRONG_ARGUMENTS = [
+    (([["a"]],), {}, "texts[0] must be a string; received texts[0]=['a']"),
+    ((np.array([["a"]]),), {}, "texts must be a list of strings; received texts="),
+    ((["a", None],), {}, "texts[1] must be a string; received texts[1]=None"),
+    ((1.5,), {}, "texts must be a list of strings; received texts=1.5"),
+    (({"a"},), {}, "texts must be a list of strings; received texts={'a'}"),
+    ((["\ud800"],), {}, "texts[0] must be without lone surrogates; received texts[0]='\\ud800'"),
+    ((["a"], "2"), {}, "n must be of type int; received n='2'"),
+    ((["a"],), {"prefixes": "x"}, "prefixes must be a list of strings; received prefixes='x'"),
+    ((["a"],), {"sampling": 3}, "sampling must be a Sampling; received sampling=3"),
+    ((["a"],), {"sampling": Sampling("x")}, "seed must be of type int; received seed='x'"),
+]
+
+
+def test_a_wrong_type_is_one_line_and_leaves_the_translator_as_it_was(tiny_model_dir):
+    # Nothing is traced yet.
+    translator = Translator.load(tiny_model_dir)
+    for arguments, options, message in WRONG_ARGUMENTS:
+        with pytest.raises(ConfigError) as error:
+            translator.translate(*arguments, **options)
+        assert str(error.value).startswith(message) and "\n" not in str(error.value)
+    assert translator(["Anna sees a tree."]) == ["Anna hat einen Baum, sieht!"]
+
+
+def test_a_translator_is_pickled_as_its_directory(tiny_model_dir, monkeypatch, tmp_path):
+    monkeypatch.chdir(tiny_model_dir)
+    pickled = pickle.dumps(Translator.load(".", DecodingConfig(beam_size=1), language="en"))
+    monkeypatch.chdir(tmp_path)
+    other = pickle.loads(pickled)
+    assert (other.decoding.beam_size, other.language) == (1, "en")
+    assert other(["Anna sees a tree."]) == ["Anna hat einen Baum, sieht!"]
+    by_hand = Translator(other.model, other.tokenizers, other.decoding)
+    with pytest.raises(ConfigError, match="only a Translator that was loaded from a model directory can be pickled"):
+        pickle.dumps(by_hand)
+
+
+def test_a_forked_process_is_told_that_it_cannot_translate(translator):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            translator(["Anna"])
+        except Error as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as file:
+        assert file.read().startswith("a Translator cannot be used in a process that was forked after it was made")
+    os.waitpid(child, 0)
 
 
 def test_translations_and_scores_tell_how_long_each_text_was_before_it_was_truncated(translator, greedy):
