@@ -11,7 +11,7 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol, cast
 
@@ -34,6 +34,20 @@ class Reread(Iterable[str]):
 
     def __iter__(self) -> Iterator[str]:
         return self._read()
+
+
+class CountedReread(Reread, Collection[str]):
+    """Lines that are read again in each iteration, and whose number is known."""
+
+    def __init__(self, read: Callable[[], Iterator[str]], number: int) -> None:
+        super().__init__(read)
+        self._number = number
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __contains__(self, line: object) -> bool:
+        return any(line == other for other in self)
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
