@@ -30,13 +30,13 @@ _FIRST_LETTER = regex.compile(r"(?<![\p{L}\p{M}\p{N}]['’]?)\p{L}")
 _FINAL_PUNCTUATION = regex.compile(r"\s*[\p{Sentence_Terminal}…]+\s*$")
 # A URL without a space in front would no longer be one.
 _SPACE = regex.compile(rf"(?<=[^\s{_SPAN}]) (?=[^\s{_SPAN}])")
-# Words and spaces of which one is wrong.
+# One of so many words, or spaces, is wrong.
 _ONE_OF = 10
 _SHORTEST_WORD_WITH_TYPO = 3
 _EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
 _KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _PAIRS_AT_A_TIME = 8192
-# Words and phrases of a source that have their translations beside them.
+# At most so many words and phrases of a source have their translations beside them.
 _MAX_TERMS = 4
 
 Change = Callable[[str, str, random.Random], Pair]

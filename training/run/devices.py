@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([1-9][0-9]{0,4})", re.AS
 _MAX_PORT = 2**16 - 1
 # Numbers that are summed at a time; bounds memory.
 _NUMBERS_PER_SUM = 2**22
-# What a computation of all workers ends with if one of them has ended or does not answer.
+# The errors of a computation of all workers if one of them has ended or does not answer.
 _ERRORS_OF_LOST_WORKERS = (
     tf.errors.UnavailableError,
     tf.errors.DeadlineExceededError,

@@ -132,9 +132,9 @@ def in_chunks(pairs: Iterator[Texts], size: int) -> Iterator[list[Texts]]:
     """Divides pairs, or other tuples of texts, into chunks of `size`, or of fewer if sentences are very long."""
     chunk: list[Texts] = []
     num_characters = 0
-    while counted_pairs := list(itertools.islice(pairs, min(_PAIRS_PER_COUNT, size - len(chunk)))):
-        chunk += counted_pairs
-        num_characters += sum(map(len, itertools.chain.from_iterable(counted_pairs)))
+    while next_pairs := list(itertools.islice(pairs, min(_PAIRS_PER_COUNT, size - len(chunk)))):
+        chunk += next_pairs
+        num_characters += sum(map(len, itertools.chain.from_iterable(next_pairs)))
         if len(chunk) == size or num_characters >= _CHARACTERS_AT_A_TIME:
             yield chunk
             chunk, num_characters = [], 0

@@ -56,7 +56,7 @@ def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = 
 
 
 def filters_of(data: DataConfig) -> list[Filter]:
-    """Makes the filters of a configuration for one pass over a text; none if none is on."""
+    """Makes the filters that a configuration turns on, for one pass over a text."""
     shortest, longest, ratio = data.min_characters, data.max_characters, data.max_length_ratio
     least, seen = data.min_score, SeenPairs()
     filters = [
@@ -218,7 +218,7 @@ class HeldPairs(NamedTuple):
 
 
 class HeldOut:
-    """Holds out a share of the pairs, or `size` different ones: those of whose text the hashes are lowest.
+    """Holds out a share of the pairs, or `size` different ones: those whose hashes are lowest.
 
     The same pairs are held out whatever the order of the text is. All copies of a pair are held out with it: they are
     not trained on, and validated on once. The pairs are held in memory.

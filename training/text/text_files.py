@@ -104,7 +104,7 @@ def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 class _Binary(Protocol):
-    """A file that gives the bytes that it has."""
+    """A binary file that can be read without waiting for a whole block."""
 
     def read1(self, size: int = ..., /) -> bytes: ...
 
@@ -160,7 +160,7 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
     try:
         with _open(path) as file:
             for block in _blocks(file):
-                # Of other lines than the first, no byte came before the last read.
+                # All lines but the first are shorter than a read.
                 if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
                     raise InvalidFileError(
                         f"{name_of(path)}: line {number + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
