@@ -75,8 +75,8 @@ class DataConfig:
     """Which pairs of the given text a model is trained on, and how often.
 
     A pair is left out by the first filter that matches it, in the order of this list. Lengths are in characters,
-    because Chinese, Japanese and Thai text has no spaces between words. By default, only pairs are left out of which a
-    side has no tokens or more than the model takes.
+    because Chinese, Japanese and Thai text has no spaces between words. By default, a pair is left out only if a side
+    has no tokens or more than the model takes.
 
     Args:
         weights: list of float or None. For each corpus, how often its pairs are used in an epoch: 2 is twice; 0.5 is

@@ -12,7 +12,7 @@ BeamSize = Annotated[Size, at_most(1000)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
 TopP = Share
 Temperature = Positive
-# Many more make finding them slow.
+# With many more, it takes long to find them in a text.
 MAX_TERMS = 5000
 
 
@@ -49,8 +49,8 @@ class DecodingConfig:
             Defaults to 50.
         forbidden_tokens: str. Which tokens a translation never contains: "none"; "special", the padding and start
             tokens; or "unknown", also the unknown token. Defaults to "none".
-        no_repeat_ngram_size: int. No n-gram of as many tokens is in a translation twice, at most 1,000; against models
-            that go round in circles. Defaults to 0: n-grams may be repeated.
+        no_repeat_ngram_size: int. A translation does not contain the same n-gram of this many tokens twice; at most
+            1,000. For models that repeat themselves. Defaults to 0: n-grams may be repeated.
         repetition_penalty: float. Above 1 to make tokens that a translation has already less probable, at most 100.
             Defaults to 1: no penalty.
         min_length: int. The fewest tokens of a translation that is not empty, with its end token; at most 1,000,000.

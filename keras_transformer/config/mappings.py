@@ -22,7 +22,7 @@ def section_of(sections: Mapping[str, object], name: str) -> Any:
 
 
 def from_dict(cls: type[Section], values: Mapping[str, object], section: str) -> Section:
-    """Makes a configuration section from a mapping; that of a field which is a section itself is a mapping too.
+    """Makes a configuration section from a mapping, in which a section inside the section is a mapping, too.
 
     Raises:
         ConfigError: A key is unknown (the message suggests the nearest) or missing, or a value breaks its rule.

@@ -57,5 +57,5 @@ def listed(tags: Collection[str]) -> str:
 
 
 Tag = Annotated[str, Rule("a tag such as <bt> or >>de<<", is_tag, {"pattern": f"^({_TAG})$"})]
-# One for each corpus, null for one that has none.
+# One tag for each corpus; null for a corpus without one.
 Tags = list[Tag | None]

@@ -161,11 +161,12 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
 @contextlib.contextmanager
 def _naming_damage(*errors: type[Exception]) -> Iterator[None]:
     """Turns what libraries raise for damaged files into a ConfigError."""
+    damages: tuple[type[Exception], ...] = (*UNREADABLE, *errors)
     try:
         yield
     except ConfigError:
         raise
-    except (*UNREADABLE, *errors) as error:
+    except damages as error:
         raise ConfigError(f"the file cannot be read ({_reason(error)})") from None
 
 

@@ -24,7 +24,7 @@ from .pretrained_model import (
     Vocabulary,
     as_weight,
     interleaved,
-    own_tokenizer,
+    read_trained_tokenizer,
     tie_embeddings,
     tokenizers_of,
 )
@@ -73,7 +73,7 @@ class _Tokenizers(NamedTuple):
     target_rows: Sequence[int | None]
 
     @property
-    def are_own(self) -> bool:
+    def were_trained_here(self) -> bool:
         """Whether this package trained them."""
         return self.config.kind != "sentencepiece"
 
@@ -103,7 +103,9 @@ def read(folder: pathlib.Path) -> PretrainedModel:
             attention_bias=_keep_biases(weights, _ATTENTION_BIAS),
             feed_forward_bias=_keep_biases(weights, _FEED_FORWARD_BIAS),
             # With other tokenizers, the bias excludes our start token, which they do not have.
-            logits_bias=_keep_biases(weights, _LOGITS_BIAS) if tokenizers.are_own else "logits/bias" in weights,
+            logits_bias=_keep_biases(weights, _LOGITS_BIAS)
+            if tokenizers.were_trained_here
+            else "logits/bias" in weights,
         )
     config = Config(model, tokenizers.config, _decoding(folder / "generation_config.json", tokenizers))
     rows = tokenizers.source_rows, tokenizers.target_rows
@@ -174,7 +176,7 @@ def _is_sinusoidal(table: np.ndarray, ends_at_limit: bool) -> bool:
 
 
 def _keep_biases(weights: dict[str, np.ndarray], biases: re.Pattern[str]) -> bool:
-    """Drops biases, which their classes cannot be without, if all of them are zero; returns whether they stay."""
+    """Returns whether a model has biases: its class always has them, and biases that are all zero are dropped."""
     names = [name for name in weights if biases.fullmatch(name)]
     if any(weights[name].any() for name in names):
         return True
@@ -184,9 +186,9 @@ def _keep_biases(weights: dict[str, np.ndarray], biases: re.Pattern[str]) -> boo
 
 
 def _tokenizers(folder: pathlib.Path, options: Mapping[str, object], sizes: tuple[int, int]) -> _Tokenizers:
-    own_path = folder / "tokenizer.model"
-    if own_path.is_file():
-        config, tokenizer = own_tokenizer(own_path, sizes)
+    trained_path = folder / "tokenizer.model"
+    if trained_path.is_file():
+        config, tokenizer = read_trained_tokenizer(trained_path, sizes)
         rows = range(tokenizer.vocab_size)
         return _Tokenizers(config, TokenizerPair.of(tokenizer), rows, rows)
     with reading(folder / "config.json"):
@@ -228,7 +230,7 @@ def _forbidden_tokens(bad_words: object, tokenizers: _Tokenizers) -> Literal["no
     if isinstance(bad_words, list) and [tokenizers.target_rows[Tokenizer.unk_id]] in bad_words:
         return "unknown"
     # Padding and start of other tokenizers are one token there, which must never be chosen.
-    return "special" if bad_words or not tokenizers.are_own else "none"
+    return "special" if bad_words or not tokenizers.were_trained_here else "none"
 
 
 def their_name(name: str) -> str:

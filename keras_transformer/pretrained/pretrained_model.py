@@ -1,4 +1,4 @@
-"""What is known of a model that another program trained, its vocabularies, and how it becomes a model directory."""
+"""A model that another program trained, its vocabularies, and how it becomes a model directory."""
 
 import pathlib
 from collections.abc import Mapping, Sequence, Set
@@ -91,7 +91,9 @@ def tokenizers_of(source: tuple[pathlib.Path, Vocabulary], target: tuple[pathlib
     return TokenizerPair.of(first) if first.file_content == second.file_content else TokenizerPair(first, second)
 
 
-def own_tokenizer(path: pathlib.Path, sizes: tuple[int, int]) -> tuple[TokenizerConfig, SentencePieceTokenizer]:
+def read_trained_tokenizer(
+    path: pathlib.Path, sizes: tuple[int, int]
+) -> tuple[TokenizerConfig, SentencePieceTokenizer]:
     """Reads a tokenizer that was trained by this package, for both languages of a model with so many ids.
 
     Raises:
@@ -229,5 +231,5 @@ def _converted(name: str, model: PretrainedModel) -> np.ndarray:
 
 
 def interleaved(d_model: int) -> np.ndarray:
-    """Returns where each place of the model axis comes from: the others' sinusoids are all sines, then all cosines."""
+    """Returns our order of the model axis, in which sines and cosines alternate; others have all sines first."""
     return np.arange(d_model).reshape(2, -1).T.ravel()

@@ -44,9 +44,9 @@ SPACES = r"\s\v\x{85}\p{Z}"
 
 
 class Divided(NamedTuple):
-    """Texts, divided at what must stay as it is: their parts in turn are the text."""
+    """Texts divided at the spans that must stay as they are: texts and spans in turn are the whole."""
 
-    # What is before, between and after the spans.
+    # The text before, between and after the spans.
     texts: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS + 1)"]
     # In the order of the text, then "".
     spans: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS)"]
@@ -138,7 +138,7 @@ def _divided(marked: Tensor) -> Divided:
 
 
 def _keeping(divided: Divided, is_kept: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"]) -> Divided:
-    """The same texts, of whose spans some are text again."""
+    """Turns the spans that are not kept into text again."""
     spans = tf.strings.regex_replace(divided.spans, _MARK, _OWN)
     texts = tf.strings.regex_replace(divided.texts, _MARK, _OWN)
     spans = tf.where(is_kept, tf.strings.join([_KEPT, spans, _KEPT]), spans)
@@ -147,10 +147,10 @@ def _keeping(divided: Divided, is_kept: Annotated[Tensor, "bool (n, NUM_PLACEHOL
 
 
 def in_common(source: Divided, target: Divided) -> tuple[Divided, Divided, Annotated[Tensor, "int32 (n, 8)"]]:
-    """Leaves the spans that both sides of pairs have, a span of two occurrences twice; the others become text.
+    """Keeps the spans that both sides of a pair have, as often as both have them; the others become text.
 
     Returns:
-        Source and target, and the placeholder of each of the target's spans: that of the source's.
+        Source and target, and the placeholder of each of the target's spans, which is that of the source's span.
     """
     partner = _partners(target, source)
     source_kept = tf.reduce_any(partner[:, None, :] == tf.range(NUM_PLACEHOLDERS)[:, None], axis=2)
@@ -160,12 +160,12 @@ def in_common(source: Divided, target: Divided) -> tuple[Divided, Divided, Annot
 
 
 def numbered_as(source: Divided, target: Divided) -> tuple[Divided, Annotated[Tensor, "int32 (n, 8)"]]:
-    """Leaves the spans of targets that their sources have, with the placeholders that these have there."""
+    """Keeps the spans of targets that their sources have, and gives them the placeholders of the sources."""
     return _numbered(target, _partners(target, source), source.numbers)
 
 
 def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 8)"]:
-    """Which of the source's spans each of the target's is; -1 for none. The second of equal ones is the second."""
+    """The place of each target span among those of its source, -1 for none; of equal ones, the first is the first."""
 
     def occurrences(spans: Tensor) -> Tensor:
         is_before = np.tri(NUM_PLACEHOLDERS, k=-1, dtype="int32")

@@ -19,7 +19,7 @@ from .tokenizer import Tokenizer
 # with a character that is escaped in turn.
 SPACE, _ESCAPE = "\u2581", "\u241b"
 _ESCAPED_SPACE, _ESCAPED_ESCAPE = _ESCAPE + "_", _ESCAPE + "."
-# What is written for what, in this order.
+# What replaces a character, in this order.
 ESCAPES = {_ESCAPE: _ESCAPED_ESCAPE, SPACE: _ESCAPED_SPACE}
 # The piece of a byte, by which unseen characters are spelled.
 _BYTE = re.compile("<0x[0-9A-F]{2}>")

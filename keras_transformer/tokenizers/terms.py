@@ -23,7 +23,7 @@ NUM_TERM_PIECES = 3
 # around them, and what is around a word.
 _MARK = "\ufdd1"
 _OWN, _SEPARATOR, _WORD = _MARK + "\ufdd2", _MARK + "\ufdd3", _MARK + "\ufdd4"
-# So that two terms with the same number are not to be expected.
+# So many that two terms hardly ever have the same one.
 _NUM_HASHES = 2**63 - 1
 
 
@@ -66,8 +66,8 @@ class Glossary:
         self._keys = keys[order]
         values = list(translations.values())
         self._translations = [values[place] for place in order]
-        # Backwards, a term comes before what it begins with. RE2 then finds common beginnings, too, and needs less
-        # memory. The space before a term belongs to it, as to any word.
+        # In reverse order, a longer term comes before its beginning. RE2 also finds common beginnings then, and needs
+        # less memory. The space before a term belongs to it, as to any word.
         self._pattern = f" ?(?:{'|'.join(map(regex.escape, sorted(translations, reverse=True)))})"
         try:
             with silenced():

@@ -25,8 +25,8 @@ class Encoded(NamedTuple):
 
     Attributes:
         token_ids: with tags and end tokens, without the tokens beyond the longest length.
-        lengths: the numbers of tokens before any is left out. Of a text that was shortened, it is above the longest
-            length, and what is far beyond that is not counted.
+        lengths: the numbers of tokens before any is left out. For a text that was shortened, it is some number above
+            the longest length.
     """
 
     token_ids: Annotated[tf.RaggedTensor, "int32 (batch, None)"]

@@ -52,8 +52,8 @@ class Tokenizer(tf.Module):
         """Cuts texts that need more than a number of tokens, without tokenizing them: by their bytes.
 
         What is left of a text is about `num_tokens * bytes_per_token` bytes, which are whole characters, and at least
-        `num_tokens` tokens. Exceptions are texts of which tokens hardly say anything: where many bytes are spaces that
-        a tokenizer drops, or one unknown token.
+        `num_tokens` tokens. It may be fewer tokens if many bytes are spaces that a tokenizer drops, or one unknown
+        token.
 
         Returns:
             The texts, and which of them were cut; none of at most `num_tokens` tokens.

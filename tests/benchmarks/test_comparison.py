@@ -13,13 +13,11 @@ import tensorflow as tf
 from conftest import sentence_pairs as invented_pairs
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
-from keras_transformer.training.text.text_files import read_lines, shards_of
 
 from benchmarks import long_corpus, machine, memory, scaling, startup, text, training
 from benchmarks.command import settings_of
-from benchmarks.comparison import Comparison, make_parser, measure, parse_options, print_table, publish
-from benchmarks.contenders import matrix_products, stock_keras, train_command
-from benchmarks.generated_lines import write_shards
+from benchmarks.comparison import Comparison, measure, publish
+from benchmarks.contenders import matrix_products, stock_keras
 from benchmarks.processes import ROOT, RunFailed, run_for_report, skipped
 from benchmarks.training_task import prepare
 from keras_transformer.config import TransformerConfig
@@ -98,13 +96,6 @@ def test_table_and_json_file_contain_all_measurements(tmp_path, capsys):
     assert written["failures"] == {"absent": "skipped: no"} and list(written["reports"]) == ["fast", "slow"]
 
 
-def test_without_a_reference_there_are_no_ratios(capsys):
-    comparison = Comparison("memory", "MB", {"one": scripted(10)})
-    measure([comparison], 1)
-    print_table(comparison)
-    assert "ratio" not in capsys.readouterr().out
-
-
 def test_report_and_error_of_a_process_are_its_last_lines(tmp_path):
     path = tmp_path / "input"
     path.write_text("21")
@@ -142,12 +133,6 @@ def texts_of(tokenizer, rows):
     return [text.decode() for text in tokenizer.detokenize(tf.ragged.constant(sentences, tf.int32)).numpy()]
 
 
-def test_warmup_has_one_batch_of_each_pair_of_lengths(task):
-    lengths = [(source.shape[1], target.shape[1]) for source, target, _ in task.warmup_batches()]
-    assert len(lengths) == len(set(lengths))
-    assert set(lengths) == {(source.shape[1], target.shape[1]) for source, target, _ in task.batches}
-
-
 def test_stock_model_has_as_many_parameters_as_transformer():
     transformer = build_transformer(TransformerConfig(source_vocab_size=50, target_vocab_size=50, **SIZES))
     stock = stock_keras.build_stock_transformer(50, 64, **SIZES)
@@ -178,21 +163,6 @@ def test_matrix_products_of_a_small_model_equal_a_count_by_hand():
     assert matrix_products.split_evenly(7, 2) == [3, 4]
 
 
-LOG = """\
-320 tokens, 7,123 parameters, 12 steps
-step 170: loss 5.001, validation loss 4.951, perplexity 141.33, accuracy 21.1%, 930 target tokens/s
-step 1,340: loss 3.214, validation loss 2.951, BLEU 3.1, perplexity 12.30, 45,230.5 target tokens/s, 1.2 GB
-"""
-
-
-def test_speed_of_the_command_is_that_of_the_step():
-    assert train_command.reported_speed(LOG, 170) == 930
-    assert train_command.reported_speed(LOG, 1340) == 45230.5
-    assert train_command.reported_speed(LOG.replace("1,340", "1340"), 1340) == 45230.5
-    assert train_command.reported_speed(LOG, 340) is None
-    assert train_command.reported_speed("step 340: loss 3.214\n12 target tokens/s", 340) is None
-
-
 def run_python(code):
     process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
@@ -216,42 +186,12 @@ def test_isa_and_cores_hold_for_all_processes_that_are_started():
     assert printed[:2] == ["AVX2, 1 core; AVX2; 1", f"{first} AVX2 0 AVX2 avx2 AVX2"]
 
 
-def test_wrong_options_are_one_error(monkeypatch, capsys):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5})
-    assert machine.restrictions() == "2 cores" and machine.machine()["isa"] is None
-    for cores in (0, 3, -1):
-        monkeypatch.setattr(sys, "argv", ["x", "--json", "x", f"--cores={cores}"])
-        with pytest.raises(SystemExit):
-            parse_options(make_parser("x", None))
-        expected = "--cores must be from 1 to 2, the number of cores that this process may use; received --cores="
-        assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {expected}{cores}")
-    monkeypatch.setattr(sys, "argv", ["x", "--json", "x", "--repeats=0"])
-    with pytest.raises(SystemExit):
-        parse_options(make_parser("x", None))
-    assert capsys.readouterr().err.endswith("error: --repeats must be positive; received --repeats=0\n")
-    restricted = []
-    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: restricted.append((process, cores)))
-    machine.restrict(None, 1)
-    assert restricted == [(0, [3])]
-
-
 def test_peak_memory_is_that_of_the_command():
     # Memory of this process, which must not be counted.
     here = np.ones(20 * 2**20)
     code = "import sys; held = bytearray(b'x') * (100 * 2**20)"
     measured = run_for_report([sys.executable, "-m", "benchmarks.peak_memory", sys.executable, "-c", code])
     assert 100 <= measured["value"] < 150 < here.nbytes / 2**20
-
-
-def test_text_comes_from_a_directory_or_is_generated(tmp_path):
-    for stem in text.FILE_NAMES.values():
-        text.write_pairs(SentencePairs([f"{stem} one", "two"], ["eins", f"{stem} zwei"], ""), tmp_path / stem)
-    assert text.sentence_pairs(tmp_path, "valid").source == ["val one", "two"]
-    assert text.sentence_pairs(tmp_path, "test", limit=1).target == ["eins"]
-    splits = [text.sentence_pairs(None, split) for split in text.GENERATED_SIZES]
-    assert [len(split) for split in splits] == list(text.GENERATED_SIZES.values())
-    assert len(set().union(*(split.source for split in splits))) == sum(text.GENERATED_SIZES.values())
-    assert text.vocab_size_for(str(tmp_path)) == 8000
 
 
 def run_command(module, monkeypatch, *arguments):
@@ -337,14 +277,3 @@ def test_scaling_gives_the_tokens_of_a_batch_by_the_seconds_of_a_step(tmp_path, 
     *_, last = capsys.readouterr().out.splitlines()
     # 64 rows of 30 tokens.
     assert last == "workers: 2: 3,200 target tokens/s; adding up gradients takes 50 ms"
-
-
-def test_shards_hold_random_lines_whose_words_follow_zipf_s_law(tmp_path):
-    shards = shards_of(write_shards(tmp_path, "en", 3000, 1250, seed=1))
-    assert [key.partition(".")[0] for key in shards] == ["000", "001", "002"]
-    assert [path.rpartition(".")[2] for path in shards.values()] == ["gz", "zst", "gz"]
-    lines = [line for path in shards.values() for line in read_lines(path)]
-    assert len(lines) == 3000 and {len(line.split()) for line in lines} == set(range(4, 21))
-    counts = collections.Counter(word for line in lines for word in line.split()).most_common(2)
-    # The second word is half as frequent as the first.
-    assert counts[0][1] / counts[1][1] == pytest.approx(2, rel=0.15)

@@ -16,10 +16,8 @@ from benchmarks import decoding, server_load, trained_models
 from benchmarks.contenders.ctranslate2 import load_tokenizers
 from benchmarks.decoding import agreement
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare, send_requests
-from benchmarks.machine import AVX2_ENVIRONMENT
-from benchmarks.processes import RunFailed, contender
+from benchmarks.processes import contender
 from keras_transformer.config import DecodingConfig
-from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.translation import Translator
 
 
@@ -114,18 +112,6 @@ def test_engines_are_compared_on_the_cores_that_there_are_at_the_moment(monkeypa
     assert single == float32 == greedy == ["SavedModel", "CTranslate2"]
 
 
-def test_bfloat16_is_skipped_with_avx2(monkeypatch):
-    for name, value in AVX2_ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    best = contenders_by_table(monkeypatch, cores=1)[1]
-    assert best == ["SavedModel, float32", "SavedModel, bfloat16", "CTranslate2, float32", "CTranslate2, int8"]
-    assert decoding.usable_precisions() == ("float32",)
-    table = decoding.comparisons("task")[1]
-    assert table.reference == "SavedModel, float32"
-    with pytest.raises(RunFailed, match="^skipped: .*AVX2"):
-        table.contenders["SavedModel, bfloat16"]()
-
-
 @pytest.mark.slow
 def test_ctranslate2_reads_texts_as_imported_tokenizers_do(task, tmp_path):
     ours = task.path / "ctranslate2" / "1"
@@ -134,31 +120,6 @@ def test_ctranslate2_reads_texts_as_imported_tokenizers_do(task, tmp_path):
         shutil.copy(ours / "tokenizer.model", tmp_path / f"{side}.sentencepiece.model")
     source, target, space = load_tokenizers(tmp_path)
     assert (source is target, space) == (False, "") and target.decode(source.encode("the dog")) == "the dog"
-
-
-def test_marian_is_given_the_files_of_the_model_s_folder(tmp_path, monkeypatch):
-    (tmp_path / "en-de.npz").write_text("")
-    with pytest.raises(InvalidFileError, match="the vocabulary is missing"):
-        decoding.comparisons("task", marian=("python", str(tmp_path)))
-    (tmp_path / "vocab.yml").write_text("")
-    with pytest.raises(
-        ConfigError, match=r"--marian must be a folder with vocabularies in .spm files; received .*vocab.yml"
-    ):
-        decoding.comparisons("task", marian=("python", str(tmp_path)))
-    (tmp_path / "vocab.yml").rename(tmp_path / "source.spm")
-    (tmp_path / "target.spm").write_text("")
-    shutil.copytree(tmp_path, tmp_path / "en de")
-    with pytest.raises(ConfigError, match=r"--marian must be a folder of files without spaces .*en de/"):
-        decoding.comparisons("task", marian=("python", str(tmp_path / "en de")))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
-    float32, *_, single = decoding.comparisons("task", marian=("marian/python", "."))
-    # Marian's threads do not share a sentence.
-    assert list(float32.contenders)[-2:] == ["Marian", "Marian, 2 at once"] and list(single.contenders)[-1] == "Marian"
-    (command,) = float32.contenders["Marian"].args
-    assert command[:4] == ["env", "marian/python", "-m", "benchmarks.contenders.marian"]
-    vocabularies = [str(tmp_path / name) for name in ("source.spm", "target.spm")]
-    assert command[5:10] == ["--model", str(tmp_path / "en-de.npz"), "--vocabs", *vocabularies]
 
 
 def scripted(value, **more):
@@ -212,14 +173,3 @@ def test_a_server_is_loaded(task, tmp_path, monkeypatch, capsys):
     assert report["optimized_in_warm_up"] > 0 and report["optimized_later"] == 0
     assert report["latencies"]["p50"] <= report["latencies"]["p95"] <= report["latencies"]["p99"]
     assert f"{report['requests']:,} requests, 0 errors" in capsys.readouterr().out
-
-
-def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["trained_models", str(tmp_path), "--json", str(tmp_path / "models.json")])
-    with pytest.raises(SystemExit):
-        trained_models.main()
-    assert f"error: {tmp_path}" in capsys.readouterr().err.splitlines()[-1]
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--sentences", "0"])
-    with pytest.raises(SystemExit):
-        trained_models.main()
-    assert "error: the number of sentence pairs must be positive; received" in capsys.readouterr().err.splitlines()[-1]

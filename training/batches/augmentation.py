@@ -1,8 +1,9 @@
 """What is drawn anew each time a text is read: the shapes that users write, terms with translations, subwords."""
 
 import dataclasses
+import functools
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -20,6 +21,7 @@ from keras_transformer.tokenizers.terms import annotated, escaped
 from ..alignment.lexicon import Lexicon, Term
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.filters import Pair
+from ..text.text_files import CountedReread
 
 # Stands for what must stay as it is. A text that has this noncharacter itself is left alone.
 _SPAN = "\ufdd0"
@@ -28,13 +30,13 @@ _FIRST_LETTER = regex.compile(r"(?<![\p{L}\p{M}\p{N}]['’]?)\p{L}")
 _FINAL_PUNCTUATION = regex.compile(r"\s*[\p{Sentence_Terminal}…]+\s*$")
 # A URL without a space in front would no longer be one.
 _SPACE = regex.compile(rf"(?<=[^\s{_SPAN}]) (?=[^\s{_SPAN}])")
-# Words and spaces of which one is wrong.
+# One of so many words, or spaces, is wrong.
 _ONE_OF = 10
 _SHORTEST_WORD_WITH_TYPO = 3
 _EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
 _KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _PAIRS_AT_A_TIME = 8192
-# Words and phrases of a source that have their translations beside them.
+# At most so many words and phrases of a source have their translations beside them.
 _MAX_TERMS = 4
 
 Change = Callable[[str, str, random.Random], Pair]
@@ -58,7 +60,12 @@ class Augmentation:
 
     def text(self, pairs: SentencePairs) -> SentencePairs:
         """Returns a text as it is in the first epoch, augmented anew in each iteration."""
-        return dataclasses.replace(pairs, source=_Side(self, pairs, 0), target=_Side(self, pairs, 1))
+
+        def read(side: int) -> Iterator[str]:
+            return (pair[side] for pair in self.pairs(zip(pairs.source, pairs.target, strict=True), epoch=0))
+
+        source, target = (CountedReread(functools.partial(read, side), len(pairs)) for side in (0, 1))
+        return dataclasses.replace(pairs, source=source, target=target)
 
     def pairs(self, pairs: Iterable[Pair], epoch: int) -> Iterator[Pair]:
         """Yields the pairs of an epoch as they are in it."""
@@ -116,23 +123,6 @@ class Augmentation:
         if emoji < shares.emoji:
             changes.append(_with_emoji)
         return changes
-
-
-class _Side(Collection[str]):
-    """One side of an augmented text."""
-
-    def __init__(self, augmentation: Augmentation, pairs: SentencePairs, side: int) -> None:
-        self._augmentation, self._pairs, self._side = augmentation, pairs, side
-
-    def __iter__(self) -> Iterator[str]:
-        pairs = zip(self._pairs.source, self._pairs.target, strict=True)
-        return (pair[self._side] for pair in self._augmentation.pairs(pairs, epoch=0))
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def __contains__(self, sentence: object) -> bool:
-        return any(sentence == other for other in self)
 
 
 def _without_spans(parts: Sequence[str]) -> tuple[str, list[str]]:

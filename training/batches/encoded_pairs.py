@@ -30,7 +30,7 @@ _PAIRS_PER_BLOCK = 2**18
 # Pairs from which the links of tokens are learned.
 _MAX_ALIGNED_PAIRS = 200_000
 _SIDES = ("source", "target")
-# How many pairs of a block have which lengths.
+# The number of pairs of a block that have the same two lengths.
 LENGTH_COUNT = np.dtype(
     [("block", np.int64), ("source_length", np.int64), ("target_length", np.int64), ("num_pairs", np.int64)]
 )
@@ -45,7 +45,7 @@ class EncodedPairs:
 
     Args:
         dtype: NumPy's name of the type of the ids in the files.
-        length_counts: LENGTH_COUNT (n,). How many pairs have which lengths.
+        length_counts: LENGTH_COUNT (n,). The number of pairs of each block for each two lengths.
         num_empty: pairs left out because a side has no tokens.
         num_too_long: pairs left out because a side is longer than allowed.
         has_links: whether there are files that tell which source token each target token comes from. Defaults to False.

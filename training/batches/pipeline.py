@@ -135,7 +135,7 @@ def _assemble(plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBat
         source = _padded(token_ids["source"], offsets["source"], rows, [num_rows, batch.source_length])
         labels = _padded(token_ids["target"], offsets["target"], rows, [num_rows, batch.target_length])
         target = tf.concat([tf.fill([num_rows, 1], start_id), labels[:, :-1]], axis=1)
-        # Neither the end token, which now comes after the sentence, nor the start of an empty row.
+        # Removes the end token, which now comes after the sentence, and the start token of empty rows.
         target = tf.where(labels == 0, 0, target)
         inputs = {"source": source, "target": target}
         if links is not None:
@@ -153,8 +153,7 @@ def _padded(token_ids: Tensor, offsets: Tensor, rows: Tensor, shape: list[Dimens
 
 def _finish(batches: tf.data.Dataset, cardinality: int) -> tf.data.Dataset:
     options = tf.data.Options()
-    # A thread that looks for better numbers than ours would sleep for up to a minute when training ends, and is waited
-    # for.
+    # The thread of autotuning may sleep for a minute when training ends, and TensorFlow waits for it.
     options.autotune.enabled = False
     batches = batches.apply(tf.data.experimental.assert_cardinality(cardinality))
     return batches.prefetch(_BATCHES_AHEAD).with_options(options)

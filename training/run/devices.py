@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([1-9][0-9]{0,4})", re.AS
 _MAX_PORT = 2**16 - 1
 # Numbers that are summed at a time; bounds memory.
 _NUMBERS_PER_SUM = 2**22
-# What a computation of all workers ends with if one of them has ended or does not answer.
+# The errors of a computation of all workers if one of them has ended or does not answer.
 _ERRORS_OF_LOST_WORKERS = (
     tf.errors.UnavailableError,
     tf.errors.DeadlineExceededError,
@@ -198,40 +198,24 @@ def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
     try:
         config = json.loads(text)
         jobs, task = config.get("cluster", {}), config.get("task", {})
-        if not (isinstance(jobs, dict) and isinstance(task, dict)):
-            raise TypeError
         chiefs, others = jobs.get("chief", []), jobs.get("worker", [])
-        workers = _addresses(chiefs) + _addresses(others)
+        workers = chiefs + others
+        matches = [_ADDRESS.fullmatch(address) for address in workers]
+        if len(set(workers)) < len(workers) or not all(match and int(match[1]) <= _MAX_PORT for match in matches):
+            raise ValueError
         if len(workers) < 2:
             return workers, 0
-        if len(set(workers)) < len(workers) or task["type"] not in ("chief", "worker"):
+        # In quotes too, as TensorFlow itself reads it.
+        index = str(task["index"])
+        if not index.isdecimal():
             raise ValueError
-        index = _index(task["index"], chiefs if task["type"] == "chief" else others)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        address = {"chief": chiefs, "worker": others}[task["type"]][int(index)]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ConfigError(
             'TF_CONFIG must be like {"cluster": {"worker": ["host-a:2222", "host-b:2222"]}, '
             f'"task": {{"type": "worker", "index": 0}}}}; received TF_CONFIG={shown(text)}'
         ) from None
-    return workers, index + (len(chiefs) if task["type"] == "worker" else 0)
-
-
-def _addresses(job: object) -> list[str]:
-    if not isinstance(job, list):
-        raise TypeError
-    for address in job:
-        match = _ADDRESS.fullmatch(address)
-        if not match or int(match[1]) > _MAX_PORT:
-            raise ValueError
-    return job
-
-
-def _index(value: object, job: list[str]) -> int:
-    # In quotes too, as TensorFlow itself reads it.
-    if isinstance(value, str) and value.isdecimal():
-        value = int(value)
-    if type(value) is not int or not 0 <= value < len(job):
-        raise ValueError
-    return value
+    return workers, workers.index(address)
 
 
 def _workers_of_slurm() -> tuple[list[str], int]:

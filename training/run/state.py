@@ -71,7 +71,7 @@ def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], s
     path, previous = model_dir.training_state_path, model_dir.previous_state_path
     with replacing_with_checksum(path, previous) as temporary, open(temporary, "wb") as file:
         # Bytes of JSON, since NumPy would pickle a dict.
-        np.savez(file, **values, progress=json.dumps(dataclasses.asdict(state)).encode())
+        np.savez(file, **{**values, "progress": json.dumps(dataclasses.asdict(state)).encode()})
 
 
 def read_progress(model_dir: ModelDir) -> RunState:

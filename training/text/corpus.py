@@ -1,6 +1,7 @@
 """Sentence pairs to train on, how often they are used, and the first pass over their text, with its filters."""
 
 import dataclasses
+import functools
 import itertools
 import logging
 import os
@@ -16,6 +17,7 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 
 from .filters import Filter, HeldOut, Pair, Scores, filters_of, judge
 from .parallel_text import Corpus, Shard, text_corpora
+from .text_files import CountedReread
 
 _log = logging.getLogger(__name__)
 
@@ -130,9 +132,9 @@ def in_chunks(pairs: Iterator[Texts], size: int) -> Iterator[list[Texts]]:
     """Divides pairs, or other tuples of texts, into chunks of `size`, or of fewer if sentences are very long."""
     chunk: list[Texts] = []
     num_characters = 0
-    while counted_pairs := list(itertools.islice(pairs, min(_PAIRS_PER_COUNT, size - len(chunk)))):
-        chunk += counted_pairs
-        num_characters += sum(map(len, itertools.chain.from_iterable(counted_pairs)))
+    while next_pairs := list(itertools.islice(pairs, min(_PAIRS_PER_COUNT, size - len(chunk)))):
+        chunk += next_pairs
+        num_characters += sum(map(len, itertools.chain.from_iterable(next_pairs)))
         if len(chunk) == size or num_characters >= _CHARACTERS_AT_A_TIME:
             yield chunk
             chunk, num_characters = [], 0
@@ -264,29 +266,20 @@ def _kept_pairs(
         numbers_kept = [int(part.sum()) for part in np.split(is_kept, np.cumsum(sizes)[:-1])]
     shards = [shard for corpus in corpora for shard in corpus.shards]
     bits = None if is_kept is None else np.packbits(is_kept)
-    source, target = (_Sentences([shard[side] for shard in shards], bits, sum(numbers_kept)) for side in (0, 1))
+    source, target = (
+        CountedReread(functools.partial(_kept, [shard[side] for shard in shards], bits), sum(numbers_kept))
+        for side in (0, 1)
+    )
     weights = tuple(zip(numbers_kept, data.weights)) if data.weights else ()
     return SentencePairs(source, target, name, weights, _tag_runs(numbers_kept, data))
 
 
-class _Sentences(Collection[str]):
-    """One side of a text, read again in each iteration; a bit for each says whether it is kept. None: all are."""
-
-    def __init__(self, parts: Sequence[Iterable[str]], bits: np.ndarray | None, number: int) -> None:
-        self._parts = parts
-        self._bits = bits
-        self._number = number
-
-    def __iter__(self) -> Iterator[str]:
-        sentences = itertools.chain.from_iterable(self._parts)
-        if self._bits is None:
-            return sentences
-        parts = (self._bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(self._bits), _PAIRS_AT_A_TIME))
-        is_kept = itertools.chain.from_iterable(np.unpackbits(part).tobytes() for part in parts)
-        return itertools.compress(sentences, is_kept)
-
-    def __len__(self) -> int:
-        return self._number
-
-    def __contains__(self, sentence: object) -> bool:
-        return any(sentence == other for other in self)
+def _kept(parts: Sequence[Iterable[str]], bits: np.ndarray | None) -> Iterator[str]:
+    """Reads one side of a text; a bit for each sentence says whether it is kept. None: all are."""
+    sentences = itertools.chain.from_iterable(parts)
+    if bits is None:
+        return sentences
+    blocks = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
+    return itertools.compress(
+        sentences, itertools.chain.from_iterable(np.unpackbits(block).tobytes() for block in blocks)
+    )

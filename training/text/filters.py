@@ -56,36 +56,28 @@ def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = 
 
 
 def filters_of(data: DataConfig) -> list[Filter]:
-    """Makes the filters of a configuration for one pass over a text; none if none is on."""
+    """Makes the filters that a configuration turns on, for one pass over a text."""
     shortest, longest, ratio = data.min_characters, data.max_characters, data.max_length_ratio
-    least = data.min_score
-    filters = []
-    if least is not None:
-        filters.append(Filter("min_score", least, lambda pairs, lengths, scores: scores < least))
-    if shortest is not None:
-        filters.append(
-            Filter("min_characters", shortest, lambda pairs, lengths, scores: lengths.min(axis=1) < shortest)
-        )
-    if longest is not None:
-        filters.append(Filter("max_characters", longest, lambda pairs, lengths, scores: lengths.max(axis=1) > longest))
-    if ratio is not None:
-        filters.append(
-            Filter(
-                "max_length_ratio",
-                ratio,
-                lambda pairs, lengths, scores: lengths.max(axis=1) > ratio * lengths.min(axis=1),
-            )
-        )
-    for side, name in enumerate(("source_script", "target_script")):
-        if script := getattr(data, name):
-            is_of_another = _each(_is_of_another_script(script, data.min_script_share, side))
-            filters.append(Filter(name, script, is_of_another))
-    if data.remove_copies:
-        filters.append(Filter("remove_copies", True, _each(lambda source, target: source.strip() == target.strip())))
-    if data.remove_duplicates:
-        seen = SeenPairs()
+    least, seen = data.min_score, SeenPairs()
+    filters = [
+        Filter("min_score", least, lambda pairs, lengths, scores: scores < least),
+        Filter("min_characters", shortest, lambda pairs, lengths, scores: lengths.min(axis=1) < shortest),
+        Filter("max_characters", longest, lambda pairs, lengths, scores: lengths.max(axis=1) > longest),
+        Filter(
+            "max_length_ratio",
+            ratio,
+            lambda pairs, lengths, scores: lengths.max(axis=1) > ratio * lengths.min(axis=1),
+        ),
+        *(
+            Filter(f"{side}_script", script, _each(_is_of_another_script(script, data.min_script_share, number)))
+            for number, (side, script) in enumerate((("source", data.source_script), ("target", data.target_script)))
+            if script is not None
+        ),
+        Filter("remove_copies", data.remove_copies, _each(lambda source, target: source.strip() == target.strip())),
         # As the last one it needs no memory for pairs that others leave out.
-        filters.append(Filter("remove_duplicates", True, lambda pairs, lengths, scores: seen.add(hash_pairs(pairs))))
+        Filter("remove_duplicates", data.remove_duplicates, lambda pairs, lengths, scores: seen.add(hash_pairs(pairs))),
+    ]
+    filters = [filter_ for filter_ in filters if filter_.value is not None and filter_.value is not False]
     if filters:
         filters.insert(0, Filter("empty", None, _each(lambda source, target: not (source.strip() and target.strip()))))
     return filters
@@ -226,7 +218,7 @@ class HeldPairs(NamedTuple):
 
 
 class HeldOut:
-    """Holds out a share of the pairs, or `size` different ones: those of whose text the hashes are lowest.
+    """Holds out a share of the pairs, or `size` different ones: those whose hashes are lowest.
 
     The same pairs are held out whatever the order of the text is. All copies of a pair are held out with it: they are
     not trained on, and validated on once. The pairs are held in memory.

@@ -11,7 +11,7 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol, cast
 
@@ -34,6 +34,20 @@ class Reread(Iterable[str]):
 
     def __iter__(self) -> Iterator[str]:
         return self._read()
+
+
+class CountedReread(Reread, Collection[str]):
+    """Lines that are read again in each iteration, and whose number is known."""
+
+    def __init__(self, read: Callable[[], Iterator[str]], number: int) -> None:
+        super().__init__(read)
+        self._number = number
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __contains__(self, line: object) -> bool:
+        return any(line == other for other in self)
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
@@ -90,7 +104,7 @@ def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 class _Binary(Protocol):
-    """A file that gives the bytes that it has."""
+    """A binary file that can be read without waiting for a whole block."""
 
     def read1(self, size: int = ..., /) -> bytes: ...
 
@@ -146,7 +160,7 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
     try:
         with _open(path) as file:
             for block in _blocks(file):
-                # Of other lines than the first, no byte came before the last read.
+                # All lines but the first are shorter than a read.
                 if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
                     raise InvalidFileError(
                         f"{name_of(path)}: line {number + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"

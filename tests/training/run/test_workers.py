@@ -401,18 +401,10 @@ def test_workers_of_tf_config(jobs, kind, index, expected, environment):
 
 
 BAD_ADDRESSES = (
-    *([address, "b:2"] for address in (1, 2.5, None, True, [], ["a:1"], {}, "", ":1", "a", "a:", "a:0", "a:65536")),
-    *(
-        [address, "b:2"]
-        for address in ("a:-1", "a:1.5", "a:0x1", "a:1\n", "a\n:1", "a b:1", "a:1:2", "a:1,c:1", "a/c:1")
-    ),
-    ["a:1", "a:1"],
-    "a:1",
-    {"a:1": 0, "b:2": 1},
-    7,
-    None,
+    *([address, "b:2"] for address in (1, None, [], {}, "", ":1", "a", "a:", "a:0", "a:65536", "a:1\n", "a:1:2")),
+    *(["a:1", "a:1"], "a:1", {"a:1": 0, "b:2": 1}, 7, None),
 )
-BAD_INDICES = (0.0, 1.5, True, False, -1, float("inf"), float("nan"), None, [0], {}, "", "-1", "1.0", 10**30)
+BAD_INDICES = (0.0, 1.5, True, -1, float("inf"), None, [0], {}, "", "-1", "1.0", 10**30)
 
 
 @pytest.mark.parametrize(
@@ -432,7 +424,6 @@ BAD_INDICES = (0.0, 1.5, True, False, -1, float("inf"), float("nan"), None, [0],
         *(tf_config({"worker": ["a:1", "b:2"]}, kind, 0) for kind in (None, 1, ["worker"], {})),
         *(tf_config(jobs, "worker", 0) for jobs in (["a:1", "b:2"], "a:1", 2, None, {"chief": {"a:1": "b:2"}})),
         *(json.dumps({"cluster": {"worker": ["a:1", "b:2"]}, "task": task}) for task in (None, 0, "worker", [0])),
-        json.dumps({"cluster": {"worker": ["a:1"]}, "task": "worker"}),
         "[" * 100_000,
         '{"cluster":' * 10_000,
     ],
