@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..masks import causal_mask, combine, neighborhood_mask
 from ..rules import OddSize, Rate, Size, annotations_of, check_attributes, require, require_divisor
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .arguments import CommonArguments, child_arguments, config_of, require_built
+from .arguments import CommonArguments, check_batch, check_mask, child_arguments, config_of, name_ours, require_built
 from .attention_axes import AttentionAxes
 from .cache import Cache, KeyValues, empty_cache
 from .elementary import Dropout
@@ -37,6 +37,7 @@ def spec_with_scores(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> ke
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
+@name_ours
 class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention (sections 3.2.1 and 3.2.2).
 
@@ -147,6 +148,7 @@ class MultiHeadAttention(keras.layers.Layer):
         bias_constraint: str | keras.constraints.Constraint | None = None,
         use_gate: bool = False,
         seed: int | None = None,
+        *,
         neighborhood: OddSize | None = None,
         num_key_value_heads: Size | None = None,
         query_key_norm: bool = False,
@@ -179,8 +181,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.relative_positions = relative_positions
         check_attributes(self, MultiHeadAttention)
         self._check_combinations()
-        self._value_width = value_dim or key_dim
-        self._num_kv_heads = num_key_value_heads or num_heads
+        self._value_width = self.value_dim or self.key_dim
+        self._num_kv_heads = self.num_key_value_heads or self.num_heads
         self.supports_masking = True
 
     def _check_combinations(self) -> None:
@@ -259,12 +261,16 @@ class MultiHeadAttention(keras.layers.Layer):
                 "Returning attention scores is not supported when flash attention is enabled. Please disable flash "
                 "attention to access attention scores. Received return_attention_scores=True with flash_attention=True"
             )
+        check_mask("query_mask", query_mask, "query", query)
+        check_mask("value_mask", value_mask, "value", value)
+        check_mask("key_mask", key_mask, "value" if key is None else "key", value if key is None else key)
+        check_batch("value", value, "query", query)
         axes, neighborhood = self._axes, self.reach
         targets = axes.fold(query)
         sources = targets if value is query else axes.fold(value)
         key = None if key is None else axes.fold(key)
         source_mask = axes.fold_padding(combine(value_mask, key_mask), value)
-        mask = axes.fold_attention_mask(attention_mask, query, value)
+        mask = axes.fold_attention_mask(attention_mask, query, value, self.num_heads)
         if neighborhood is not None and mask is None and not return_attention_scores:
             heads = self._attend_to_blocks(targets, sources, key, source_mask, neighborhood, training, use_causal_mask)
             return axes.unfold(self._outputs(targets, heads), query)
@@ -519,10 +525,11 @@ def _check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> N
     if len(query_shape) < 3 or query_shape[-1] is None:
         rule = "(batch, length, d_model), or have more axes between batch and d_model"
         raise ConfigError(f"query must be {rule}; received query of shape {tuple(query_shape)}")
-    if tuple(value_shape[:-1]) != tuple(key_shape[:-1]):
+    # A shape may be a list; Keras' tests also give what is none.
+    if not isinstance(key_shape, (tuple, list)) or [*value_shape[:-1]] != [*key_shape[:-1]]:
         raise ConfigError(
             "value and key must be equal in all dimensions but the last; "
-            f"received value of shape {tuple(value_shape)} and key of shape {tuple(key_shape)}"
+            f"received value of shape {value_shape} and key of shape {key_shape}"
         )
     if len(value_shape) != len(query_shape):
         raise ConfigError(

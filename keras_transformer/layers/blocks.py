@@ -8,9 +8,19 @@ import keras
 from keras import ops
 
 from ..keras_versions import implicit_mask
-from ..rules import OddSize, Positive, Rate, Size, annotations_of, check, check_attributes, require_divisor
+from ..rules import OddSize, Positive, Rate, Size, annotations_of, check, check_attributes, plain, require_divisor
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .arguments import Activation, LayerArguments, child_arguments, child_seed, config_of, require_built
+from .arguments import (
+    Activation,
+    LayerArguments,
+    check_batch,
+    check_mask,
+    child_arguments,
+    child_seed,
+    config_of,
+    name_ours,
+    require_built,
+)
 from .attention import MultiHeadAttention, spec_with_scores
 from .cache import Cache, KeyValues
 from .elementary import Dropout, Normalization, make_normalization
@@ -146,10 +156,10 @@ def set_options(layer: keras.layers.Layer, num_heads: int, d_ff: int, options: B
     values = {"num_heads": num_heads, "d_ff": d_ff, **DEFAULTS, **options}
     for name, annotation in _TYPES.items():
         get = _GETTERS.get(name.rpartition("_")[2])
-        value = values[name] if get is None else get(values[name])
+        value = plain(values[name]) if get is None else get(values[name])
         check(name, value, annotation)
         setattr(layer, name, value)
-    require_divisor("num_key_value_heads", layer.num_key_value_heads, num_heads=num_heads)
+    require_divisor("num_key_value_heads", layer.num_key_value_heads, num_heads=layer.num_heads)
 
 
 def get_options(layer: keras.layers.Layer) -> dict[str, Any]:
@@ -201,6 +211,7 @@ class FeedForward(keras.layers.Layer):
         d_ff: Size,
         activation: Activation = "relu",
         dropout: Rate = 0.0,
+        *,
         use_bias: bool = True,
         gated: bool = False,
         kernel_initializer: str | keras.initializers.Initializer = "glorot_uniform",
@@ -327,6 +338,7 @@ class Residual(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
+@name_ours
 @show_options
 class EncoderLayer(keras.layers.Layer):
     """Self-attention and a feed-forward network, each with a residual connection (section 3.1).
@@ -389,6 +401,7 @@ class EncoderLayer(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, ...]:
         mask = implicit_mask(inputs) if mask is None else mask
+        check_mask("mask", mask, "inputs", inputs)
         scores: list[Tensor] = []
 
         def attend(hidden: Tensor) -> Tensor:
@@ -455,6 +468,7 @@ class EncoderLayer(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
+@name_ours
 @show_options
 class DecoderLayer(keras.layers.Layer):
     """Causal self-attention, attention to the source, and a feed-forward network (section 3.1).
@@ -550,6 +564,7 @@ class DecoderLayer(keras.layers.Layer):
                 f"received source={'None' if source is None else 'a tensor'}"
             )
         target_mask = implicit_mask(target) if target_mask is None else target_mask
+        check_mask("target_mask", target_mask, "target", target)
         scores: list[Tensor] = []
         options: dict[str, Any] = {"return_attention_scores": return_attention_scores, "training": training}
 
@@ -572,6 +587,8 @@ class DecoderLayer(keras.layers.Layer):
 
         if source is not None:
             self._check_source(source.shape)
+            check_batch("source", source, "target", target)
+            check_mask("source_mask", source_mask, "source", source)
         outputs = self._apply_sublayers(target, attend, None if source is None else attend_to_source, training)
         return (outputs, *scores) if return_attention_scores else outputs
 
