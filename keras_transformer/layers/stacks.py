@@ -47,7 +47,7 @@ class _Stack(keras.layers.Layer):
         *source_shape: Shape | None,
     ) -> None:
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: input_shape[-1]})
-        self.layers = []
+        self.layers: list[Any] = []
         for name in (f"layer_{i}" for i in range(self.num_layers)):
             options = {**get_options(self), **child_arguments(self, name), "seed": child_seed(self.seed, name)}
             layer = layer_class(**options)
