@@ -288,7 +288,7 @@ class MultiHeadAttention(keras.layers.Layer):
             heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
             return axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
         weights = self._weights(queries, keys, mask, bias)
-        heads = _product_of_heads(self.attention_dropout(weights, training=training), values)
+        heads = product_of_heads(self.attention_dropout(weights, training=training), values)
         outputs = axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
         return (outputs, axes.unfold_scores(weights, query, value)) if return_attention_scores else outputs
 
@@ -337,7 +337,7 @@ class MultiHeadAttention(keras.layers.Layer):
         keys = self._with_positions(keys, "key_norm", blocks.key_positions)
         bias = self._bias(queries, keys, use_causal_mask, blocks.positions, blocks.key_positions)
         weights = self._weights(queries, keys, _per_head(blocks.mask), bias)
-        heads = _swap_heads(_product_of_heads(self.attention_dropout(weights, training=training), values))
+        heads = _swap_heads(product_of_heads(self.attention_dropout(weights, training=training), values))
         heads_shape = (batch, blocks.num_blocks * blocks.block_length, self.num_heads * self._value_width)
         return ops.reshape(heads, heads_shape)[:, :length]
 
@@ -394,7 +394,7 @@ class MultiHeadAttention(keras.layers.Layer):
         queries = self._project_query(query, position_ids)
         bias = self._bias(queries, key_values.keys, True, position_ids, key_position_ids)
         weights = self._weights(queries, key_values.keys, None if mask is None else _per_head(mask), bias)
-        return self._outputs(query, _swap_heads(_product_of_heads(weights, key_values.values)))
+        return self._outputs(query, _swap_heads(product_of_heads(weights, key_values.values)))
 
     def step(
         self,
@@ -487,7 +487,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return keras.config.is_flash_attention_enabled()
 
     def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        return ops.cast(_attention_weights(queries, keys, mask, bias), self.compute_dtype)
+        return ops.cast(attention_weights(queries, keys, mask, bias), self.compute_dtype)
 
     def _outputs(
         self,
@@ -538,7 +538,7 @@ def _check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> N
         )
 
 
-def _attention_weights(
+def attention_weights(
     queries: Annotated[Tensor, "(batch, num_heads, target length, key_dim)"],
     keys: Annotated[Tensor, "(batch, num_key_value_heads, source length, key_dim)"],
     mask: Annotated[Tensor, "bool, broadcasts to (batch, num_heads, target length, source length)"] | None = None,
@@ -549,7 +549,7 @@ def _attention_weights(
     A row whose mask is all False is all zeros.
     """
     queries = ops.multiply(queries, queries.shape[-1] ** -0.5)
-    scores = _product_of_heads(queries, ops.transpose(keys, (0, 1, 3, 2)))  # (batch, num_heads, target, source)
+    scores = product_of_heads(queries, ops.transpose(keys, (0, 1, 3, 2)))  # (batch, num_heads, target, source)
     dtype = keras.backend.result_type(scores.dtype, "float32")
     scores = ops.cast(scores, dtype)
     if bias is not None:
@@ -561,7 +561,7 @@ def _attention_weights(
     return weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype)
 
 
-def _product_of_heads(left: Tensor, right: Tensor) -> Tensor:
+def product_of_heads(left: Tensor, right: Tensor) -> Tensor:
     """Multiplies (batch, num_heads, length, n) by (batch, num_key_value_heads, n, m)."""
     num_heads, num_right_heads = left.shape[1], right.shape[1]
     if num_heads == num_right_heads:
