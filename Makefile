@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-beam test-jax test-torch test-servers lint docs pictures chaos
+.PHONY: demo test test-all test-beam test-jax test-torch test-keras test-servers lint docs pictures chaos
 
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
@@ -47,6 +47,33 @@ test-jax test-torch: test-%: $(VENV)-%/installed
 	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
 	KERAS_BACKEND=$* PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 OMP_NUM_THREADS=1 \
 		$(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) $(LIGHT_TESTS) $(LIGHT_TESTS_$*)
+
+# The oldest release of Keras that setup.cfg allows, and the last one of each later minor release, on JAX and TensorFlow,
+# each in an environment of its own, of 2 GB. Tests in several threads of JAX take memory: one process runs them.
+KERAS_RELEASES := 3.12 3.13 3.14 3.15
+KERAS_3.12 := keras==3.12.0
+KERAS_3.13 := keras~=3.13.0
+KERAS_3.14 := keras~=3.14.0
+KERAS_3.15 := keras~=3.15.0
+KERAS_TESTS := tests/package/light_install.py::test_the_layers_train_are_saved_and_load \
+	tests/package/light_install.py::test_a_transformer_trains_is_saved_loads_and_is_searched \
+	tests/package/test_loss_metrics_schedule.py tests/package/test_masks.py tests/interchange/test_keras_attention.py \
+	$(LIGHT_TESTS_jax) tests/models/test_generation.py::test_causal_attention_of_any_kind_generates
+
+test-keras: $(KERAS_RELEASES:%=test-keras-%)
+
+test-keras-%: $(VENV)-keras-%/installed
+	rm -rf build/lib
+	$(VENV)-keras-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	for backend in jax tensorflow; do \
+		KERAS_BACKEND=$$backend PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 \
+			$(VENV)-keras-$*/bin/pytest --noconftest $(KERAS_TESTS) || exit 1; \
+	done
+
+$(VENV)-keras-%/installed: Makefile setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check . '$(KERAS_$*)' $(PYTEST_PACKAGES) $(JAX) $(TENSORFLOW)
+	touch $@
 
 # A SavedModel in session mode with the newest TensorFlow releases that have a tensorflow-text, each in an environment of
 # its own, of 2 GB.
@@ -104,7 +131,8 @@ $(VENV)-beam/installed: setup.cfg pyproject.toml
 	$(VENV)-beam/bin/pip install --quiet --disable-pip-version-check --editable '.[translation,beam]' 'pytest>=8,<10'
 	touch $@
 
-JAX := 'jax>=0.10,<0.11'
+JAX := 'jax>=0.10,<0.13'
+TENSORFLOW := 'tensorflow>=2.21,<2.22'
 PYTEST_PACKAGES := 'pytest>=8,<10' 'pytest-xdist>=3.7,<4'
 TORCH ?= torch
 

@@ -133,10 +133,11 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         padding_id: int or None. The label of padding. None means that no label is: then tokens that the Keras mask of
             the logits hides are left out, as in Keras' own losses. Defaults to 0.
         ignore_class: int. Another label that is left out; it may lie outside the vocabulary. Defaults to None.
+        from_logits: bool. Whether the predictions are logits, or probabilities. Defaults to True.
 
     Call arguments:
         y_true: labels.
-        y_pred: logits.
+        y_pred: logits, or probabilities.
         sample_weight: of sentences or of tokens. The mean is then the weighted sum divided by the number of real
             tokens, as in Keras.
 
@@ -155,10 +156,12 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     def __init__(
         self,
         label_smoothing: Rate = 0.1,
+        *,
         reduction: str | None = "sum_over_batch_size",
         name: str = "masked_label_smoothed_crossentropy",
         padding_id: Count | None = PADDING_ID,
         ignore_class: int | None = None,
+        from_logits: bool = True,
     ) -> None:
         require(
             reduction in ("sum_over_batch_size", "sum", "none", None),
@@ -171,6 +174,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
         self.padding_id = padding_id
         self.ignore_class = ignore_class
+        self.from_logits = from_logits
         check_attributes(self, MaskedLabelSmoothedCrossentropy)
 
     def call(
@@ -201,6 +205,9 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         return token_mask(labels, logits, self.padding_id, self.ignore_class)
 
     def _token_losses(self, labels: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
+        if not self.from_logits:
+            # Logarithms of probabilities are logits of the same distribution.
+            logits = ops.log(ops.maximum(ops.cast(logits, "float32"), SMALLEST_PROBABILITY))
         # A label that is left out may be no token of the vocabulary.
         losses = token_crossentropy(ops.where(mask, labels, 0), logits, self.label_smoothing)
         return ops.where(mask, losses, 0.0)
@@ -211,6 +218,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             "label_smoothing": self.label_smoothing,
             "padding_id": self.padding_id,
             "ignore_class": self.ignore_class,
+            "from_logits": self.from_logits,
         }
 
 

@@ -155,6 +155,11 @@ _IS_TYPE: dict[Any, Callable[[object], bool]] = {
 }
 
 
+def plain(value: Any) -> Any:
+    """Returns an integer of NumPy as an int, and other values as they are."""
+    return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
+
+
 def options_of(annotation: object) -> tuple[Any, ...]:
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return (annotation,)
@@ -166,7 +171,7 @@ def options_of(annotation: object) -> tuple[Any, ...]:
 def check_attributes(instance: object, cls: type) -> None:
     """Checks the attributes of an object that are arguments of a class's constructor, against their annotations there.
 
-    Constructors call it once they have assigned their arguments:
+    Integers of NumPy become ints, which Keras asks for. Constructors call it once they have assigned their arguments:
 
         class Layer(keras.layers.Layer):
             def __init__(self, units: Size, **kwargs: Any) -> None:
@@ -183,7 +188,11 @@ def check_attributes(instance: object, cls: type) -> None:
     """
     for name, annotation in annotations_of(vars(cls)["__init__"]).items():
         # With an underscore where Keras uses the name itself.
-        check(name, getattr(instance, name if hasattr(instance, name) else f"_{name}"), annotation)
+        attribute = name if hasattr(instance, name) else f"_{name}"
+        value = plain(getattr(instance, attribute))
+        check(name, value, annotation)
+        if type(value) is int:
+            setattr(instance, attribute, value)
 
 
 @functools.cache

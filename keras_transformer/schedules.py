@@ -1,6 +1,6 @@
 """The learning rate of section 5.3 of the paper."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import keras
 from keras import ops
@@ -8,9 +8,15 @@ from keras import ops
 from .rules import Positive, Size, check_attributes
 from .tensors import Dimension, Tensor
 
+if TYPE_CHECKING:
+    # To type checkers, the learning rate of Keras' optimizers is a float, which no schedule is.
+    LearningRateSchedule = Any
+else:
+    LearningRateSchedule = keras.optimizers.schedules.LearningRateSchedule
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupInverseSqrt(LearningRateSchedule):
     """Linear warmup, then decay with the inverse square root of the step (section 5.3, equation 3).
 
     `scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`, where the first update is step 1.
@@ -29,7 +35,7 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
         0.0006988
     """
 
-    def __init__(self, d_model: Size, warmup_steps: Size = 4000, scale: Positive = 1.0) -> None:
+    def __init__(self, d_model: Size, warmup_steps: Size = 4000, *, scale: Positive = 1.0) -> None:
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.scale = scale

@@ -1,10 +1,15 @@
 """The arguments of layers: types, how a configuration shows them, and which of them children get."""
 
+import functools
+import inspect
 import random
 from collections.abc import Callable, Iterable
 from typing import Any, TypedDict, TypeVar
 
 import keras
+
+from ..errors import ConfigError
+from ..tensors import Shape, Tensor
 
 Initializer = TypeVar("Initializer", bound=keras.initializers.Initializer | Callable[..., object])
 
@@ -17,6 +22,58 @@ _SERIALIZED = (
     keras.layers.Layer,
     keras.regularizers.Regularizer,
 )
+
+
+# What KerasHub, PyTorch and Keras call our arguments.
+_OUR_NAMES = {
+    "decoder_attention_mask": "attention_mask",
+    "decoder_padding_mask": "target_mask",
+    "decoder_sequence": "target",
+    "dim_feedforward": "d_ff",
+    "embed_dim": "d_model",
+    "embedding_dim": "d_model",
+    "encoder_attention_mask": "source_attention_mask",
+    "encoder_padding_mask": "source_mask",
+    "encoder_sequence": "source",
+    "head_dim": "key_dim",
+    "input_dim": "vocab_size",
+    "intermediate_dim": "d_ff",
+    "is_causal": "use_causal_mask",
+    "layer_norm_eps": "epsilon",
+    "layer_norm_epsilon": "epsilon",
+    "memory": "source",
+    "nhead": "num_heads",
+    "normalize_first": "norm_first",
+    "num_query_heads": "num_heads",
+    "output_dim": "d_model",
+    "padding_mask": "mask",
+    "sequence_length": "max_length",
+    "vocabulary_size": "vocab_size",
+}
+
+LayerClass = TypeVar("LayerClass", bound=type[keras.layers.Layer])
+
+
+def name_ours(layer_class: LayerClass) -> LayerClass:
+    """Class decorator: an argument by the name that another library gives it is an error that says ours."""
+
+    def with_hints(method: Any, signature: inspect.Signature) -> Any:
+        hints = {name: our_name for name, our_name in _OUR_NAMES.items() if our_name in signature.parameters}
+
+        @functools.wraps(method)
+        def method_with_hints(*args: Any, **kwargs: Any) -> Any:
+            for name in kwargs.keys() & hints.keys():
+                raise TypeError(f"{layer_class.__name__} has no argument {name!r}; it is called {hints[name]!r}")
+            return method(*args, **kwargs)
+
+        # Keras does not look behind a wrapper.
+        method_with_hints.__signature__ = signature  # type: ignore[attr-defined]
+        return method_with_hints
+
+    made: Any = layer_class
+    made.__init__ = with_hints(made.__init__, inspect.signature(made.__init__))
+    made.__call__ = with_hints(made.__call__, inspect.signature(made.call))
+    return layer_class
 
 
 class CommonArguments(TypedDict, total=False):
@@ -43,6 +100,39 @@ def _serialized(value: Any) -> Any:
     if isinstance(value, _SERIALIZED):
         return keras.saving.serialize_keras_object(value)
     return keras.activations.serialize(value) if callable(value) else value
+
+
+def check_mask(name: str, mask: Tensor | None, inputs_name: str, inputs: Tensor) -> None:
+    """Raises a ConfigError unless a mask has the shape of its inputs without features, as far as sizes are known."""
+    refuse_ragged(inputs_name, inputs)
+    expected = tuple(inputs.shape[:-1])
+    if mask is not None and not fits(tuple(mask.shape), expected):
+        raise ConfigError(
+            f"{name} must be of shape {expected}, for {inputs_name} of shape {tuple(inputs.shape)}; "
+            f"received {name} of shape {tuple(mask.shape)}"
+        )
+
+
+def refuse_ragged(name: str, inputs: object) -> None:
+    """Raises a ConfigError if inputs are a `tf.RaggedTensor`."""
+    if type(inputs).__name__ == "RaggedTensor":
+        raise ConfigError(f"{name} must not be ragged: pad it first, with to_tensor(); received a RaggedTensor")
+
+
+def check_batch(name: str, inputs: Tensor, query_name: str, query: Tensor) -> None:
+    """Raises a ConfigError unless what is attended to has as many rows as the query, as far as that is known."""
+    if None not in (inputs.shape[0], query.shape[0]) and inputs.shape[0] != query.shape[0]:
+        raise ConfigError(
+            f"{name} must have the batch size of {query_name}, {query.shape[0]}; "
+            f"received {name} of shape {tuple(inputs.shape)}"
+        )
+
+
+def fits(shape: Shape, expected: Shape) -> bool:
+    """Returns whether a shape broadcasts to another of the same rank, as far as sizes are known."""
+    return len(shape) == len(expected) and all(
+        size in (None, 1) or other in (None, size) for size, other in zip(shape, expected, strict=True)
+    )
 
 
 def require_built(layer: keras.layers.Layer) -> None:

@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..masks import causal_mask, combine, neighborhood_mask
 from ..rules import OddSize, Rate, Size, annotations_of, check_attributes, require, require_divisor
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .arguments import CommonArguments, child_arguments, config_of, require_built
+from .arguments import CommonArguments, check_batch, check_mask, child_arguments, config_of, name_ours, require_built
 from .attention_axes import AttentionAxes
 from .cache import Cache, KeyValues, empty_cache
 from .elementary import Dropout
@@ -37,6 +37,7 @@ def spec_with_scores(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> ke
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
+@name_ours
 class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention (sections 3.2.1 and 3.2.2).
 
@@ -147,6 +148,7 @@ class MultiHeadAttention(keras.layers.Layer):
         bias_constraint: str | keras.constraints.Constraint | None = None,
         use_gate: bool = False,
         seed: int | None = None,
+        *,
         neighborhood: OddSize | None = None,
         num_key_value_heads: Size | None = None,
         query_key_norm: bool = False,
@@ -179,8 +181,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.relative_positions = relative_positions
         check_attributes(self, MultiHeadAttention)
         self._check_combinations()
-        self._value_width = value_dim or key_dim
-        self._num_kv_heads = num_key_value_heads or num_heads
+        self._value_width = self.value_dim or self.key_dim
+        self._num_kv_heads = self.num_key_value_heads or self.num_heads
         self.supports_masking = True
 
     def _check_combinations(self) -> None:
@@ -259,12 +261,16 @@ class MultiHeadAttention(keras.layers.Layer):
                 "Returning attention scores is not supported when flash attention is enabled. Please disable flash "
                 "attention to access attention scores. Received return_attention_scores=True with flash_attention=True"
             )
+        check_mask("query_mask", query_mask, "query", query)
+        check_mask("value_mask", value_mask, "value", value)
+        check_mask("key_mask", key_mask, "value" if key is None else "key", value if key is None else key)
+        check_batch("value", value, "query", query)
         axes, neighborhood = self._axes, self.reach
         targets = axes.fold(query)
         sources = targets if value is query else axes.fold(value)
         key = None if key is None else axes.fold(key)
         source_mask = axes.fold_padding(combine(value_mask, key_mask), value)
-        mask = axes.fold_attention_mask(attention_mask, query, value)
+        mask = axes.fold_attention_mask(attention_mask, query, value, self.num_heads)
         if neighborhood is not None and mask is None and not return_attention_scores:
             heads = self._attend_to_blocks(targets, sources, key, source_mask, neighborhood, training, use_causal_mask)
             return axes.unfold(self._outputs(targets, heads), query)
@@ -282,7 +288,7 @@ class MultiHeadAttention(keras.layers.Layer):
             heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
             return axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
         weights = self._weights(queries, keys, mask, bias)
-        heads = _product_of_heads(self.attention_dropout(weights, training=training), values)
+        heads = product_of_heads(self.attention_dropout(weights, training=training), values)
         outputs = axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
         return (outputs, axes.unfold_scores(weights, query, value)) if return_attention_scores else outputs
 
@@ -331,7 +337,7 @@ class MultiHeadAttention(keras.layers.Layer):
         keys = self._with_positions(keys, "key_norm", blocks.key_positions)
         bias = self._bias(queries, keys, use_causal_mask, blocks.positions, blocks.key_positions)
         weights = self._weights(queries, keys, _per_head(blocks.mask), bias)
-        heads = _swap_heads(_product_of_heads(self.attention_dropout(weights, training=training), values))
+        heads = _swap_heads(product_of_heads(self.attention_dropout(weights, training=training), values))
         heads_shape = (batch, blocks.num_blocks * blocks.block_length, self.num_heads * self._value_width)
         return ops.reshape(heads, heads_shape)[:, :length]
 
@@ -388,7 +394,7 @@ class MultiHeadAttention(keras.layers.Layer):
         queries = self._project_query(query, position_ids)
         bias = self._bias(queries, key_values.keys, True, position_ids, key_position_ids)
         weights = self._weights(queries, key_values.keys, None if mask is None else _per_head(mask), bias)
-        return self._outputs(query, _swap_heads(_product_of_heads(weights, key_values.values)))
+        return self._outputs(query, _swap_heads(product_of_heads(weights, key_values.values)))
 
     def step(
         self,
@@ -481,7 +487,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return keras.config.is_flash_attention_enabled()
 
     def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        return ops.cast(_attention_weights(queries, keys, mask, bias), self.compute_dtype)
+        return ops.cast(attention_weights(queries, keys, mask, bias), self.compute_dtype)
 
     def _outputs(
         self,
@@ -519,10 +525,11 @@ def _check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> N
     if len(query_shape) < 3 or query_shape[-1] is None:
         rule = "(batch, length, d_model), or have more axes between batch and d_model"
         raise ConfigError(f"query must be {rule}; received query of shape {tuple(query_shape)}")
-    if tuple(value_shape[:-1]) != tuple(key_shape[:-1]):
+    # A shape may be a list; Keras' tests also give what is none.
+    if not isinstance(key_shape, (tuple, list)) or [*value_shape[:-1]] != [*key_shape[:-1]]:
         raise ConfigError(
             "value and key must be equal in all dimensions but the last; "
-            f"received value of shape {tuple(value_shape)} and key of shape {tuple(key_shape)}"
+            f"received value of shape {value_shape} and key of shape {key_shape}"
         )
     if len(value_shape) != len(query_shape):
         raise ConfigError(
@@ -531,7 +538,7 @@ def _check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> N
         )
 
 
-def _attention_weights(
+def attention_weights(
     queries: Annotated[Tensor, "(batch, num_heads, target length, key_dim)"],
     keys: Annotated[Tensor, "(batch, num_key_value_heads, source length, key_dim)"],
     mask: Annotated[Tensor, "bool, broadcasts to (batch, num_heads, target length, source length)"] | None = None,
@@ -542,7 +549,7 @@ def _attention_weights(
     A row whose mask is all False is all zeros.
     """
     queries = ops.multiply(queries, queries.shape[-1] ** -0.5)
-    scores = _product_of_heads(queries, ops.transpose(keys, (0, 1, 3, 2)))  # (batch, num_heads, target, source)
+    scores = product_of_heads(queries, ops.transpose(keys, (0, 1, 3, 2)))  # (batch, num_heads, target, source)
     dtype = keras.backend.result_type(scores.dtype, "float32")
     scores = ops.cast(scores, dtype)
     if bias is not None:
@@ -554,7 +561,7 @@ def _attention_weights(
     return weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype)
 
 
-def _product_of_heads(left: Tensor, right: Tensor) -> Tensor:
+def product_of_heads(left: Tensor, right: Tensor) -> Tensor:
     """Multiplies (batch, num_heads, length, n) by (batch, num_key_value_heads, n, m)."""
     num_heads, num_right_heads = left.shape[1], right.shape[1]
     if num_heads == num_right_heads:

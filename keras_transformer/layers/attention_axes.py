@@ -2,12 +2,15 @@
 
 import dataclasses
 import math
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from keras import ops
 
+from ..errors import ConfigError
 from ..rules import require
 from ..tensors import Dimension, Tensor
+from .arguments import fits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +62,12 @@ class AttentionAxes:
         return self.fold(ops.expand_dims(mask, -1))[..., 0]
 
     def fold_attention_mask(
-        self, mask: Tensor | None, query: Tensor, value: Tensor
+        self, mask: Tensor | None, query: Tensor, value: Tensor, num_heads: int
     ) -> Annotated[Tensor, "bool, broadcasts to (batch * free, num_heads, target length, source length)"] | None:
         """Folds a mask (batch, free ..., num_heads, target ..., source ...); axes after the first ones may be missing.
 
         Raises:
-            ConfigError: The mask lacks an axis of target or source, or has too many axes.
+            ConfigError: The mask lacks an axis of target or source, has too many axes, or axes of other sizes.
         """
         if mask is None:
             return None
@@ -72,6 +75,12 @@ class AttentionAxes:
         missing = leading + 2 * num_attended - len(mask.shape)
         rule = f"a tensor of rank {2 * num_attended} to {leading + 2 * num_attended}"
         require(0 <= missing <= leading, "attention_mask", rule, f"shape {tuple(mask.shape)}")
+        expected = self._unfolded(query.shape, num_heads, value.shape)
+        if not fits(tuple(mask.shape), expected[missing:]):
+            raise ConfigError(
+                f"attention_mask must broadcast to {expected}, for query and value of shapes {tuple(query.shape)} and "
+                f"{tuple(value.shape)}; received attention_mask of shape {tuple(mask.shape)}"
+            )
         if missing:
             mask = ops.expand_dims(mask, tuple(range(leading - missing, leading)))
         if self._is_sequence:
@@ -116,6 +125,10 @@ class AttentionAxes:
         if self._is_sequence:
             return scores
         query_shape, value_shape = ops.shape(query), ops.shape(value)
+        return ops.reshape(scores, self._unfolded(query_shape, scores.shape[1], value_shape))
+
+    def _unfolded(self, query_shape: Sequence[Any], num_heads: int, value_shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The shape of the scores of all heads."""
         free = (query_shape[axis] for axis in self.free)
         target, source = ([shape[axis] for axis in self.attended] for shape in (query_shape, value_shape))
-        return ops.reshape(scores, (query_shape[0], *free, scores.shape[1], *target, *source))
+        return (query_shape[0], *free, num_heads, *target, *source)

@@ -10,12 +10,13 @@ from ..keras_versions import infers_shapes
 from ..masks import PADDING_ID, padding_mask
 from ..rules import Count, Rate, Size, annotations_of, check_attributes, require
 from ..tensors import Dimension, Shape, Tensor
-from .arguments import LayerArguments, config_of
+from .arguments import LayerArguments, config_of, name_ours, refuse_ragged
 from .elementary import Dropout
 from .positional_encoding import check_positions, consecutive_positions, sinusoids
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
+@name_ours
 class PositionalEmbedding(keras.layers.Layer):
     """Token embeddings times `sqrt(d_model)`, plus positions, both in float32.
 
@@ -62,6 +63,7 @@ class PositionalEmbedding(keras.layers.Layer):
         vocab_size: Size,
         d_model: Size,
         positions: Literal["sinusoidal", "tensor2tensor", "learned"] | None = "sinusoidal",
+        *,
         max_length: Size | None = None,
         dropout: Rate = 0.0,
         scale_embedding: bool = True,
@@ -102,6 +104,7 @@ class PositionalEmbedding(keras.layers.Layer):
         def __call__(
             self, token_ids: Annotated[Tensor, "int (batch, length)"], *args: Any, **kwargs: Any
         ) -> Annotated[Tensor, "(batch, length, d_model)"]:
+            refuse_ragged("token_ids", token_ids)
             if hasattr(token_ids, "dtype") and keras.backend.is_float_dtype(token_ids.dtype):
                 self._check_floats(token_ids)
             return super().__call__(token_ids, *args, **kwargs)

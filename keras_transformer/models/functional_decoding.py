@@ -17,6 +17,7 @@ from ..decoding import Step
 from ..errors import ConfigError
 from ..keras_versions import implicit_mask, projections_of
 from ..layers import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, MultiHeadAttention, TiedProjection
+from ..layers.attention import attention_weights, product_of_heads
 from ..layers.cache import Cache, KeyValues, empty_cache
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState
@@ -286,11 +287,10 @@ class _StockAttention:
         # A copy has no mask, of which the projections would warn.
         hidden = ops.copy(hidden)
         # Keras has heads after positions, caches before them.
-        queries, keys, values = (self._projections[name](hidden) for name in ("query", "key", "value"))
-        cache = cache.write(KeyValues(_swap(keys), _swap(values)), position)
-        heads = ops.dot_product_attention(
-            queries, _swap(cache.keys), _swap(cache.values), mask=ops.expand_dims(mask, 1), flash_attention=False
-        )
+        queries, keys, values = (_swap(self._projections[name](hidden)) for name in ("query", "key", "value"))
+        cache = cache.write(KeyValues(keys, values), position)
+        weights = attention_weights(queries, cache.keys, ops.expand_dims(mask, 1))
+        heads = _swap(product_of_heads(ops.cast(weights, self._dtype), cache.values))
         if "gate" in self._projections:
             heads = ops.multiply(heads, self._projections["gate"](hidden))
         return self._projections["output"](heads), cache

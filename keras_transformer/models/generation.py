@@ -199,7 +199,9 @@ class _Generator:
     def __init__(self, model: Any) -> None:
         decodable = _decodable(model)
         self._learned_positions = decodable.max_length if isinstance(decodable, FunctionalDecoder) else None
-        self._vocab_size: int | None = getattr(decodable, "vocab_size", None)
+        target_size = getattr(decodable, "vocab_size", None)
+        source_size = getattr(getattr(decodable, "source_embedding", None), "vocab_size", None)
+        self._vocab_sizes = {"prompts": target_size, "stop_ids": target_size, "source": source_size}
         self._find_decodable: Callable[[], Any] = weakref.ref(decodable) if decodable is model else lambda: decodable
         self._find_model = weakref.ref(model)
         self._compiled: dict[Any, Callable[[dict[str, Any]], Hypotheses]] = {}
@@ -214,10 +216,11 @@ class _Generator:
             options: arguments of the search that are compiled in; they can be hashed.
             inputs: NumPy arrays: prompts, the source, and arguments of the search that may change between calls.
         """
-        if self._vocab_size is not None:
-            largest = dict(prompts=inputs["prompts"].max(), stop_ids=max(options["end_id"], default=0))
-            for name, token_id in largest.items():
-                require(token_id < self._vocab_size, name, f"token ids below {self._vocab_size}", int(token_id))
+        for name, vocab_size in self._vocab_sizes.items():
+            token_ids = options["end_id"] if name == "stop_ids" else inputs.get(name, ())
+            if vocab_size is not None and np.size(token_ids):
+                largest = int(np.max(token_ids))
+                require(largest < vocab_size, name, f"token ids below {vocab_size}", largest)
         max_new_tokens = options["max_length"]
         num_positions = inputs["prompts"].shape[1] + max_new_tokens - 1
         if self._learned_positions is not None and num_positions > self._learned_positions:

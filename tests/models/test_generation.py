@@ -17,6 +17,8 @@ from keras_transformer import (
     Decoder,
     DecoderLayer,
     Encoder,
+    EncoderLayer,
+    MultiHeadAttention,
     PositionalEmbedding,
     TiedProjection,
     Transformer,
@@ -115,6 +117,50 @@ def test_greedy_is_the_best_token_of_one_call_without_a_cache(make, source):
         assert log_probs[:, 1:].argmax(-1).tolist() == [token - 1 for token in tokens]
         score = sum(log_probs[place, token] for place, token in enumerate(tokens))
         np.testing.assert_allclose(generated.scores[row], score, rtol=1e-4, atol=1e-4)
+
+
+def causal_model(*self_attention):
+    token_ids = ids()
+    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL)(token_ids)
+    for layer in self_attention:
+        if isinstance(layer, (Encoder, EncoderLayer)):
+            hidden = layer(hidden, use_causal_mask=True)
+        else:
+            hidden = keras.layers.LayerNormalization()(hidden + layer(hidden, hidden, use_causal_mask=True))
+    return randomized(keras.Model(token_ids, keras.layers.Dense(VOCAB_SIZE)(hidden)))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (lambda: EncoderLayer(2, 16), lambda: Encoder(1, 2, 16, norm_first=True, relative_positions="rotary")),
+        (
+            lambda: MultiHeadAttention(2, 4, sliding_window=2, use_gate=True),
+            lambda: EncoderLayer(2, 16, neighborhood=3),
+        ),
+        (lambda: keras.layers.MultiHeadAttention(2, 4, 3), lambda: keras.layers.GroupQueryAttention(4, 2, 1)),
+    ],
+    ids=["encoders", "neighborhoods", "Keras"],
+)
+def test_causal_attention_of_any_kind_generates(layers):
+    model = causal_model(*(make() for make in layers))
+    generated = generate(model, PROMPTS, max_new_tokens=3)
+    for prompt, token_ids in zip(PROMPTS, generated.token_ids):
+        logits = ops.convert_to_numpy(model(np.array([[*prompt, *token_ids]])))[0, len(prompt) - 1 : -1]
+        # Each token is the best one after those before it; padding is not generated.
+        np.testing.assert_array_equal(token_ids, 1 + logits[:, 1:].argmax(axis=-1))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({}, "source must be given to a Transformer; received source=None"),
+        ({"source": [[3], [20]]}, "source must be token ids below 11; received source=20"),
+    ],
+)
+def test_a_transformer_needs_a_source_of_known_tokens(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        generate(tiny_transformer(), [[1], [1]], max_new_tokens=2, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -286,9 +332,20 @@ def test_other_models_that_are_refused():
     table = np.ones((6, D_MODEL), "float32")
     dense = keras.layers.Dense(VOCAB_SIZE)
     for model, message in (
-        (keras.Model(token_ids, dense(hidden)), "must have a Decoder or a DecoderLayer"),
+        (
+            keras.Model(token_ids, dense(hidden)),
+            "DecoderLayer or attention with use_causal_mask=True",
+        ),
         (keras.Model(token_ids, dense(DecoderLayer(2, 16)(hidden + table))), "is not known to treat each position"),
         (keras.Model(token_ids, DecoderLayer(2, 16)(hidden)[:, 0]), "logits of shape"),
+        (
+            keras.Model(token_ids, [dense(hidden), hidden]),
+            r"must have one output.*: generate\(keras.Model\(model.inputs, model.outputs\[0\]\), \.\.\.\)",
+        ),
+        (
+            keras.Model(token_ids, dense(EncoderLayer(2, 16)(DecoderLayer(2, 16)(hidden)))),
+            "must be called with use_causal_mask=True to decode step by step; received use_causal_mask=False",
+        ),
         (
             keras.Model(token_ids, dense(DecoderLayer(2, 16)(hidden, use_causal_mask=False))),
             "must be called with use_causal_mask=True",
@@ -305,6 +362,10 @@ def test_other_models_that_are_refused():
         ({"prompts": [[1], []]}, r"prompts\[1\] must be at least one token"),
         ({"prompts": [[1], [-3]]}, r"prompts\[1\] must be token ids of at least 0"),
         ({"prompts": [["a"]]}, "prompts must be a list of lists of token ids"),
+        ({"prompts": [[1, VOCAB_SIZE]]}, "prompts must be token ids below 11; received prompts=11"),
+        ({"stop_ids": 11}, "stop_ids must be token ids below 11; received stop_ids=11"),
+        ({"stop_ids": "2"}, "stop_ids must be a token id, or a list of token ids; received stop_ids='2'"),
+        ({"forbidden_ids": [1.5]}, "forbidden_ids must be a token id, or a list of token ids"),
         ({"seed": 1}, "seed must be None without temperature, top_k or top_p; received seed=1"),
         ({"top_k": 3, "beam_size": 2}, "beam_size must be 1 with temperature"),
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1"),

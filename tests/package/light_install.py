@@ -1,10 +1,11 @@
 """Layers, model and search where pip has installed Keras and one backend only; `make test-jax` and `test-torch` run it.
 
+`make test-keras` runs the first ones with each release of Keras.
+
 Each process begins anew, outside the checkout.
 """
 
 import importlib.util
-import os
 import pathlib
 import re
 import subprocess
@@ -26,7 +27,6 @@ def run(folder, *arguments):
     return subprocess.run(
         [*map(str, arguments)],
         cwd=folder,
-        env={**os.environ, "KERAS_BACKEND": BACKENDS[0]},
         capture_output=True,
         text=True,
     )

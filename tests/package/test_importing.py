@@ -84,6 +84,43 @@ def test_a_star_imports_all_but_the_translator_on_jax_without_tensorflow():
     assert shape == "(2, 3, 4)"
 
 
+WITHOUT_LINUX = """
+import builtins, os, signal, sys
+import keras
+import numpy as np
+keras.ops.zeros(())  # What the backend itself needs is its own affair.
+
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for name in ("fork", "sched_getaffinity", "sysconf"):
+    delattr(os, name)
+signal.signal = None
+open_file = builtins.open
+
+def open_no_proc(file, *args, **kwargs):
+    assert not str(file).startswith("/proc"), file
+    return open_file(file, *args, **kwargs)
+
+builtins.open = open_no_proc
+from keras_transformer import *
+
+token_ids = keras.Input((None,), dtype="int32")
+embedding = PositionalEmbedding(9, 8)
+model = keras.Model(token_ids, TiedProjection(embedding)(Decoder(1, 2, 16)(embedding(token_ids))))
+schedule = keras.optimizers.Adam(WarmupInverseSqrt(8))
+model.compile(schedule, MaskedLabelSmoothedCrossentropy(), metrics=[MaskedAccuracy(), Perplexity()])
+model.fit(np.ones((2, 3), "int32"), np.ones((2, 3), "int32"), verbose=0)
+transformer = build_transformer(TransformerConfig(9, 9, num_layers=1, d_model=8, d_ff=16, num_heads=2))
+for beam_size in (1, 2):
+    print(generate(transformer, [[1]], [[3, 4]], max_new_tokens=2, beam_size=beam_size).token_ids.shape)
+"""
+
+
+@pytest.mark.slow
+def test_layers_model_loss_and_search_need_nothing_of_linux():
+    assert run_code(WITHOUT_LINUX, KERAS_BACKEND="jax") == "(1, 2)\n(1, 2)\n"
+
+
 def test_the_translator_is_what_needs_tensorflow():
     code = """
 import sys

@@ -23,7 +23,7 @@ def make_model(outputs=1, reduction="sum_over_batch_size", model_class=keras.Mod
     # The second output counts each position but those of class 3, in the Keras mask.
     losses = [
         MaskedLabelSmoothedCrossentropy(0.1, reduction),
-        MaskedLabelSmoothedCrossentropy(0.0, reduction, padding_id=None, ignore_class=3),
+        MaskedLabelSmoothedCrossentropy(0.0, reduction=reduction, padding_id=None, ignore_class=3),
     ][:outputs]
     metrics = [[MaskedAccuracy(), Perplexity()], [MaskedAccuracy(padding_id=None)]][:outputs]
     model.compile(keras.optimizers.SGD(0.5), losses, weighted_metrics=metrics, **kwargs)

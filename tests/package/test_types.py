@@ -53,8 +53,7 @@ decoded = Decoder(2, num_heads=4, d_ff=512, name="decoder")(hidden + decoded, at
 logits = TiedProjection(embedding)(decoded)
 logits = TiedProjection(keras.layers.Embedding(10, 4))(logits)
 model = keras.Model(token_ids, logits)
-# To pyright, the learning rate of Keras' optimizers is a float.
-schedule: Any = WarmupInverseSqrt(d_model=128)
+schedule = WarmupInverseSqrt(d_model=128)
 loss = MaskedLabelSmoothedCrossentropy(0.1)
 model.compile(keras.optimizers.Adam(schedule), loss, metrics=[MaskedAccuracy(), Perplexity(name="perplexity")])
 model.fit(np.zeros((2, 3)), np.zeros((2, 3)))
