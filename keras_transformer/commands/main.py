@@ -4,6 +4,7 @@ Commands import nothing heavy before their arguments are checked: `--help` and m
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -140,5 +141,8 @@ def _message(error: Exception) -> str | None:
     if isinstance(error, MemoryError) or (tensorflow and isinstance(error, tensorflow.errors.ResourceExhaustedError)):
         # The other lines say where in TensorFlow it happened.
         first_line = str(error).partition("\n")[0]
+        # TensorFlow counts the disk among its resources.
+        if os.strerror(errno.ENOSPC) in first_line:
+            return f"the disk is full: {first_line}"
         return f"out of memory: {first_line}" if first_line else "out of memory"
     return None

@@ -495,6 +495,32 @@ MISTAKES = [
 ]
 
 
+OUTPUTS = [
+    (("augment", "--source", "a.en", "--output", "a", "--typos", "1"), "a.source"),
+    (("backtranslate", "--target", "a.en", "--output", "a"), "a.source"),
+    (("distill", "--source", "a.en", "--output", "a"), "a.target"),
+    (("align", *PAIRS, "--links", "a.html"), "a.html"),
+    (PICTURE, "a.html"),
+    (("compare", *TEXT, "--output", "a.html"), "a.html"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "output"), OUTPUTS)
+def test_a_file_that_exists_is_not_replaced_and_an_input_never(arguments, output, text, fails, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text("a.en", ENGLISH), text("a.de", GERMAN), text(output, "foreign")
+    command, *options = arguments
+    model = [] if command == "augment" else ["--model-dir", "model"]
+    message = fails(command, *model, *options)
+    assert message.endswith(f"{output}: the file exists already; write to another one, or give --overwrite")
+    if (given := {"--source", "--target"} & {*options}) and command != "align":
+        (name,) = given
+        options[options.index(name) + 1] = output
+        message = fails(command, *model, *options, "--overwrite")
+        assert message.endswith(f"{output}: this file is read, as {name}, and must not be written")
+    assert (tmp_path / output).read_text() == "foreign"
+
+
 def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     text("a.en", ENGLISH), text("a.de", GERMAN), text("empty", "")
     for name in ("trained", "untrained"):

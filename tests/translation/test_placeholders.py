@@ -163,9 +163,9 @@ def test_terms_are_read_from_a_file(tiny_model_dir, tmp_path):
     decoding = dataclasses.replace(config.decoding, placeholders=True, keep=["Fuji San"])
     model_dir.write_config(dataclasses.replace(config, decoding=decoding))
     assert read_trained(model_dir.path, argparse.Namespace(keep=path)).decoding.keep == ["Fuji San", "Kibo", "C++"]
-    for content, message in ((b"\xff", "must be text in UTF-8"), (b" \n", "must have a term in a line")):
+    for content, message in ((b"\xff", "line 1 is not valid UTF-8"), (b" \n", "the file must have a term in a line")):
         path.write_bytes(content)
-        with pytest.raises(InvalidFileError, match=f"terms.txt: the file {message}"):
+        with pytest.raises(InvalidFileError, match=f"terms.txt: {message}"):
             read_trained(model_dir.path, argparse.Namespace(keep=path))
     with pytest.raises(ConfigError, match="decoding.keep needs decoding.placeholders=true"):
         DecodingConfig(keep=["Kibo"])

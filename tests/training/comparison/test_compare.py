@@ -126,7 +126,8 @@ def test_reports_keep_the_characters_of_every_text():
     assert not re.search("https?://|src=|href=", write_report(comparison, "html"))
     markdown = write_report(comparison, "markdown")
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows if "a\\|b" in row} == {5, 9}
+    assert {row.count("|") for row in rows if "a&#124;b" in row} == {5, 9}
+    assert "<script" not in markdown and "&#60;script&#62;" in markdown
     assert json.loads(write_report(comparison, "json"))["results"][0]["name"] == "a|b"
 
 
@@ -160,8 +161,8 @@ def test_reports_of_several_test_sets_have_a_section_for_each():
     markdown = write_reports(comparisons, "markdown")
     where = ["### Where b|2 differs most from a", "### Where c differs most from a"]
     headings = [line for line in markdown.splitlines() if line.startswith("#")]
-    assert headings == ["## news|1", *where, "## talks <2>", *where]
-    assert len(re.findall(r"(?<!\\)\|", markdown.splitlines()[0])) == 4
+    assert headings == ["## news|1", *where, "## talks &#60;2&#62;", *where]
+    assert markdown.splitlines()[0].count("|") == 4
     page = write_reports(comparisons, "html")
     cells = Cells()
     cells.feed(page)
@@ -227,6 +228,30 @@ def test_the_command_takes_several_test_sets(tmp_path, monkeypatch, capsys):
     assert headings == [
         line for source, b, a in names for line in (f"## {source}", f"### Where {b} differs most from {a}")
     ]
+
+
+def test_what_a_sentence_holds_ends_no_line_and_does_not_reach_the_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    texts = {"en": "a\u2028b", "de": "x\x85y", "a": "x\u2028[2Jy", "b": "x\x00\x1b[2J"}
+    for name, line in texts.items():
+        write(tmp_path / name, [line])
+    options = ["compare", "--source", "en", "--reference", "de", "--hypotheses", "a", "b"]
+    main([*options, "--json"])
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    assert json.loads(printed)["results"][1]["name"] == "b"
+    main(options)
+    assert not re.search("[\x00\x1b\x85]", capsys.readouterr().out)
+
+
+def test_a_text_that_comes_through_a_pipe_is_read_once(tmp_path):
+    write(tmp_path / "lines", FIRST)
+    files = "--source <(cat lines) --reference <(cat lines) --hypotheses <(cat lines) <(cat lines)"
+    terms = "--terms <(printf 'dogs\\tHunde\\n')"
+    command = f"{sys.executable} -m keras_transformer compare {files} {terms} --json"
+    finished = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["results"][1]["equals_first"] is True
 
 
 def test_the_name_of_a_file_need_not_be_utf_8(tmp_path, monkeypatch, capfdbinary):
