@@ -33,6 +33,7 @@ def add_evaluate_options(parser: Parser) -> None:
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
+    """Print BLEU and chrF of the translations of a file."""
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 
@@ -93,6 +94,7 @@ def add_score_options(parser: Parser) -> None:
 
 
 def run_score(options: argparse.Namespace) -> None:
+    """Print the log probability of each given translation."""
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 

@@ -17,6 +17,7 @@ def add_average_options(parser: Parser) -> None:
 
 
 def run_average(options: argparse.Namespace) -> None:
+    """Average checkpoints, to translate with the average."""
     from ..model_dir import ModelDir
 
     model_dir = ModelDir(options.model_dir)
@@ -37,6 +38,7 @@ def add_import_options(parser: Parser) -> None:
 
 
 def run_import(options: argparse.Namespace) -> None:
+    """Convert a model of Marian, or of Hugging Face's port of it, to a model directory."""
     with tensorflow_backend():
         from ..pretrained import import_model
     # `from` is a keyword of Python.
@@ -68,6 +70,7 @@ def add_align_options(parser: Parser) -> None:
 
 
 def run_align(options: argparse.Namespace) -> None:
+    """Learn from a parallel text which subwords translate which, and search only among these from then on."""
     check_outputs(options, [options.links] if options.links else [])
     from keras_transformer.training.text.corpus import read_text
     from keras_transformer.training.text.parallel_text import text_corpora

@@ -45,6 +45,7 @@ def add_attention_options(parser: Parser) -> None:
 
 
 def run_attention(options: argparse.Namespace) -> None:
+    """Draw what a translation attends to: a picture, or a page to point at tokens."""
     check_outputs(options, [options.output])
     trained = read_trained(options.model_dir, options)
     aligns = options.kind == "cross" and options.layer == "last" and trained.config.training.guided_alignment > 0
@@ -63,6 +64,7 @@ def add_training_options(parser: Parser) -> None:
 
 
 def run_training(options: argparse.Namespace) -> None:
+    """Draw the loss, perplexity, BLEU and learning rate of training runs."""
     check_outputs(options, [options.output])
     from keras_transformer.training.curves import plot_training
 

@@ -28,6 +28,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    """Try a model in a browser, and by TensorFlow Serving's REST API; not for production."""
     if (options.model_dir is None) == (options.servable is None):
         raise ConfigError("give either --model-dir or --servable")
     api = _api_of_model_dir(options) if options.servable is None else _api_of_servable(options)

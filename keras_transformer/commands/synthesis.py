@@ -97,6 +97,7 @@ def _check_pair_files(options: argparse.Namespace) -> None:
 
 
 def run_backtranslate(options: argparse.Namespace) -> None:
+    """Translate text of the target language back, to train on the pairs."""
     check_sampling(options)
     _check_pair_files(options)
     from keras_transformer.training.text.text_files import read_texts
@@ -112,6 +113,7 @@ def run_backtranslate(options: argparse.Namespace) -> None:
 
 
 def run_distill(options: argparse.Namespace) -> None:
+    """Translate a training text with a teacher, to train a smaller model on the pairs."""
     for name, value in (("--n-best", options.n_best), ("--metric", options.metric)):
         if value is not None and options.target is None:
             raise ConfigError(f"{name} needs --target")
@@ -165,6 +167,7 @@ def add_augment_options(parser: Parser) -> None:
 
 
 def run_augment(options: argparse.Namespace) -> None:
+    """Write a text in other shapes, such as UPPER CASE, to test a model on them."""
     config = AugmentConfig(**{name: getattr(options, name) for name in _SHARES})
     if not config:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in _SHARES)

@@ -72,6 +72,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    """Translate standard input, line by line."""
     _check_combinations(options)
     trained = read_trained(options.model_dir, options)
     beam_size = trained.decoding.beam_size

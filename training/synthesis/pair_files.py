@@ -25,7 +25,7 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 
 from ..text.corpus import in_chunks
 from ..text.filters import Pair
-from ..text.fingerprint import TextFingerprint, TextHash
+from ..text.fingerprint import TextHash, fingerprint_of
 
 # What is lost when a run is killed.
 LINES_PER_BLOCK = 1024
@@ -73,7 +73,9 @@ def write_pairs(
     output = pathlib.Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     with locked(output.with_name(f".{output.name}.lock"), "another process writes these pairs"):
-        settings = json.loads(json.dumps({**settings, "text": _fingerprint(pairs)}))
+        settings = json.loads(json.dumps({**settings, "text": fingerprint_of(pairs)}))
+        if not settings["text"]["lines"]:
+            raise InvalidFileError("the text is empty")
         finished, unfinished = _named(output, "json"), _named(output, "unfinished")
         if finished.is_file():
             _require_same(finished, settings)
@@ -87,16 +89,6 @@ def write_pairs(
 
 def _named(output: pathlib.Path, ending: str) -> pathlib.Path:
     return output.with_name(f"{output.name}.{ending}")
-
-
-def _fingerprint(pairs: Iterable[Pair]) -> TextFingerprint:
-    text = TextHash()
-    for block in in_chunks(iter(pairs), LINES_PER_BLOCK):
-        text.add(*zip(*block))
-    fingerprint = text.fingerprint()
-    if not fingerprint["lines"]:
-        raise InvalidFileError("the text is empty")
-    return fingerprint
 
 
 def _require_same(path: pathlib.Path, settings: Settings) -> None:
