@@ -129,9 +129,11 @@ def _read(path: pathlib.Path, line: bytes, key: str, kind: type[Value]) -> Value
     raise InvalidFileError(f"{path}: not a file of pairs that are made; received {text}")
 
 
-def _num_blocks_before(unfinished: pathlib.Path, settings: Settings) -> int:
-    """Returns how many blocks a run before has made."""
+def _start_or_resume(unfinished: pathlib.Path, settings: Settings) -> int:
+    """Returns how many blocks an earlier run has made."""
     if not unfinished.is_file():
+        with replacing(unfinished) as temporary:
+            temporary.write_text(f"{json.dumps({'settings': settings})}\n")
         return 0
     _require_same(unfinished, settings)
     num_lines = size = 0
@@ -150,24 +152,21 @@ def _make_blocks(
     unfinished: pathlib.Path, settings: Settings, pairs: Iterable[Pair], make: Callable[[int, list[Pair]], Made]
 ) -> None:
     """Adds the blocks that are missing."""
-    num_before = _num_blocks_before(unfinished, settings)
+    num_before = _start_or_resume(unfinished, settings)
     text, first = TextHash(), 0
     with ProgressBar("translating", "lines") as bar:
         for number, block in enumerate(in_chunks(iter(pairs), LINES_PER_BLOCK), start=1):
             text.add(*zip(*block))
             if number > num_before:
-                _add(unfinished, settings, make(first, block)._asdict())
+                _add(unfinished, make(first, block)._asdict())
             first += len(block)
             bar.advance(len(block))
     if text.fingerprint() != settings["text"]:
-        unfinished.unlink(missing_ok=True)
+        unfinished.unlink()
         raise ConfigError("the text has changed while it was translated; give the command again")
 
 
-def _add(unfinished: pathlib.Path, settings: Settings, block: Mapping[str, object]) -> None:
-    if not unfinished.is_file():
-        with replacing(unfinished) as temporary:
-            temporary.write_text(f"{json.dumps({'settings': settings})}\n")
+def _add(unfinished: pathlib.Path, block: Mapping[str, object]) -> None:
     with naming_errors(unfinished), open(unfinished, "a", encoding="utf-8") as file:
         file.write(f"{json.dumps(block, ensure_ascii=False)}\n")
         file.flush()
