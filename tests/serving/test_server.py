@@ -118,11 +118,11 @@ def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
         _, _, own_rows = ask(own_port, "POST", path.replace("1:", "7:"), json.dumps({"instances": TEXTS}))
         assert [row["text"] for row in own_rows["predictions"]] == texts
         request = {"signature_name": "align", "instances": [{"source": TEXTS[0], "target": texts[0]}]}
-        found, expected = (
+        received, expected = (
             ask(each, "POST", "/v1/models/tiny:predict", json.dumps(request))[2]["predictions"][0]
             for each in (own_port, port)
         )
-        assert found["target_token"] == expected["target_token"] and found["position"] == expected["position"]
+        assert received["target_token"] == expected["target_token"] and received["position"] == expected["position"]
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
@@ -207,10 +207,10 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     )
     try:
         line = process.stdout.readline()
-        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/ translates; REST: (\S+)/v1/models/tiny:predict\n", line)
-        assert found, process.stderr.read()
+        received = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/ translates; REST: (\S+)/v1/models/tiny:predict\n", line)
+        assert received, process.stderr.read()
         body = json.dumps({"instances": TEXTS[:1]})
-        _, _, answer = ask(int(found[1]), "POST", "/v1/models/tiny:predict", body)
+        _, _, answer = ask(int(received[1]), "POST", "/v1/models/tiny:predict", body)
         assert answer["predictions"][0]["text"] == "Anna hat einen Baum, sieht!"
     finally:
         process.send_signal(signal.SIGINT)

@@ -61,10 +61,10 @@ def test_small_differences_are_not_significant():
 
 def test_the_sentences_that_differ_most_come_from_both_ends():
     better = FIRST[:1] + REFERENCES[1:2] + ["nichts"] + FIRST[3:]
-    (found,) = compare([System("a", FIRST), System("b", better)], PAIRS).differences.values()
-    assert [(each.number, each.other) for each in found] == [(2, REFERENCES[1]), (3, "nichts")]
-    assert found[0].gain > 0 > found[1].gain
-    assert (found[0].source, found[0].reference, found[0].first) == (SOURCES[1], REFERENCES[1], FIRST[1])
+    (actual,) = compare([System("a", FIRST), System("b", better)], PAIRS).differences.values()
+    assert [(each.number, each.other) for each in actual] == [(2, REFERENCES[1]), (3, "nichts")]
+    assert actual[0].gain > 0 > actual[1].gain
+    assert (actual[0].source, actual[0].reference, actual[0].first) == (SOURCES[1], REFERENCES[1], FIRST[1])
 
 
 def test_faults_by_hand():
@@ -78,8 +78,8 @@ def test_faults_by_hand():
 def test_repetitions_are_found_and_what_only_looks_like_one_is_none():
     repetitions = ["the the", "ab cd ab cd", "a b c d a b c d", "Ja! ja."]
     others = ["the then", "bathe the", "a b c a", "1 2 3", "a b c d e a b c d e"]
-    found = [count_faults([""], [""], [text]).repetitions for text in repetitions + others]
-    assert found == [1] * len(repetitions) + [0] * len(others)
+    actual = [count_faults([""], [""], [text]).repetitions for text in repetitions + others]
+    assert actual == [1] * len(repetitions) + [0] * len(others)
 
 
 def test_a_test_set_that_is_too_long_is_refused_before_a_model_is_read(tmp_path, monkeypatch, capsys):
@@ -215,14 +215,14 @@ def test_the_command_takes_several_test_sets(tmp_path, monkeypatch, capsys):
     options = ["--terms", "val.terms", "--json"]
     both = ["--source", "val.en", "test.en", "--reference", "val.de", "test.de"]
     main(["compare", *both, "--hypotheses", "val.a", "test.a", "val.b", "test.b", *options, "--output", "report.md"])
-    found = json.loads(capsys.readouterr().out)["test_sets"]
+    actual = json.loads(capsys.readouterr().out)["test_sets"]
     expected = []
     for name in ("val", "test"):
-        one = ["--source", f"{name}.en", "--reference", f"{name}.de", "--hypotheses", f"{name}.a", f"{name}.b"]
-        main(["compare", *one, *options])
+        single = ["--source", f"{name}.en", "--reference", f"{name}.de", "--hypotheses", f"{name}.a", f"{name}.b"]
+        main(["compare", *single, *options])
         expected.append({"name": f"{name}.en", **json.loads(capsys.readouterr().out)})
-    assert found == expected
-    assert [result["terms"]["number"] for report in found for result in report["results"]] == [20, 20, 60, 60]
+    assert actual == expected
+    assert [result["terms"]["number"] for report in actual for result in report["results"]] == [20, 20, 60, 60]
     headings = re.findall("^##.*", (tmp_path / "report.md").read_text("utf-8"), re.MULTILINE)
     names = [("val.en", "val.b", "val.a"), ("test.en", "test.b", "test.a")]
     assert headings == [
