@@ -10,12 +10,12 @@ import sys
 
 def parameters(path: pathlib.Path) -> list[ast.arg]:
     """Returns the parameters of all functions in a file, other than `self` and `cls`."""
-    found = []
+    arguments = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             given = node.args
-            found += [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-    return [parameter for parameter in found if parameter and parameter.arg not in ("self", "cls")]
+            arguments += [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    return [parameter for parameter in arguments if parameter and parameter.arg not in ("self", "cls")]
 
 
 def is_any(parameter: ast.arg) -> bool:
@@ -29,7 +29,7 @@ if __name__ == "__main__":
     paths = [path for folder in sys.argv[2:] for path in sorted(pathlib.Path(folder).rglob("*.py"))]
     by_path = {path: parameters(path) for path in paths}
     number = sum(map(len, by_path.values()))
-    untyped = {path: sum(map(is_any, found)) for path, found in by_path.items()}
+    untyped = {path: sum(map(is_any, arguments)) for path, arguments in by_path.items()}
     share = 100 * sum(untyped.values()) / number
     print(f"{sum(untyped.values())} of {number:,} parameters are Any: {share:.1f}%, at most {limit:.0f}% allowed")
     if share > limit:

@@ -23,11 +23,11 @@ def blocks(lines):
 
 
 def translate(translator, rows, field):
-    """Adds to each row what is found for its text."""
+    """Adds to each row the translation of its text."""
     texts = list(dict.fromkeys(row[field] for row in rows))
-    found = dict(zip(texts, translator.translate(texts)))
+    translation_of = dict(zip(texts, translator.translate(texts)))
     for row in rows:
-        translation = found[row[field]]
+        translation = translation_of[row[field]]
         ((row["translation"], row["score"]),) = translation.hypotheses
         row["truncated"] = translation.source_length > translator.model.config.max_length
     return rows

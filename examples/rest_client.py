@@ -41,9 +41,9 @@ def main():
     lines = (line.rstrip("\n") for line in sys.stdin)
     while texts := list(itertools.islice(lines, LINES_PER_REQUEST)):
         request = {"signature_name": "serving_default", "instances": [{"text": text} for text in texts]}
-        for text, found in zip(texts, ask(f"{arguments.url}:predict", request)["predictions"]):
-            print(found["text"], flush=True)
-            if found["truncated"]:
+        for text, answer in zip(texts, ask(f"{arguments.url}:predict", request)["predictions"]):
+            print(answer["text"], flush=True)
+            if answer["truncated"]:
                 print(f"the end was not read: {text[:60]}…", file=sys.stderr)
 
 

@@ -87,8 +87,8 @@ def main():
     model.fit(batches(ids, np.random.default_rng(1)), steps_per_epoch=arguments.steps, verbose=2)
 
     prompt = [alphabet.index(character) for character in arguments.prompt]
-    found = generate(model, [prompt] * 3, max_new_tokens=80, padding_id=None, temperature=0.7, seed=1)
-    for row in found.token_ids:
+    generated = generate(model, [prompt] * 3, max_new_tokens=80, padding_id=None, temperature=0.7, seed=1)
+    for row in generated.token_ids:
         print(repr(arguments.prompt + "".join(alphabet[character] for character in row)))
     _, perplexity = model.evaluate(batches(new_ids, np.random.default_rng(2)), steps=10, verbose=0)
     print(f"perplexity of a character of new text: {perplexity:.2f}")

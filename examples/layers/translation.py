@@ -72,8 +72,8 @@ def make_translator(model, tokenizer):
         step, state = model.start_decoding(source, beam_size=4, max_length=MAX_LENGTH)
         max_lengths = tf.fill([tf.shape(source)[0]], MAX_LENGTH)
         limits = dict(max_length=MAX_LENGTH, start_id=START, end_id=END)
-        found = beam_search(step, state, max_lengths, beam_size=4, **limits)
-        return {"text": tokenizer.detokenize(found.token_ids[:, 0]), "score": found.scores[:, 0]}
+        hypotheses = beam_search(step, state, max_lengths, beam_size=4, **limits)
+        return {"text": tokenizer.detokenize(hypotheses.token_ids[:, 0]), "score": hypotheses.scores[:, 0]}
 
     translator = tf.Module()
     translator.translate, translator.tokenizer = translate, tokenizer

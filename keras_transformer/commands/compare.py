@@ -17,12 +17,14 @@ from .options import (
     Parser,
     add_decoding,
     add_json,
+    add_overwrite,
     add_paths,
     add_precision_or_auto,
     add_terms,
     add_tokenize,
+    check_outputs,
 )
-from .trained import load_translator, read_glossary, read_trained, translate_lines
+from .trained import glossary_of, load_translator, read_trained, translate_lines
 
 if TYPE_CHECKING:
     from keras_transformer.training.comparison.compare import Comparison, System
@@ -57,6 +59,7 @@ def add_options(parser: Parser) -> None:
     add_precision_or_auto(parser)
     add_tokenize(parser)
     parser.add_option("--output", ReportPath, metavar="FILE", help="also write the report to this .html or .md file")
+    add_overwrite(parser)
     add_json(parser)
     parser.epilog = (
         "The first system, of the model directories before the files, is the one with which the others are compared. "
@@ -66,9 +69,11 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    """Compare translations of several models or files: BLEU and chrF with significance, and their faults."""
     model_dirs, hypotheses = options.model_dir or [], options.hypotheses or []
     if not (model_dirs or hypotheses):
         raise ConfigError("nothing to compare: give --model-dir, --hypotheses or both")
+    check_outputs(options, [options.output] if options.output else [])
     _refuse_twice("system", [*model_dirs, *hypotheses])
     _refuse_twice("test set", options.source)
     number = len(options.source)
@@ -85,6 +90,8 @@ def run(options: argparse.Namespace) -> None:
     from keras_transformer.training.comparison.compare import System, compare, require_comparable
     from keras_transformer.training.comparison.report import write_reports
     from keras_transformer.training.text.corpus import read_pairs
+    from keras_transformer.training.text.parallel_text import Shard
+    from keras_transformer.training.text.text_files import read_lines
 
     from ..model_dir.files import replacing
 
@@ -95,12 +102,15 @@ def run(options: argparse.Namespace) -> None:
     # What is wrong with a system or a test set is known before a model has translated for minutes.
     for pairs in test_sets.values():
         require_comparable(pairs)
-    groups = [hypotheses[first : first + number] for first in range(0, len(hypotheses), number)]
     files = [
-        [System(path, list(read_pairs(source, path).target)) for source, path in zip(test_sets, group, strict=True)]
-        for group in groups
+        [
+            # The sources are not read again: they may come through a pipe.
+            System(path, [target for _, target in Shard(pairs.source, read_lines(path), source, path).pairs()])
+            for (source, pairs), path in zip(test_sets.items(), hypotheses[first : first + number], strict=True)
+        ]
+        for first in range(0, len(hypotheses), number)
     ]
-    glossary = None if options.terms is None else read_glossary(options.terms)
+    glossary = glossary_of(options)
     models = [read_trained(path, options) for path in model_dirs]
     # Each with its translations of every test set.
     systems = [*(_translated(trained, test_sets) for trained in models), *files]
@@ -113,7 +123,7 @@ def run(options: argparse.Namespace) -> None:
             report = write_reports(comparisons, _FORMATS[pathlib.Path(options.output).suffix])
             # The name of a file need not be UTF-8, the report must be.
             temporary.write_text(report, "utf-8", errors="replace")
-    write_lines(write_reports(comparisons, "json" if options.json else "text").splitlines())
+    write_lines(write_reports(comparisons, "json" if options.json else "text").rstrip("\n").split("\n"))
 
 
 def _refuse_twice(what: str, names: list[str]) -> None:

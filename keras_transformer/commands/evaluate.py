@@ -18,7 +18,7 @@ from .options import (
     add_terms,
     add_tokenize,
 )
-from .trained import load_translator, log_truncated, numbered_blocks, read_glossary, read_trained, translate_lines
+from .trained import glossary_of, load_translator, log_truncated, numbered_blocks, read_trained, translate_lines
 
 
 def add_evaluate_options(parser: Parser) -> None:
@@ -33,6 +33,7 @@ def add_evaluate_options(parser: Parser) -> None:
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
+    """Print BLEU and chrF of the translations of a file."""
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 
@@ -59,10 +60,10 @@ def run_evaluate(options: argparse.Namespace) -> None:
         compared = compare([System("", result.translations)], pairs, options.tokenize).results[0].scores
         intervals = {name: score.interval for name, score in zip(scores, compared.values(), strict=True)}
     use = None
-    if options.terms is not None:
+    if glossary := glossary_of(options):
         from keras_transformer.training.comparison.term_use import count_terms
 
-        (use,) = count_terms(read_glossary(options.terms), list(pairs.source), result.translations)
+        (use,) = count_terms(glossary, list(pairs.source), result.translations)
     if options.json:
         records: dict[str, dict[str, object]] = {
             name: {**score._asdict(), "interval": intervals.get(name)} for name, score in scores.items()
@@ -93,6 +94,7 @@ def add_score_options(parser: Parser) -> None:
 
 
 def run_score(options: argparse.Namespace) -> None:
+    """Print the log probability of each given translation."""
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 

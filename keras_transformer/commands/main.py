@@ -4,10 +4,10 @@ Commands import nothing heavy before their arguments are checked: `--help` and m
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from .. import __version__
 from ..errors import Error
@@ -17,80 +17,24 @@ from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
 from . import check_data, compare, evaluate, export, model_files, plots, serve, synthesis, train, translate
 from .options import Parser, check_options
 
-
-class Command(NamedTuple):
-    summary: str
-    add_options: Callable[[Parser], None]
-    run: Callable[[argparse.Namespace], None]
-
-
-COMMANDS = {
-    "train": Command("Train a translator from a parallel text.", train.add_options, train.run),
-    "check-data": Command(
-        "Print how long the sentences of a text are and what filters leave out.",
-        check_data.add_check_data_options,
-        check_data.run_check_data,
-    ),
-    "translate": Command("Translate standard input, line by line.", translate.add_options, translate.run),
-    "evaluate": Command(
-        "Print BLEU and chrF of the translations of a file.", evaluate.add_evaluate_options, evaluate.run_evaluate
-    ),
-    "compare": Command(
-        "Compare translations of several models or files: BLEU and chrF with significance, and their faults.",
-        compare.add_options,
-        compare.run,
-    ),
-    "score": Command(
-        "Print the log probability of each given translation.", evaluate.add_score_options, evaluate.run_score
-    ),
-    "average": Command(
-        "Average checkpoints, to translate with the average.", model_files.add_average_options, model_files.run_average
-    ),
-    "backtranslate": Command(
-        "Translate text of the target language back, to train on the pairs.",
-        synthesis.add_backtranslate_options,
-        synthesis.run_backtranslate,
-    ),
-    "distill": Command(
-        "Translate a training text with a teacher, to train a smaller model on the pairs.",
-        synthesis.add_distill_options,
-        synthesis.run_distill,
-    ),
-    "augment": Command(
-        "Write a text in other shapes, such as UPPER CASE, to test a model on them.",
-        synthesis.add_augment_options,
-        synthesis.run_augment,
-    ),
-    "align": Command(
-        "Learn from a parallel text which subwords translate which, and search only among these from then on.",
-        model_files.add_align_options,
-        model_files.run_align,
-    ),
-    "export": Command(
-        "Write a SavedModel for TensorFlow Serving, or a model of CTranslate2 or Hugging Face.",
-        export.add_options,
-        export.run,
-    ),
-    "import": Command(
-        "Convert a model of Marian, or of Hugging Face's port of it, to a model directory.",
-        model_files.add_import_options,
-        model_files.run_import,
-    ),
-    "plot-attention": Command(
-        "Draw what a translation attends to: a picture, or a page to point at tokens.",
-        plots.add_attention_options,
-        plots.run_attention,
-    ),
-    "plot-training": Command(
-        "Draw the loss, perplexity, BLEU and learning rate of training runs.",
-        plots.add_training_options,
-        plots.run_training,
-    ),
-    "serve": Command(
-        "Try a model in a browser, and by TensorFlow Serving's REST API; not for production.",
-        serve.add_options,
-        serve.run,
-    ),
+# Each command has a function that adds its options, and one that runs it, whose docstring is its summary.
+COMMANDS: dict[str, tuple[Callable[[Parser], None], Callable[[argparse.Namespace], None]]] = {
+    "train": (train.add_options, train.run),
+    "check-data": (check_data.add_check_data_options, check_data.run_check_data),
+    "translate": (translate.add_options, translate.run),
+    "evaluate": (evaluate.add_evaluate_options, evaluate.run_evaluate),
+    "compare": (compare.add_options, compare.run),
+    "score": (evaluate.add_score_options, evaluate.run_score),
+    "average": (model_files.add_average_options, model_files.run_average),
+    "backtranslate": (synthesis.add_backtranslate_options, synthesis.run_backtranslate),
+    "distill": (synthesis.add_distill_options, synthesis.run_distill),
+    "augment": (synthesis.add_augment_options, synthesis.run_augment),
+    "align": (model_files.add_align_options, model_files.run_align),
+    "export": (export.add_options, export.run),
+    "import": (model_files.add_import_options, model_files.run_import),
+    "plot-attention": (plots.add_attention_options, plots.run_attention),
+    "plot-training": (plots.add_training_options, plots.run_training),
+    "serve": (serve.add_options, serve.run),
 }
 
 
@@ -104,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         check_options(options)
         with missing_packages_named():
-            COMMANDS[options.command].run(options)
+            _, run = COMMANDS[options.command]
+            run(options)
     except BrokenPipeError:
         # The reader has closed the pipe.
         discard_unwritten()
@@ -125,8 +70,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="keras-transformer", description="Train, run and export Transformer translators.")
     parser.add_argument("--version", action="version", version=f"keras-transformer {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        command.add_options(subparsers.add_parser(name, help=command.summary, description=command.summary))
+    for name, (add_options, run) in COMMANDS.items():
+        add_options(subparsers.add_parser(name, help=run.__doc__, description=run.__doc__))
     return parser.parse_args(arguments)
 
 
@@ -140,5 +85,8 @@ def _message(error: Exception) -> str | None:
     if isinstance(error, MemoryError) or (tensorflow and isinstance(error, tensorflow.errors.ResourceExhaustedError)):
         # The other lines say where in TensorFlow it happened.
         first_line = str(error).partition("\n")[0]
+        # TensorFlow counts the disk among its resources.
+        if os.strerror(errno.ENOSPC) in first_line:
+            return f"the disk is full: {first_line}"
         return f"out of memory: {first_line}" if first_line else "out of memory"
     return None

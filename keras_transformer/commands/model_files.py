@@ -6,7 +6,7 @@ from ..errors import ConfigError
 from ..rules import Size
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import ExistingDirectory, NotEmpty, Parser, add_model_dir, add_paths
+from .options import ExistingDirectory, NotEmpty, Parser, add_model_dir, add_overwrite, add_paths, check_outputs
 from .trained import load_translator, read_trained
 
 
@@ -17,6 +17,7 @@ def add_average_options(parser: Parser) -> None:
 
 
 def run_average(options: argparse.Namespace) -> None:
+    """Average checkpoints, to translate with the average."""
     from ..model_dir import ModelDir
 
     model_dir = ModelDir(options.model_dir)
@@ -37,6 +38,7 @@ def add_import_options(parser: Parser) -> None:
 
 
 def run_import(options: argparse.Namespace) -> None:
+    """Convert a model of Marian, or of Hugging Face's port of it, to a model directory."""
     with tensorflow_backend():
         from ..pretrained import import_model
     # `from` is a keyword of Python.
@@ -60,6 +62,7 @@ def add_align_options(parser: Parser) -> None:
         help="also write a line for each pair: which of its subwords are translations of each other, such as 0-0 1-2; "
         "by the model's attention if it was trained with training.guided_alignment",
     )
+    add_overwrite(parser)
     parser.epilog = (
         "Writes shortlist.npz into the model directory, with which translate, evaluate, export and serve are faster. "
         "If the command was stopped, give it again: it goes on after the last pass over the text that was completed."
@@ -67,6 +70,8 @@ def add_align_options(parser: Parser) -> None:
 
 
 def run_align(options: argparse.Namespace) -> None:
+    """Learn from a parallel text which subwords translate which, and search only among these from then on."""
+    check_outputs(options, [options.links] if options.links else [])
     from keras_transformer.training.text.corpus import read_text
     from keras_transformer.training.text.parallel_text import text_corpora
 

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import typing
+from collections.abc import Iterable
 from typing import Annotated, Any, NoReturn
 
 from ..config.decoding import BeamSize, LengthPenalty, Temperature, TopP
@@ -121,6 +122,36 @@ def add_terms(parser: Parser) -> None:
     )
 
 
+def add_overwrite(parser: Parser) -> None:
+    parser.add_argument("--overwrite", action="store_true", help="replace files that exist already")
+
+
+def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iterable[str] = ()) -> None:
+    """Checks the files that a command will write: it replaces its input never, and other files with --overwrite only.
+
+    Args:
+        state: files that the command leaves beside them, which say themselves whose they are; if one exists, the others
+            may exist too.
+
+    Raises:
+        ConfigError: A file must not be replaced.
+    """
+    is_resumed = any(map(os.path.exists, state))
+    inputs = [
+        (name, file)
+        for name, path in _given(options)
+        if options.rules[name] in (InputFile, ExistingFile, InputText)
+        for file in (path, *glob.glob(path))
+        if os.path.exists(file)
+    ]
+    for path in filter(os.path.lexists, paths):
+        for name, file in inputs:
+            if os.path.exists(path) and os.path.samefile(path, file):
+                raise ConfigError(f"{path}: this file is read, as {name}, and must not be written")
+        if not (options.overwrite or is_resumed):
+            raise ConfigError(f"{path}: the file exists already; write to another one, or give --overwrite")
+
+
 def add_tokenize(parser: Parser) -> None:
     parser.add_argument(
         "--tokenize",
@@ -168,13 +199,7 @@ def check_options(options: argparse.Namespace) -> None:
         ConfigError: A value breaks its rule, or standard input would be read twice.
         StreamError: Standard output is closed.
     """
-    values = {name: getattr(options, name.removeprefix("--").replace("-", "_")) for name in options.rules}
-    given = [
-        (name, item)
-        for name, value in values.items()
-        if value is not None
-        for item in (value if isinstance(value, list) else [value])
-    ]
+    given = _given(options)
     for name, value in given:
         check(name, value, options.rules[name])
     from_input = [
@@ -184,3 +209,14 @@ def check_options(options: argparse.Namespace) -> None:
         raise ConfigError(f"standard input can be read only once; received {', '.join(from_input)}")
     if sys.stdout is None and options.command != "train":
         raise StreamError("standard output is closed")
+
+
+def _given(options: argparse.Namespace) -> list[tuple[str, Any]]:
+    """The values of options that have rules, each with the option's name."""
+    values = {name: getattr(options, name.removeprefix("--").replace("-", "_")) for name in options.rules}
+    return [
+        (name, item)
+        for name, value in values.items()
+        if value is not None
+        for item in (value if isinstance(value, list) else [value])
+    ]

@@ -6,13 +6,22 @@ import typing
 from ..config.attention_view import AttentionKind, AttentionView, HeadChoice, LayerChoice
 from ..rules import PicturePath
 from ..runtime.standard_streams import write_lines
-from .options import Directory, Parser, SentenceToTranslate, add_model_dir, add_tag
+from .options import (
+    Directory,
+    Parser,
+    SentenceToTranslate,
+    add_model_dir,
+    add_overwrite,
+    add_tag,
+    check_outputs,
+)
 from .trained import load_translator, read_trained
 
 
 def _add_output(parser: Parser, page: str) -> None:
     help = f"a .png, .svg or .pdf file; or a .html file, a page {page}"
     parser.add_option("--output", PicturePath, metavar="FILE", required=True, help=help)
+    add_overwrite(parser)
 
 
 def add_attention_options(parser: Parser) -> None:
@@ -36,6 +45,8 @@ def add_attention_options(parser: Parser) -> None:
 
 
 def run_attention(options: argparse.Namespace) -> None:
+    """Draw what a translation attends to: a picture, or a page to point at tokens."""
+    check_outputs(options, [options.output])
     trained = read_trained(options.model_dir, options)
     aligns = options.kind == "cross" and options.layer == "last" and trained.config.training.guided_alignment > 0
     view = AttentionView(options.kind, options.layer, options.head or ("1" if aligns else "all"))
@@ -53,6 +64,8 @@ def add_training_options(parser: Parser) -> None:
 
 
 def run_training(options: argparse.Namespace) -> None:
+    """Draw the loss, perplexity, BLEU and learning rate of training runs."""
+    check_outputs(options, [options.output])
     from keras_transformer.training.curves import plot_training
 
     plot_training(options.model_dirs, options.output)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def add_options(parser: Parser) -> None:
     parser.add_option("--model-dir", Directory, metavar="DIR", help="the model directory")
-    parser.add_option("--servable", ExistingDirectory, metavar="DIR", help="or a SavedModel, as export writes it")
+    help = "or a SavedModel, as export writes it: the directory of all versions, or of one"
+    parser.add_option("--servable", ExistingDirectory, metavar="DIR", help=help)
     parser.add_option(
         "--port", Annotated[Count, at_most(65_535)], metavar="N", default=8501, help="0 takes a free one (8501)"
     )
@@ -27,6 +28,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    """Try a model in a browser, and by TensorFlow Serving's REST API; not for production."""
     if (options.model_dir is None) == (options.servable is None):
         raise ConfigError("give either --model-dir or --servable")
     api = _api_of_model_dir(options) if options.servable is None else _api_of_servable(options)
@@ -54,7 +56,7 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
     signatures: dict[str, Signature] = {
         key: Signature(signature.inputs, graph_of(signature, translator)) for key, signature in SIGNATURES.items()
     }
-    return RestApi(_name(options.model_dir), signatures, MAX_ROWS)
+    return RestApi(pathlib.Path(options.model_dir).resolve().name, signatures, MAX_ROWS)
 
 
 def _api_of_servable(options: argparse.Namespace) -> "RestApi":
@@ -69,8 +71,4 @@ def _api_of_servable(options: argparse.Namespace) -> "RestApi":
         from ..serving.server import MAX_ROWS
 
         servable = load_servable(options.servable)
-    return RestApi(_name(options.servable), servable.signatures, MAX_ROWS, servable.version)
-
-
-def _name(directory: str) -> str:
-    return pathlib.Path(directory).resolve().name
+    return RestApi(servable.name, servable.signatures, MAX_ROWS, servable.version)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from ..config.data import AugmentConfig
 from ..config.decoding import BeamSize
 from ..config.values import Precision
-from ..errors import ConfigError
+from ..errors import ConfigError, InvalidFileError
 from ..rules import Probability, require
 from ..runtime.backend import tensorflow_backend
 from .options import (
@@ -19,8 +19,10 @@ from .options import (
     Seed,
     add_decoding,
     add_model_dir,
+    add_overwrite,
     add_paths,
     add_sampling,
+    check_outputs,
     check_sampling,
 )
 from .trained import Trained, load_translator, read_trained, sampling_of
@@ -74,6 +76,7 @@ def _add_common_options(parser: Parser) -> None:
         required=True,
         help="write the pairs to NAME.source and NAME.target, to train on, and how they were made to NAME.json",
     )
+    add_overwrite(parser)
     add_decoding(parser)
     # It is not chosen by a measurement: a run that is resumed must have the same.
     parser.add_argument(
@@ -88,8 +91,15 @@ def _add_common_options(parser: Parser) -> None:
     )
 
 
+def _check_pair_files(options: argparse.Namespace) -> None:
+    source, target, *state = (f"{options.output}.{ending}" for ending in ("source", "target", "json", "unfinished"))
+    check_outputs(options, [source, target], state)
+
+
 def run_backtranslate(options: argparse.Namespace) -> None:
+    """Translate text of the target language back, to train on the pairs."""
     check_sampling(options)
+    _check_pair_files(options)
     from keras_transformer.training.text.text_files import read_texts
 
     trained = read_trained(options.model_dir, options)
@@ -103,9 +113,11 @@ def run_backtranslate(options: argparse.Namespace) -> None:
 
 
 def run_distill(options: argparse.Namespace) -> None:
+    """Translate a training text with a teacher, to train a smaller model on the pairs."""
     for name, value in (("--n-best", options.n_best), ("--metric", options.metric)):
         if value is not None and options.target is None:
             raise ConfigError(f"{name} needs --target")
+    _check_pair_files(options)
     from keras_transformer.training.text.parallel_text import read_lines_or_pairs
 
     trained = read_trained(options.model_dir, options)
@@ -144,6 +156,7 @@ def add_augment_options(parser: Parser) -> None:
         required=True,
         help="write as many lines to NAME.source and, with --target, NAME.target",
     )
+    add_overwrite(parser)
     for name, help in _SHARES.items():
         parser.add_option(f"--{name.replace('_', '-')}", Probability, default=0.0, metavar="SHARE", help=help)
     parser.add_option("--seed", Seed, default=1, metavar="N", help="another choice for another N (1)")
@@ -154,10 +167,14 @@ def add_augment_options(parser: Parser) -> None:
 
 
 def run_augment(options: argparse.Namespace) -> None:
+    """Write a text in other shapes, such as UPPER CASE, to test a model on them."""
     config = AugmentConfig(**{name: getattr(options, name) for name in _SHARES})
     if not config:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in _SHARES)
         raise ConfigError(f"nothing to change: give a share above 0 by {names}")
+    sides = ("source",) if options.target is None else ("source", "target")
+    paths = [f"{options.output}.{side}" for side in sides]
+    check_outputs(options, paths)
     from keras_transformer.training.text.parallel_text import read_lines_or_pairs
 
     from ..model_dir.files import replacing
@@ -169,12 +186,13 @@ def run_augment(options: argparse.Namespace) -> None:
 
         from ..tokenizers.placeholders import SpanFinder
     augmentation = Augmentation(config, options.seed, SpanFinder())
-    sides = ("source",) if options.target is None else ("source", "target")
     with contextlib.ExitStack() as stack:
-        temporaries = [stack.enter_context(replacing(f"{options.output}.{side}")) for side in sides]
+        temporaries = [stack.enter_context(replacing(path)) for path in paths]
         # Closed before they get their names.
         files = [stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n")) for temporary in temporaries]
         with ProgressBar("augmenting", "lines") as bar:
             for pair in bar.count(augmentation.pairs(pairs, epoch=0)):
                 for file, text in zip(files, pair):
                     file.write(f"{text}\n")
+        if not files[0].tell():
+            raise InvalidFileError("the text is empty")

@@ -47,6 +47,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    """Train a translator from a parallel text."""
     if options.print_config:
         from keras_transformer.training.recipe import load_recipe, recipe_of
 

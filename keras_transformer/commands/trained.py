@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import itertools
 import logging
-import pathlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
@@ -65,16 +64,26 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
         if not decoding.placeholders:
             raise ConfigError("--keep needs a model that was trained with decoding.placeholders=true")
         decoding = dataclasses.replace(decoding, keep=[*(decoding.keep or ()), *_read_terms(given["keep"])])
-    if "terms" in given:
-        decoding = dataclasses.replace(decoding, terms={**(decoding.terms or {}), **read_glossary(given["terms"])})
+    if glossary := glossary_of(options):
+        decoding = dataclasses.replace(decoding, terms={**(decoding.terms or {}), **glossary})
     return Trained(model_dir, config, decoding, given.get("precision", "float32"), not given.get("no_shortlist", False))
+
+
+def glossary_of(options: argparse.Namespace) -> dict[str, str] | None:
+    """Returns the terms of --terms, which are read once: a pipe cannot be read again."""
+    terms = getattr(options, "terms", None)
+    if terms is not None and not isinstance(terms, dict):
+        options.terms = terms = read_glossary(terms)
+    return terms
 
 
 def read_glossary(path: str) -> dict[str, str]:
     """Reads a term, a tab and its translation from each line; anything else is an InvalidFileError."""
     glossary: dict[str, str] = {}
     lines_of: dict[str, int] = {}
-    for number, line in enumerate(_read_lines(path), start=1):
+    from keras_transformer.training.text.text_files import read_lines
+
+    for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         columns = [column.strip() for column in line.split("\t")]
@@ -93,15 +102,10 @@ def read_glossary(path: str) -> dict[str, str]:
     return glossary
 
 
-def _read_lines(path: str) -> list[str]:
-    try:
-        return pathlib.Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise InvalidFileError(f"{path}: the file must be text in UTF-8") from None
-
-
 def _read_terms(path: str) -> list[str]:
-    terms = [line.strip() for line in _read_lines(path) if line.strip()]
+    from keras_transformer.training.text.text_files import read_lines
+
+    terms = [line.strip() for line in read_lines(path) if line.strip()]
     if not terms:
         raise InvalidFileError(f"{path}: the file must have a term in a line")
     return terms

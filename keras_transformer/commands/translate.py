@@ -72,6 +72,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    """Translate standard input, line by line."""
     _check_combinations(options)
     trained = read_trained(options.model_dir, options)
     beam_size = trained.decoding.beam_size
@@ -129,9 +130,14 @@ def _translate(
 
 
 def _translate_documents(translator: "Translator", block: _Block, language: Language | None) -> Iterator[str]:
+    from ..translation.documents import MAX_SENTENCES, MAX_TOKENS
+
     for number, document in enumerate(translator.translate_document(block.texts, language), start=block.first):
         if document.was_cut:
-            _log.info(f"line {number}: a part has no translation, because it is too long")
+            _log.info(
+                f"line {number}: a part has no translation: a document may have {MAX_SENTENCES} sentences and "
+                f"{MAX_TOKENS:,} tokens, and a word the model's {translator.model.config.max_length} tokens"
+            )
         yield _one_line(document.text)
 
 

@@ -17,9 +17,7 @@ MAX_TERMS = 5000
 
 
 def _is_glossary(value: object) -> bool:
-    if not isinstance(value, dict) or not 0 < len(value) <= MAX_TERMS:
-        return False
-    return all(_is_term(term) and _is_term(translation) for term, translation in value.items())
+    return isinstance(value, dict) and all(map(_is_term, (*value, *value.values())))
 
 
 def _is_term(value: object) -> bool:
@@ -30,7 +28,7 @@ _TERM = {"type": "string", "pattern": "^\\S(.*\\S)?$"}
 Glossary = Annotated[
     dict[str, str],
     Rule(
-        f"a mapping of 1 to {MAX_TERMS:,} terms to their translations, without white space around them",
+        "a mapping of terms to their translations, without white space around them",
         _is_glossary,
         {"propertyNames": _TERM, "additionalProperties": _TERM, "minProperties": 1, "maxProperties": MAX_TERMS},
     ),
@@ -86,6 +84,9 @@ class DecodingConfig:
     terms: Glossary | None = None
 
     def __post_init__(self) -> None:
+        # Not as a part of the rule, whose message would print terms and not their number.
+        if isinstance(self.terms, dict) and not 0 < len(self.terms) <= MAX_TERMS:
+            raise ConfigError(f"decoding.terms must have 1 to {MAX_TERMS:,} terms; received {len(self.terms):,}")
         check_fields(self, "decoding")
         if self.keep is not None and not self.placeholders:
             raise ConfigError("decoding.keep needs decoding.placeholders=true")

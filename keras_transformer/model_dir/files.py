@@ -50,12 +50,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 def temporary_beside(path: pathlib.Path, is_directory: bool = False) -> Iterator[pathlib.Path]:
     """Gives the path of a new, empty file or directory beside `path`, and removes what is there when the block ends.
 
-    While the block runs, the file is locked: `remove_leftovers` removes only what no process holds.
+    While the block runs, the file is locked: `remove_leftovers` removes only what no process holds. What killed
+    processes have left in this folder is removed first.
     """
     # The name ends like the final one: programs look at the suffix.
     temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(4)}-{path.name}")
     with naming_errors(path, temporary):
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent)
         descriptor = _create_locked(temporary, is_directory)
     try:
         with naming_errors(path, temporary):

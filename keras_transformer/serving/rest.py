@@ -38,30 +38,33 @@ class Signature(NamedTuple):
 class Servable(NamedTuple):
     """A version of a SavedModel, as `export` writes it."""
 
+    name: str
     version: int
     signatures: dict[str, Signature]
 
 
 def load_servable(path: str | os.PathLike[str]) -> Servable:
-    """Loads the highest version in a directory. A SavedModel may compute anything: load none from strangers.
+    """Loads a version, or the highest one in a directory. A SavedModel may compute anything: load none from strangers.
 
     Raises:
         ConfigError: There is no version.
         InvalidFileError: The version cannot be loaded.
     """
-    folders = [folder for folder in pathlib.Path(path).iterdir() if folder.name.isascii() and folder.name.isdigit()]
-    versions = {int(folder.name): folder for folder in folders if (folder / "saved_model.pb").is_file()}
-    if not versions:
+    directory = pathlib.Path(path).resolve()
+    folders = [
+        folder
+        for folder in (directory, *directory.iterdir())
+        if folder.name.isascii() and folder.name.isdigit() and (folder / "saved_model.pb").is_file()
+    ]
+    if not folders:
         raise ConfigError(f"{path}: there is no folder of a version, such as 1, with a saved_model.pb")
-    version = max(versions)
+    folder = max(folders, key=lambda folder: int(folder.name))
     try:
-        functions = tf.saved_model.load(str(versions[version])).signatures
+        functions = tf.saved_model.load(str(folder)).signatures
     except (OSError, ValueError, KeyError, tf.errors.OpError) as error:
-        raise InvalidFileError(
-            f"{versions[version]}: the SavedModel cannot be loaded: {str(error).splitlines()[0]}"
-        ) from None
+        raise InvalidFileError(f"{folder}: the SavedModel cannot be loaded: {str(error).splitlines()[0]}") from None
     signatures = {name: Signature(functions[name].structured_input_signature[1], functions[name]) for name in functions}
-    return Servable(version, signatures)
+    return Servable(folder.parent.name, int(folder.name), signatures)
 
 
 class RestApi:
@@ -91,6 +94,12 @@ class RestApi:
 
     def post(self, path: str, body: bytes) -> dict[str, object]:
         """Answers a POST request: predicts."""
+        try:
+            return self._post(path, body)
+        except RecursionError:
+            raise RequestError("JSON Parse error: lists or objects are nested too deeply") from None
+
+    def _post(self, path: str, body: bytes) -> dict[str, object]:
         model = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict", path)
         if model is None:
             raise RequestError(f"Malformed request: POST {path}")
@@ -108,7 +117,7 @@ class RestApi:
         return self._predict(self.signatures[name], request)
 
     def _is_served(self, name: str, version: str | None) -> bool:
-        return name == self.name and (version is None or int(version) == self.version)
+        return name == self.name and (version is None or version.lstrip("0") == str(self.version))
 
     def _predict(self, signature: Signature, request: dict[str, object]) -> dict[str, object]:
         if "instances" in request and "inputs" in request:
@@ -144,8 +153,8 @@ def _parse(body: bytes) -> dict[str, object]:
         raise RequestError(f"JSON Parse error: Invalid value. at offset: {error.pos}") from None
     except UnicodeDecodeError as error:
         raise RequestError(f"JSON Parse error: Invalid encoding in string. at offset: {error.start}") from None
-    except (RecursionError, ValueError):
-        # Lists in lists in lists, or a number of thousands of digits.
+    except ValueError:
+        # A number of thousands of digits.
         raise RequestError("JSON Parse error: Invalid value. at offset: 0") from None
     if not isinstance(request, dict):
         raise RequestError(f"JSON Value: {_shown(request)} Is not object")

@@ -3,19 +3,23 @@
 import html
 import http.server
 import json
+import logging
 import pathlib
 import re
+import sys
 import threading
 import urllib.parse
 from collections.abc import Callable
 from http import HTTPStatus
 
+from ..rules import shown
 from .rest import RequestError, RestApi
 
 MAX_BYTES = 2**20
 MAX_ROWS = 128
 _LOOPBACK = "127.0.0.1"
 _SECONDS = 30
+_log = logging.getLogger(__name__)
 _PAGE = pathlib.Path(__file__).with_name("page.html")
 
 
@@ -26,7 +30,14 @@ def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
     TensorFlow Serving's REST API. Requests are answered one after the other.
     """
     handler = type("Handler", (_Handler,), {"api": api, "lock": threading.Lock()})
-    return http.server.ThreadingHTTPServer((_LOOPBACK, port), handler)
+    return _Server((_LOOPBACK, port), handler)
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        # A client that is gone needs no answer.
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -62,8 +73,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send_error(HTTPStatus.NOT_FOUND, "Not Found")
 
     def _is_foreign(self) -> bool:
-        """Whether a page from elsewhere asks, under a name that it gave to this machine."""
-        if re.fullmatch(rf"(localhost|{re.escape(_LOOPBACK)})(:\d+)?", self.headers.get("Host", "")):
+        """Whether a page from elsewhere asks: under a name that it gave to this machine, or for an answer."""
+        host = self.headers.get("Host", "")
+        origin, site = self.headers.get("Origin", f"http://{host}"), self.headers.get("Sec-Fetch-Site", "none")
+        is_own_page = origin == f"http://{host}" and site in ("same-origin", "none")
+        # A link to the page may be anywhere.
+        is_wanted = is_own_page or self.command == "GET"
+        if is_wanted and re.fullmatch(rf"(localhost|{re.escape(_LOOPBACK)})(:\d+)?", host):
             return False
         self.close_connection = True
         self._send_error(HTTPStatus.FORBIDDEN, "This server answers to localhost only")
@@ -91,6 +107,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 answer = compute()
         except RequestError as error:
             self._send_error(error.status, str(error))
+            return
+        except Exception as error:
+            _log.warning(f"{self.command} {shown(self.path)} failed: {shown(error)}")
+            self._send_error(HTTPStatus.INTERNAL_SERVER_ERROR, f"the server failed: {type(error).__name__}")
             return
         self._send_json(HTTPStatus.OK, answer)
 

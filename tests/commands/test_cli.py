@@ -268,8 +268,8 @@ def test_translate_documents_answers_every_line_with_one_line(translator, transl
     output = translate("\n".join(lines).encode() + b"\n", "--documents", "--language", "en")
     answers = output.out.split("\n")
     assert answers.pop() == ""
-    found = translator.translate_document(lines, "en")
-    assert answers == [each.text.replace("\n", " ") for each in found]
+    actual = translator.translate_document(lines, "en")
+    assert answers == [each.text.replace("\n", " ") for each in actual]
     said = [line for line in output.err.splitlines() if "too long" in line]
     assert len(said) == 1 and said[0].endswith("line 3: a part has no translation, because it is too long")
 
@@ -287,11 +287,11 @@ def test_translate_with_prefixes_and_sampling(translate, tmp_path, monkeypatch, 
     assert answers[0] == "Anna hat einen Baum, sieht!" and answers[3] == ""
     assert answers[1].startswith("Zo\u00eb") and answers[2].startswith("Anna hat zwei")
     arguments = ("--sample", "--temperature", 3, "--top-p", 0.99)
-    drawn = answers_with(*arguments, "--seed", 5)
-    assert drawn != answers_with(*arguments, "--seed", 6)
-    assert len(set(drawn[:3])) == 3 and drawn[3] == ""
+    samples = answers_with(*arguments, "--seed", 5)
+    assert samples != answers_with(*arguments, "--seed", 6)
+    assert len(set(samples[:3])) == 3 and samples[3] == ""
     monkeypatch.setattr("keras_transformer.commands.translate.LINES_PER_BLOCK", 2)
-    assert answers_with(*arguments, "--seed", 5) == drawn
+    assert answers_with(*arguments, "--seed", 5) == samples
     for content, said in (("a\n" * 4, "it has 4, which has more"), ("a\n" * 6, "it has more")):
         prefix.write_text(content)
         with pytest.raises(SystemExit):
@@ -493,6 +493,32 @@ MISTAKES = [
     ),
     (("train", "--tfds", ""), "--tfds must be a text that is not empty; received --tfds=''"),
 ]
+
+
+OUTPUTS = [
+    (("augment", "--source", "a.en", "--output", "a", "--typos", "1"), "a.source"),
+    (("backtranslate", "--target", "a.en", "--output", "a"), "a.source"),
+    (("distill", "--source", "a.en", "--output", "a"), "a.target"),
+    (("align", *PAIRS, "--links", "a.html"), "a.html"),
+    (PICTURE, "a.html"),
+    (("compare", *TEXT, "--output", "a.html"), "a.html"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "output"), OUTPUTS)
+def test_a_file_that_exists_is_not_replaced_and_an_input_never(arguments, output, text, fails, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text("a.en", ENGLISH), text("a.de", GERMAN), text(output, "foreign")
+    command, *options = arguments
+    model = [] if command == "augment" else ["--model-dir", "model"]
+    message = fails(command, *model, *options)
+    assert message.endswith(f"{output}: the file exists already; write to another one, or give --overwrite")
+    if (given := {"--source", "--target"} & {*options}) and command != "align":
+        (name,) = given
+        options[options.index(name) + 1] = output
+        message = fails(command, *model, *options, "--overwrite")
+        assert message.endswith(f"{output}: this file is read, as {name}, and must not be written")
+    assert (tmp_path / output).read_text() == "foreign"
 
 
 def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):

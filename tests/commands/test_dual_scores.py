@@ -19,7 +19,7 @@ def test_dual_scores_are_those_of_both_directions(tiny_model_dir, wordpiece_mode
         return np.array([float(line) for line in capsys.readouterr().out.split()])
 
     # A model of the opposite direction that has learned nothing: what it says differs.
-    found = score(tiny_model_dir, "en", "de", "--reverse-model-dir", wordpiece_model_dir)
+    actual = score(tiny_model_dir, "en", "de", "--reverse-model-dir", wordpiece_model_dir)
     lengths = [
         Translator.load(path).num_tokens(lines, "target")
         for path, lines in ((tiny_model_dir, german), (wordpiece_model_dir, english))
@@ -27,4 +27,4 @@ def test_dual_scores_are_those_of_both_directions(tiny_model_dir, wordpiece_mode
     there = -score(tiny_model_dir, "en", "de") / lengths[0]
     back = -score(wordpiece_model_dir, "de", "en") / lengths[1]
     expected = np.exp(-abs(there - back)) * np.sqrt(np.exp(-there) * np.exp(-back))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(actual, expected, atol=1e-4)

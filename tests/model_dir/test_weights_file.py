@@ -49,9 +49,9 @@ def test_a_claim_is_refused_in_one_line_without_memory_for_it(claim, model, tmp_
 
 
 def shapes(file):
-    found = {}
-    file.visititems(lambda name, item: found.update({name: item.shape}) if isinstance(item, h5py.Dataset) else None)
-    return found
+    shape_of = {}
+    file.visititems(lambda name, item: shape_of.update({name: item.shape}) if isinstance(item, h5py.Dataset) else None)
+    return shape_of
 
 
 def test_a_file_that_was_compressed_is_read(model, tmp_path):

@@ -64,11 +64,11 @@ def test_every_package_that_is_imported_is_installed_by_keras_or_an_extra():
         )
     }
     # _typeshed is there for type checkers only.
-    own = {"keras", "numpy", "keras_transformer", "_typeshed"}
+    always_there = {"keras", "numpy", "keras_transformer", "_typeshed"}
     # Imported only where they are the backend, or where a layer is converted to one of theirs.
     backends = {"jax", "torch", "keras_hub"}
     # importlib_resources is tensorflow-datasets' affair.
-    assert imported - sys.stdlib_module_names - own - backends == EXTRAS.keys() - {"importlib_resources"}
+    assert imported - sys.stdlib_module_names - always_there - backends == EXTRAS.keys() - {"importlib_resources"}
     for name, extra in EXTRAS.items():
         assert DISTRIBUTIONS.get(name, name).replace("_", "-") in [
             requirement.replace("_", "-") for requirement in requirements[extra]

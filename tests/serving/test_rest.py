@@ -90,7 +90,11 @@ TWO = {"signature_name": "add"}
     [
         (b"", "JSON Parse error: The document is empty"),
         (b"{", "JSON Parse error: Invalid value. at offset: 1"),
-        (b"[" * 100_000, "JSON Parse error: Invalid value. at offset: 0"),
+        (b"[" * 100_000, "JSON Parse error: lists or objects are nested too deeply"),
+        (
+            b'{"instances": ' + b"[" * 900 + b"]" * 900 + b"}",
+            "JSON Parse error: lists or objects are nested too deeply",
+        ),
         (b"\xff", "JSON Parse error: Invalid encoding in string. at offset: 0"),
         ([], "JSON Value: [] Is not object"),
         ({}, "Missing 'inputs' or 'instances' key"),
@@ -135,6 +139,7 @@ def test_a_request_that_does_not_fit_is_refused(request_, message):
     [
         ("POST", "/v1/models/x:predict", "Servable not found for request: Latest(x)", 404),
         ("POST", "/v1/models/en-de/versions/2:predict", "Servable not found for request: Specific(en-de, 2)", 404),
+        ("GET", f"/v1/models/en-de/versions/{'9' * 5000}", "Could not find any versions of model en-de", 404),
         ("POST", "/v1/models/en-de", "Malformed request: POST /v1/models/en-de", 400),
         ("POST", "/v1/models/en-de:classify", "Malformed request: POST /v1/models/en-de:classify", 400),
         ("GET", "/v1/models/x", "Could not find any versions of model x", 404),

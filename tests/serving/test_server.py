@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -98,7 +99,8 @@ def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
     shutil.copytree(servable, tmp_path / "tiny" / "7")
     (tmp_path / "tiny" / "6").mkdir()
     served = load_servable(tmp_path / "tiny")
-    assert served.version == 7 and set(served.signatures) == set(SIGNATURES)
+    assert load_servable(tmp_path / "tiny" / "7")[:2] == ("tiny", 7)
+    assert served[:2] == ("tiny", 7) and set(served.signatures) == set(SIGNATURES)
     expected = served.signatures["serving_default"].function(text=tf.constant(TEXTS))
     texts = [text.decode() for text in expected["text"].numpy()]
     path = "/v1/models/tiny/versions/1:predict"
@@ -116,11 +118,11 @@ def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
         _, _, own_rows = ask(own_port, "POST", path.replace("1:", "7:"), json.dumps({"instances": TEXTS}))
         assert [row["text"] for row in own_rows["predictions"]] == texts
         request = {"signature_name": "align", "instances": [{"source": TEXTS[0], "target": texts[0]}]}
-        found, expected = (
+        received, expected = (
             ask(each, "POST", "/v1/models/tiny:predict", json.dumps(request))[2]["predictions"][0]
             for each in (own_port, port)
         )
-        assert found["target_token"] == expected["target_token"] and found["position"] == expected["position"]
+        assert received["target_token"] == expected["target_token"] and received["position"] == expected["position"]
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
@@ -153,6 +155,8 @@ def test_every_signature_answers_in_both_formats_as_its_function(name, port, gra
         ("GET", "/", None, {"Host": "example.com"}, 403, "This server answers to localhost only"),
         ("POST", "/v1/", "{}", {"Host": "localhost.example.com:8501"}, 403, "This server answers to localhost"),
         ("GET", "/", None, {"Host": "["}, 403, "This server answers to localhost only"),
+        ("POST", "/v1/", "{}", {"Origin": "http://example.com"}, 403, "This server answers to localhost only"),
+        ("POST", "/v1/", "{}", {"Sec-Fetch-Site": "cross-site"}, 403, "This server answers to localhost only"),
         ("GET", "/x", None, {}, 404, "Not Found"),
         ("POST", "/x", "{}", {}, 404, "Not Found"),
         ("POST", "/v1/", "", {"Content-Length": "x"}, 411, "a request must have a Content-Length"),
@@ -169,6 +173,26 @@ def test_what_is_refused(port, method, path, body, headers, status, message):
     assert answered == status and message in content["error"]
 
 
+def test_what_fails_is_answered_and_a_client_that_is_gone_is_not_reported(capfd):
+    def fail(text):
+        raise ZeroDivisionError
+
+    with serving(
+        RestApi("x", {"serving_default": Signature({"text": tf.TensorSpec([None], tf.string)}, fail)}, 1)
+    ) as port:
+        request = json.dumps({"instances": ["a"]})
+        answer = ask(port, "POST", "/v1/models/x:predict", request)
+        assert (answer[0], answer[2]) == (500, {"error": "the server failed: ZeroDivisionError"})
+        capfd.readouterr()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"POST /v1/models/x:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+            # Closing it resets the connection.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        # It is answered after the other connection has ended or failed.
+        assert ask(port, "GET", "/v1/models/x")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
 def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     arguments = ["serve", "--model-dir", str(tiny_model_dir), "--port", "0", "--precision", "float32"]
     process = subprocess.Popen(
@@ -183,10 +207,10 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     )
     try:
         line = process.stdout.readline()
-        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/ translates; REST: (\S+)/v1/models/tiny:predict\n", line)
-        assert found, process.stderr.read()
+        received = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/ translates; REST: (\S+)/v1/models/tiny:predict\n", line)
+        assert received, process.stderr.read()
         body = json.dumps({"instances": TEXTS[:1]})
-        _, _, answer = ask(int(found[1]), "POST", "/v1/models/tiny:predict", body)
+        _, _, answer = ask(int(received[1]), "POST", "/v1/models/tiny:predict", body)
         assert answer["predictions"][0]["text"] == "Anna hat einen Baum, sieht!"
     finally:
         process.send_signal(signal.SIGINT)

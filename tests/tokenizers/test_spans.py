@@ -56,8 +56,8 @@ def test_terms_are_whole_words_and_the_longer_one_counts():
     terms = ["IT", "New York", "York", "C++", "(R)", "größe"]
     text = "IT in New York, not YorkIT: C++(R) größe IT. Größer https://IT.org"
     (spans,) = SpanFinder(terms).divide(tf.constant([text])).spans.numpy()
-    found = [span.decode() for span in spans if span]
-    assert found == ["IT", "New York", "C++", "(R)", "größe", "IT", "https://IT.org"]
+    actual = [span.decode() for span in spans if span]
+    assert actual == ["IT", "New York", "C++", "(R)", "größe", "IT", "https://IT.org"]
     with pytest.raises(ConfigError, match="a term that is kept must not be blank; received ' '"):
         SpanFinder([" "])
     with pytest.raises(ConfigError, match="terms that are kept must be fewer or shorter; received 200,000"):
@@ -69,8 +69,8 @@ def test_no_text_has_placeholders_and_none_becomes_text(tokenizer):
     assert (len(ids), ids.stop) == (NUM_PLACEHOLDERS, tokenizer.vocab_size)
     texts = [" ".join(tokenizer.pieces(ids)), "".join(tokenizer.pieces(ids)), "{ph1}", "[PH1]"]
     assert tokenizer.tokenize(texts).flat_values.numpy().max() < ids.start
-    own = tokenizer.tokenize(["the dog"]).to_list()[0]
-    assert tokenizer.detokenize(tf.ragged.constant([[ids[0], *own, ids[7]]])).numpy().tolist() == [b"the dog"]
+    dog_ids = tokenizer.tokenize(["the dog"]).to_list()[0]
+    assert tokenizer.detokenize(tf.ragged.constant([[ids[0], *dog_ids, ids[7]]])).numpy().tolist() == [b"the dog"]
 
 
 def test_a_span_is_one_token_and_comes_back(tokenizer):
@@ -97,8 +97,8 @@ def test_pairs_have_placeholders_for_what_is_on_both_sides(tokenizer):
     # What is not on both sides is text as if there were no placeholders.
     assert sides[0].token_ids[2].numpy().tolist() == [*tokenizer.tokenize(["{x}"]).to_list()[0], tokenizer.end_id]
     # In a prefix, of what a source has: {b} is its third.
-    _, own = numbered_as(*(SpanFinder().divide(tf.constant(side)) for side in (source, target)))
-    assert own.numpy()[0].tolist() == [2, 0, 3, -1, -1, -1, -1, -1]
+    _, numbers_of_target = numbered_as(*(SpanFinder().divide(tf.constant(side)) for side in (source, target)))
+    assert numbers_of_target.numpy()[0].tolist() == [2, 0, 3, -1, -1, -1, -1, -1]
 
 
 def test_subword_dropout_leaves_placeholders_alone():

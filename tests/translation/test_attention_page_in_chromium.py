@@ -75,8 +75,8 @@ def focused(page):
 
 def select(page, name, value):
     page.run(
-        f"const one = document.getElementById('{name}'); one.value = '{value}'; "
-        "one.dispatchEvent(new Event('change', {bubbles: true}))"
+        f"const select = document.getElementById('{name}'); select.value = '{value}'; "
+        "select.dispatchEvent(new Event('change', {bubbles: true}))"
     )
 
 

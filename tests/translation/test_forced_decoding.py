@@ -32,14 +32,14 @@ def test_a_translation_continues_its_prefix_with_the_most_probable_tokens(greedy
     sources = SOURCES[:6] + [" "]
     limits = greedy.num_tokens(sources) + 10
     expected = [greedy_ids(greedy, *row) for row in zip(sources[:6], limits, prefixes)]
-    found = [each.hypotheses[0] for each in greedy.translate(sources, prefixes=prefixes)]
-    assert [text for text, _ in found] == [*texts_of(greedy, expected), ""]
-    assert all(text.startswith(prefix) for (text, _), prefix in zip(found, prefixes))
+    actual = [each.hypotheses[0] for each in greedy.translate(sources, prefixes=prefixes)]
+    assert [text for text, _ in actual] == [*texts_of(greedy, expected), ""]
+    assert all(text.startswith(prefix) for (text, _), prefix in zip(actual, prefixes))
     # The score is that of the tokens after the prefix.
     source_ids, prefix_ids = token_ids(greedy, sources[2]), token_ids(greedy, prefixes[2])[:-1]
     log_probs = next_log_probs(greedy, source_ids, expected[2][:-1])
     score = sum(log_probs[i, expected[2][i]] for i in range(len(prefix_ids), len(expected[2])))
-    assert found[2][1] == pytest.approx(score, rel=1e-4)
+    assert actual[2][1] == pytest.approx(score, rel=1e-4)
 
 
 def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model_dir):
@@ -55,9 +55,9 @@ def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model
 def test_empty_prefixes_change_nothing_and_long_ones_stay_as_they_are(greedy, tiny_model_dir):
     beam = Translator.load(tiny_model_dir)
     for translator in (greedy, beam):
-        without, found = translator.translate(SOURCES), translator.translate(SOURCES, prefixes=[""] * len(SOURCES))
-        assert [a.hypotheses[0][0] for a in found] == [b.hypotheses[0][0] for b in without]
-        scores = [[row.hypotheses[0][1] for row in rows] for rows in (found, without)]
+        without, actual = translator.translate(SOURCES), translator.translate(SOURCES, prefixes=[""] * len(SOURCES))
+        assert [a.hypotheses[0][0] for a in actual] == [b.hypotheses[0][0] for b in without]
+        scores = [[row.hypotheses[0][1] for row in rows] for rows in (actual, without)]
         np.testing.assert_allclose(*scores, rtol=1e-5)
     ((text, score),) = beam.translate(["Anna"], prefixes=[LONG])[0].hypotheses
     assert LONG.startswith(text) and len(text) > 50 and score == 0
@@ -67,9 +67,9 @@ def test_empty_prefixes_change_nothing_and_long_ones_stay_as_they_are(greedy, ti
 
 def test_max_lengths_limit_a_translation_with_its_prefix(greedy):
     sources, prefixes = tf.constant(SOURCES[:4]), tf.constant(["", "Anna hat", "", "Anna"])
-    found = greedy.graph.search(sources, prefixes=prefixes, max_lengths=tf.constant([3, 6, 0, 1]))
+    actual = greedy.graph.search(sources, prefixes=prefixes, max_lengths=tf.constant([3, 6, 0, 1]))
     prefix_lengths = [len(token_ids(greedy, prefix)) - 1 for prefix in ("", "Anna hat", "", "Anna")]
-    lengths = prefix_lengths + np.count_nonzero(found.token_ids.numpy()[:, 0], axis=1)
+    lengths = prefix_lengths + np.count_nonzero(actual.token_ids.numpy()[:, 0], axis=1)
     whole = np.count_nonzero(greedy.graph.search(sources).token_ids.numpy()[:, 0], axis=1)
     # The last prefix has more tokens than its limit.
     assert lengths.tolist() == [3, 6, whole[2], len(token_ids(greedy, "Anna")) - 1]
@@ -88,8 +88,8 @@ def test_the_log_probability_of_each_token_is_numpys(greedy):
 
 @pytest.mark.parametrize("layer", [1, -1, *(pytest.param(layer, marks=pytest.mark.slow) for layer in (0, 2))])
 def test_an_alignment_is_the_attention_of_a_layer_in_a_call_of_the_decoder(deep, layer):
-    found = deep.align(SOURCES[:5], TARGETS[5:0:-1], layer)
-    for source, target, alignment in zip(SOURCES, TARGETS[5:0:-1], found):
+    actual = deep.align(SOURCES[:5], TARGETS[5:0:-1], layer)
+    for source, target, alignment in zip(SOURCES, TARGETS[5:0:-1], actual):
         source_ids, labels = token_ids(deep, source), token_ids(deep, target)
         encoded, mask = deep.model.encode(np.array([source_ids]))
         embedded = deep.model.target_embedding(np.array([[deep.tokenizers.target.start_id, *labels[:-1]]]))

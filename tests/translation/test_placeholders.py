@@ -78,9 +78,9 @@ def translator(model_dir):
 
 def test_each_comes_back_once_in_every_translation(translator):
     texts = fitting(translator, 60, seed=1)
-    found = translator.n_best([text for text, _ in texts], 4)
+    actual = translator.n_best([text for text, _ in texts], 4)
     for place in range(4):
-        assert_kept(texts, [each[place][0] for each in found])
+        assert_kept(texts, [each[place][0] for each in actual])
 
 
 @pytest.mark.parametrize("decoding", [{"beam_size": 1}, {"max_extra_tokens": 0, "no_repeat_ngram_size": 1}, {}])
@@ -98,11 +98,11 @@ def test_each_comes_back_once_in_samples_and_with_prefixes_and_limits(translator
     texts = fitting(translator, 30, seed=3)
     sources = [text for text, _ in texts]
     for options in ({}, {"prefixes": [" ".join(spans[:2]) for _, spans in texts]}):
-        found = translator.translate(sources, sampling=Sampling(seed=4, temperature=2.0, top_k=9), **options)
-        assert_kept(texts, [each.hypotheses[0][0] for each in found])
+        actual = translator.translate(sources, sampling=Sampling(seed=4, temperature=2.0, top_k=9), **options)
+        assert_kept(texts, [each.hypotheses[0][0] for each in actual])
     # A promise goes before a limit.
-    found = translator.graph.search(tf.constant(sources), prefixes=tf.fill([30], "Anna"), max_lengths=tf.fill([30], 2))
-    assert_kept(texts, [text.decode() for text in found.texts[:, 0].numpy()])
+    actual = translator.graph.search(tf.constant(sources), prefixes=tf.fill([30], "Anna"), max_lengths=tf.fill([30], 2))
+    assert_kept(texts, [text.decode() for text in actual.texts[:, 0].numpy()])
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_documents_are_not_divided_in_what_stays(translator):
     documents = [("\n".join(texts[i][0] for i in (n, n + 1)), texts[n][1] + texts[n + 1][1]) for n in range(0, 20, 2)]
     # Terms may be in both.
     documents = [(text, [span for span in spans if span not in TERMS]) for text, spans in documents]
-    assert_kept(documents, [found.text for found in translator.translate_document([text for text, _ in documents])])
+    assert_kept(documents, [actual.text for actual in translator.translate_document([text for text, _ in documents])])
 
 
 def test_texts_without_any_are_translated_as_before(tiny_model_dir):
@@ -130,8 +130,8 @@ def test_the_ninth_and_what_is_truncated_is_text(tiny_model_dir):
     assert tokens[:8] == [f"{{ph{i}}}" for i in range(1, 9)] and tokens[8] == "<0x7B>"
     assert [translator([text])[0].count(f"{{n{i}}}") for i in range(8)] == [1] * 8
     long = "tree " * 80 + "{name}"
-    (found,) = translator.translate([long])
-    assert found.source_length > 64 and "{name}" not in found.hypotheses[0][0]
+    (actual,) = translator.translate([long])
+    assert actual.source_length > 64 and "{name}" not in actual.hypotheses[0][0]
 
 
 def translated(path, texts, size):
@@ -163,9 +163,9 @@ def test_terms_are_read_from_a_file(tiny_model_dir, tmp_path):
     decoding = dataclasses.replace(config.decoding, placeholders=True, keep=["Fuji San"])
     model_dir.write_config(dataclasses.replace(config, decoding=decoding))
     assert read_trained(model_dir.path, argparse.Namespace(keep=path)).decoding.keep == ["Fuji San", "Kibo", "C++"]
-    for content, message in ((b"\xff", "must be text in UTF-8"), (b" \n", "must have a term in a line")):
+    for content, message in ((b"\xff", "line 1 is not valid UTF-8"), (b" \n", "the file must have a term in a line")):
         path.write_bytes(content)
-        with pytest.raises(InvalidFileError, match=f"terms.txt: the file {message}"):
+        with pytest.raises(InvalidFileError, match=f"terms.txt: {message}"):
             read_trained(model_dir.path, argparse.Namespace(keep=path))
     with pytest.raises(ConfigError, match="decoding.keep needs decoding.placeholders=true"):
         DecodingConfig(keep=["Kibo"])

@@ -54,16 +54,16 @@ def divide(texts):
     ],
 )
 def test_the_rules_by_hand(language, sentences):
-    (found,) = split_sentences(tf.constant(["".join(sentences)]), language).to_list()
-    assert [sentence.decode() for sentence in found] == sentences
+    (actual,) = split_sentences(tf.constant(["".join(sentences)]), language).to_list()
+    assert [sentence.decode() for sentence in actual] == sentences
 
 
 @pytest.mark.parametrize("side, language", [(0, None), (0, "en"), (1, None), (1, "de")])
 def test_sentences_of_a_grammar_are_told_apart(side, language):
     sentences = [pair[side] for pair in generate(3000, seed=5)]
     paragraphs = [" ".join(sentences[i : i + 5]) for i in range(0, 3000, 5)]
-    found = split_sentences(tf.constant(paragraphs), language)
-    assert [sentence.decode().rstrip() for sentence in found.flat_values.numpy()] == sentences
+    actual = split_sentences(tf.constant(paragraphs), language)
+    assert [sentence.decode().rstrip() for sentence in actual.flat_values.numpy()] == sentences
 
 
 @settings(max_examples=150, deadline=None)
@@ -84,9 +84,9 @@ def test_no_part_is_empty_but_that_of_an_empty_text():
 
 def test_a_long_sentence_is_divided_at_commas_then_at_spaces_into_parts_of_similar_length():
     def parts(text, most):
-        found = divide_long_sentences(tf.ragged.constant([[text, "short"]]), tf.strings.length, most).to_list()[0]
-        assert found.pop() == b"short"
-        return [part.decode() for part in found]
+        actual = divide_long_sentences(tf.ragged.constant([[text, "short"]]), tf.strings.length, most).to_list()[0]
+        assert actual.pop() == b"short"
+        return [part.decode() for part in actual]
 
     assert parts("one, two, three, four", 21) == ["one, two, three, four"]
     assert parts("one, two, three, four", 20) == ["one, two, ", "three, four"]

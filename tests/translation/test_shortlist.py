@@ -57,12 +57,12 @@ def pieces_of(shortlist, translator, text, prefix=""):
     """The pieces that a translation may have, computed in NumPy."""
     last = translator.model.config.max_length - 1
     source = [*translator.tokenizers.source.tokenize([text]).to_list()[0][:last], 3]
-    own = translator.tokenizers.target.tokenize([prefix]).to_list()[0]
-    return np.unique([*shortlist.always, *shortlist.by_source[source].reshape(-1), *own])
+    prefix_ids = translator.tokenizers.target.tokenize([prefix]).to_list()[0]
+    return np.unique([*shortlist.always, *shortlist.by_source[source].reshape(-1), *prefix_ids])
 
 
-def assert_same(found, expected, **tolerances):
-    (texts, scores), (expected_texts, expected_scores) = zip(*found), zip(*expected)
+def assert_same(actual, expected, **tolerances):
+    (texts, scores), (expected_texts, expected_scores) = zip(*actual), zip(*expected)
     assert texts == expected_texts
     np.testing.assert_allclose(scores, expected_scores, **tolerances)
 
@@ -97,8 +97,8 @@ def test_translations_are_those_of_a_model_without_the_other_pieces(plain, decod
         only_these.allow(pieces_of(shortlist, plain, text, prefix))
         if "prefixes" in options:
             options["prefixes"] = [prefix]
-        (found,), (of_others,) = translator.translate([text], **options), expected.translate([text], **options)
-        assert_same(found.hypotheses, of_others.hypotheses, rtol=1e-4)
+        (actual,), (of_others,) = translator.translate([text], **options), expected.translate([text], **options)
+        assert_same(actual.hypotheses, of_others.hypotheses, rtol=1e-4)
 
 
 @pytest.mark.long
@@ -116,9 +116,9 @@ def test_a_thousand_translations_are_those_of_a_model_without_the_other_pieces(p
     num_others = 0
     for text in texts:
         only_these.allow(pieces_of(shortlist, plain, text))
-        found, of_others = (one.translate([text], n=4)[0].hypotheses for one in (translator, expected))
-        np.testing.assert_allclose([score for _, score in found], [score for _, score in of_others], rtol=1e-4)
-        num_others += [each for each, _ in found] != [each for each, _ in of_others]
+        actual, of_others = (one.translate([text], n=4)[0].hypotheses for one in (translator, expected))
+        np.testing.assert_allclose([score for _, score in actual], [score for _, score in of_others], rtol=1e-4)
+        num_others += [each for each, _ in actual] != [each for each, _ in of_others]
     # Those whose scores are equal up to rounding.
     assert num_others <= 2
 
@@ -126,8 +126,8 @@ def test_a_thousand_translations_are_those_of_a_model_without_the_other_pieces(p
 def test_with_every_piece_in_the_list_translations_are_those_without_it(plain):
     everything = np.arange(plain.model.config.target_vocab_size, dtype="int32")
     translator = with_shortlist(plain, Shortlist(np.zeros((len(everything), 1), "int32"), everything), beam_size=4)
-    for found, expected in zip(translator.translate(TEXTS, 4), plain.translate(TEXTS, 4), strict=True):
-        assert_same(found.hypotheses, expected.hypotheses, rtol=1e-5, atol=1e-5)
+    for actual, expected in zip(translator.translate(TEXTS, 4), plain.translate(TEXTS, 4), strict=True):
+        assert_same(actual.hypotheses, expected.hypotheses, rtol=1e-5, atol=1e-5)
     # Given translations are scored among all pieces.
     few = with_shortlist(plain, random_shortlist(len(everything)))
     np.testing.assert_array_equal(few.score(TEXTS[:3], TEXTS[:3]), plain.score(TEXTS[:3], TEXTS[:3]))
@@ -138,10 +138,10 @@ def test_a_saved_model_searches_the_shortlist(plain, tmp_path):
     # Verified in session mode, against the translator.
     path = export_servable(translator, tmp_path, signatures=["translate"])
     answers = tf.saved_model.load(str(path)).signatures["translate"](tf.constant(TEXTS))
-    found = translator.translate(TEXTS)
-    assert [text.decode() for text in answers["text"].numpy()] == [each.hypotheses[0][0] for each in found]
-    np.testing.assert_allclose(answers["score"], [each.hypotheses[0][1] for each in found], rtol=1e-4)
-    assert [each.hypotheses[0][0] for each in found] != plain(TEXTS)
+    actual = translator.translate(TEXTS)
+    assert [text.decode() for text in answers["text"].numpy()] == [each.hypotheses[0][0] for each in actual]
+    np.testing.assert_allclose(answers["score"], [each.hypotheses[0][1] for each in actual], rtol=1e-4)
+    assert [each.hypotheses[0][0] for each in actual] != plain(TEXTS)
 
 
 def test_a_shortlist_file_is_read_as_it_was_written(tmp_path):

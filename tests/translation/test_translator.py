@@ -100,12 +100,12 @@ def test_batches_may_be_searched_side_by_side(translator):
 
 def test_a_text_is_translated_in_its_place_as_it_is_alone(translator):
     texts = mixed_texts()
-    found = translator(texts)
-    assert len(found) == len(texts)
+    actual = translator(texts)
+    assert len(actual) == len(texts)
     sample = [0, 1, 2, 77, *range(145, len(texts))]
-    assert [found[i] for i in sample] == [translator([texts[i]])[0] for i in sample]
+    assert [actual[i] for i in sample] == [translator([texts[i]])[0] for i in sample]
     backwards = translator(texts[::-1])
-    assert backwards == found[::-1]
+    assert backwards == actual[::-1]
 
 
 @pytest.mark.parametrize("beam_size", [1, 2])
@@ -119,8 +119,8 @@ def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
     model.output_projection.bias.assign(bias)
     for forbidden, chosen in (("none", tokenizer.pad_id), ("special", tokenizer.unk_id), ("unknown", 7)):
         decoding = DecodingConfig(beam_size=beam_size, max_extra_tokens=3, forbidden_tokens=forbidden)
-        found = Translator(model, tokenizer, decoding).graph.search(tf.constant(["Anna"]))
-        assert np.all(found.token_ids.numpy() == chosen) and found.token_ids.shape[-1] > 3
+        actual = Translator(model, tokenizer, decoding).graph.search(tf.constant(["Anna"]))
+        assert np.all(actual.token_ids.numpy() == chosen) and actual.token_ids.shape[-1] > 3
 
 
 def test_no_texts_blank_texts_and_bytes(translator, greedy):
@@ -160,10 +160,10 @@ def test_a_beam_of_one_is_the_most_probable_token_at_each_step(greedy):
     sources = ["the dog greets a tree.", "apples see my my sister", "🙂 Anna", "Anna Zoë"]
     limits = greedy.num_tokens(sources) + 10
     ids = [greedy_ids(greedy, source, limit) for source, limit in zip(sources, limits)]
-    found = greedy.n_best(sources, 1)
-    assert [text for ((text, _),) in found] == texts_of(greedy, ids)
+    actual = greedy.n_best(sources, 1)
+    assert [text for ((text, _),) in actual] == texts_of(greedy, ids)
     assert greedy.n_best(sources[:1], 1)[0][0][1] == pytest.approx(
-        log_prob(greedy, sources[0], found[0][0][0]), rel=1e-4
+        log_prob(greedy, sources[0], actual[0][0][0]), rel=1e-4
     )
 
 
@@ -182,8 +182,8 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
     other = Translator.load(tiny_model_dir, precision="bfloat16")
     assert {weight.dtype for weight in other.model.weights} == {"bfloat16"}
     texts = [source for source, _ in sentence_pairs()]
-    expected, found = translator.n_best(texts, 1), other.n_best(texts, 1)
-    same = [(a[0][1], b[0][1]) for a, b in zip(expected, found) if a[0][0] == b[0][0]]
+    expected, actual = translator.n_best(texts, 1), other.n_best(texts, 1)
+    same = [(a[0][1], b[0][1]) for a, b in zip(expected, actual) if a[0][0] == b[0][0]]
     assert len(same) >= 0.95 * len(texts)
     differences = np.abs(np.diff(same)) / np.maximum(np.abs(same).max(axis=1, keepdims=True), 1)
     # A bfloat16 is rounded by up to 2 ** -9; a score is at the end of a few dozen of them.
@@ -210,10 +210,10 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
     integers = [each.numpy() for each in rounded.weights if each.dtype == tf.int8]
     assert len(integers) == num_matrices == 17 and {np.abs(each).max() for each in integers} == {127}
     texts = [source for source, _ in sentence_pairs()]
-    found, expected = rounded.n_best(texts, 1), by_hand.n_best(texts, 1)
-    assert [row[0][0] for row in found] == [row[0][0] for row in expected]
+    actual, expected = rounded.n_best(texts, 1), by_hand.n_best(texts, 1)
+    assert [row[0][0] for row in actual] == [row[0][0] for row in expected]
     scores, exact = ([row[0][1] for row in rows] for rows in (expected, translator.n_best(texts, 1)))
-    np.testing.assert_allclose([row[0][1] for row in found], scores, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose([row[0][1] for row in actual], scores, rtol=1e-4, atol=1e-5)
     assert np.abs(np.subtract(scores, exact)).max() > 1e-3
     np.testing.assert_allclose(rounded.score(texts, texts), by_hand.score(texts, texts), rtol=1e-4)
     np.testing.assert_allclose(rounded.encode(texts), by_hand.encode(texts), atol=1e-4)
@@ -312,11 +312,11 @@ def test_what_cannot_be_read_of_a_text_is_not_tokenized(translator):
     endless = ["x" * 10**6, "Anna sees a tree. " * 50_000, "\ud7ff" * 300_000]
     # What is left of them has the same tokens up to the end of what the model reads.
     kept = [text[:2000] for text in endless]
-    found = translator.translate(endless)
-    assert [each.hypotheses for each in found[:2]] == [each.hypotheses for each in translator.translate(kept)[:2]]
+    actual = translator.translate(endless)
+    assert [each.hypotheses for each in actual[:2]] == [each.hypotheses for each in translator.translate(kept)[:2]]
     most = translator.model.config.max_length
     limit = most * translator.tokenizers.source.bytes_per_token
-    assert all(most < each.source_length <= limit + 2 for each in found)
+    assert all(most < each.source_length <= limit + 2 for each in actual)
     assert translator.token_ids(endless[1:2]).tolist() == translator.token_ids(kept[1:2]).tolist()
     scores = translator.score_with_lengths(endless, endless)
     assert scores.source_lengths.min() > most < scores.target_lengths.min()
@@ -329,28 +329,28 @@ def test_a_document_is_its_sentences_translated_with_their_white_space(translato
     sentences = ["Anna sees a tree. the dog buys two apples.", "Zoë greets the bridge.", "Anna paints a tree."]
     first, second, third = translator(sentences)
     documents = [DOCUMENT, "", " \n ", sentences[2], "\t" + sentences[1] + "\u2028" + sentences[2]]
-    found = translator.translate_document(documents)
-    assert [each.text for each in found] == [
+    actual = translator.translate_document(documents)
+    assert [each.text for each in actual] == [
         f"{first}  {second}\n\n{third}\n", "", " \n ", third, f"\t{second}\u2028{third}"
     ]  # fmt: skip
-    assert not any(each.was_cut for each in found)
+    assert not any(each.was_cut for each in actual)
     # In any batch, as in no batch.
-    assert [translator.translate_document([text])[0] for text in documents] == found
+    assert [translator.translate_document([text])[0] for text in documents] == actual
     assert translator.translate_document([]) == []
 
 
 def test_a_sentence_that_is_too_long_is_divided_and_not_cut(translator):
     sentence = ", ".join(source.removesuffix(".") for source, _ in sentence_pairs())
     assert translator.num_tokens([sentence])[0] > 5 * translator.model.config.max_length
-    (found,) = translator.translate_document([sentence])
-    assert not found.was_cut and translator.translate([sentence])[0].source_length > translator.model.config.max_length
+    (actual,) = translator.translate_document([sentence])
+    assert not actual.was_cut and translator.translate([sentence])[0].source_length > translator.model.config.max_length
     count_tokens, max_tokens = translator.graph.codec.count_source_tokens, translator.model.config.max_length - 1
     parts = divide_long_sentences(tf.ragged.constant([[sentence]]), count_tokens, max_tokens)
     parts = [part.decode() for part in parts.to_list()[0]]
     assert "".join(parts) == sentence and all(part.endswith(", ") for part in parts[:-1])
-    assert found.text == " ".join(translator([part.strip() for part in parts]))
-    found = translator.translate_document(["Anna. Zoë.", "x" * 5000, "Anna. " + "y" * 5000 + " z. Zoë"])
-    assert [each.was_cut for each in found] == [False, True, True]
+    assert actual.text == " ".join(translator([part.strip() for part in parts]))
+    actual = translator.translate_document(["Anna. Zoë.", "x" * 5000, "Anna. " + "y" * 5000 + " z. Zoë"])
+    assert [each.was_cut for each in actual] == [False, True, True]
 
 
 def test_sentences_without_spaces_between_them_get_one_where_the_translation_needs_it(translator, monkeypatch):
@@ -360,10 +360,10 @@ def test_sentences_without_spaces_between_them_get_one_where_the_translation_nee
         return Translations(swapped[:, None], None, None, tf.ones_like(tf.strings.length(texts)))
 
     monkeypatch.setattr(translator.graph, "search", search)
-    found = translator.graph.translate_documents(tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh")
-    assert [text.decode() for text in found.texts.numpy()] == ["一. 二. 三.", "！ ！ ！ ", "一. 二."]
-    found = translator.graph.translate_documents(tf.constant(["一!二。!二"]), "zh")
-    assert found.texts.numpy()[0].decode() == "一!二. !二"
+    actual = translator.graph.translate_documents(tf.constant(["一。二。三。", "A! B! C! ", "一。 二。"]), "zh")
+    assert [text.decode() for text in actual.texts.numpy()] == ["一. 二. 三.", "！ ！ ！ ", "一. 二."]
+    actual = translator.graph.translate_documents(tf.constant(["一!二。!二"]), "zh")
+    assert actual.texts.numpy()[0].decode() == "一!二. !二"
 
 
 def copies(texts, n_best=1):
@@ -375,20 +375,20 @@ def copies(texts, n_best=1):
 def test_a_document_of_too_many_sentences_is_cut_and_that_is_said(translator, monkeypatch):
     monkeypatch.setattr(translator.graph, "search", copies)
     monkeypatch.setattr(documents, "MAX_SENTENCES", 3)
-    found = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
-    assert found.was_cut.numpy().tolist() == [True, False]
-    assert found.texts.numpy()[0].count(b"\n") == 3
+    actual = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\n" * 3, "Anna.\nZoë.\nAnna."]))
+    assert actual.was_cut.numpy().tolist() == [True, False]
+    assert actual.texts.numpy()[0].count(b"\n") == 3
     whole = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\nAnna.\n", "Anna.\nZoë.\n"]))
     assert not whole.was_cut.numpy().any()
     # What a sentence has with its end token; the third begins after so many.
     monkeypatch.setattr(documents, "MAX_TOKENS", int(sum(translator.num_tokens(["Anna.\n", "Zoë.\n"]))))
     texts = ["Anna.\nZoë.\nAnna.", "Anna.\nZoë.\n", "", "Anna sees. " * 3]
-    found = translator.graph.translate_documents(tf.constant(texts))
-    assert found.was_cut.numpy().tolist() == [True, False, False, True]
-    assert found.texts.numpy()[0] == whole.texts.numpy()[1] == found.texts.numpy()[1]
+    actual = translator.graph.translate_documents(tf.constant(texts))
+    assert actual.was_cut.numpy().tolist() == [True, False, False, True]
+    assert actual.texts.numpy()[0] == whole.texts.numpy()[1] == actual.texts.numpy()[1]
     monkeypatch.setattr(documents, "MAX_TOKENS", 1)
-    found = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë."]))
-    assert found.was_cut.numpy().all() and found.texts.numpy()[0].count(b"\n") == 1
+    actual = translator.graph.translate_documents(tf.constant(["Anna.\nZoë.\nAnna.", "Anna.\nZoë."]))
+    assert actual.was_cut.numpy().all() and actual.texts.numpy()[0].count(b"\n") == 1
 
 
 def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
@@ -419,12 +419,12 @@ def test_the_language_of_a_translator_divides_its_documents(tiny_model_dir, tran
 def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(translator):
     sources = [source for source, _ in sentence_pairs()] + ["", LONG]
     sampling = Sampling(seed=3, temperature=2.0)
-    found = translator.translate(sources, sampling=sampling)
-    assert found == translator.translate(sources, sampling=sampling)
+    actual = translator.translate(sources, sampling=sampling)
+    assert actual == translator.translate(sources, sampling=sampling)
     alone = [translator.translate([sources[i]], sampling=sampling._replace(first_row=i))[0] for i in (0, 7, 47)]
-    assert [each.hypotheses[0][0] for each in alone] == [found[i].hypotheses[0][0] for i in (0, 7, 47)]
+    assert [each.hypotheses[0][0] for each in alone] == [actual[i].hypotheses[0][0] for i in (0, 7, 47)]
     other = translator.translate(sources, sampling=sampling._replace(seed=4))
-    assert sum(a.hypotheses[0][0] != b.hypotheses[0][0] for a, b in zip(found, other)) > 30
+    assert sum(a.hypotheses[0][0] != b.hypotheses[0][0] for a, b in zip(actual, other)) > 30
     with pytest.raises(ConfigError, match="temperature must be positive"):
         translator.translate(["a"], sampling=Sampling(1, temperature=0.0))
     with pytest.raises(ConfigError, match="top_p must be above 0"):
@@ -436,8 +436,8 @@ def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(trans
 @pytest.mark.parametrize("sampling", [Sampling(1, top_k=1), Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3)])
 def test_of_one_token_or_of_hardly_any_probability_the_best_are_drawn(translator, sampling):
     sources = [source for source, _ in sentence_pairs()]
-    found = [each.hypotheses[0][0] for each in translator.translate(sources, sampling=sampling)]
-    assert found == Translator(translator.model, translator.tokenizers, DecodingConfig(beam_size=1))(sources)
+    actual = [each.hypotheses[0][0] for each in translator.translate(sources, sampling=sampling)]
+    assert actual == Translator(translator.model, translator.tokenizers, DecodingConfig(beam_size=1))(sources)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from keras_transformer.tokenizers import Tokenizer, TokenizerPair, load_tokenize
 from keras_transformer.translation import Translator
 
 from ..text.corpus import SentencePairs, in_chunks
-from ..text.fingerprint import TextHash
+from ..text.fingerprint import fingerprint_of
 from .model_1 import PASSES, Counts, Sentences, best_links, count_links, in_blocks
 
 # For each source piece; and pieces that may be anywhere, the most frequent ones.
@@ -169,11 +169,9 @@ def _only(is_kept: Tensor, rows: tf.RaggedTensor) -> tf.RaggedTensor:
 
 def _name_of(pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int) -> str:
     """What counts depend on, for short."""
-    text = TextHash()
-    for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_CALL):
-        text.add(*zip(*chunk))
+    text = fingerprint_of(zip(pairs.source, pairs.target))
     contents = [tokenizer.file_content for tokenizer in tokenizers]
-    parts = [*text.fingerprint().values(), max_length, *(hashlib.sha256(content).hexdigest() for content in contents)]
+    parts = [*text.values(), max_length, *(hashlib.sha256(content).hexdigest() for content in contents)]
     return " ".join(map(str, parts))
 
 

@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -24,6 +25,7 @@ _LENGTHS_NOTE = (
     "included."
 )
 _OVERVIEW_NOTE = "BLEU on each test set. *: the difference from the first system is significant."
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
@@ -72,7 +74,8 @@ def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
 
 
 def _document(parts: list[str], format: Format) -> str:
-    text = "\n\n".join(parts) + "\n"
+    # What a sentence holds must not control a terminal.
+    text = _CONTROLS.sub("\ufffd", "\n\n".join(parts) + "\n")
     if format != "html":
         return text
     policy = "default-src 'none'; style-src 'unsafe-inline'"  # Nothing is fetched from anywhere.
@@ -170,8 +173,7 @@ def _lines(difference: Difference) -> list[list[str]]:
 
 
 def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
-    if format == "markdown":
-        header, *rows = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
+    header, *rows = [[_escaped(cell, format, "|") for cell in row] for row in (header, *rows)]
     table = tabulate.tabulate(rows, header, tablefmt=_TABLES[format], disable_numparse=True)
     return f"<div>{table}</div>" if format == "html" else table
 
@@ -179,10 +181,17 @@ def _table(header: list[str], rows: list[list[str]], format: Format) -> str:
 def _paragraph(text: str, format: Format) -> str:
     if format == "html":
         return f"<p>{html.escape(text)}</p>"
-    return textwrap.fill(text, 100) if format == "text" else text
+    return textwrap.fill(text, 100) if format == "text" else _escaped(text, format)
 
 
 def _heading(text: str, format: Format, level: int) -> str:
     if format == "html":
         return f"<h{level}>{html.escape(text)}</h{level}>"
-    return f"{'#' * level} {text}" if format == "markdown" else text
+    return f"{'#' * level} {_escaped(text, format)}" if format == "markdown" else text
+
+
+def _escaped(text: str, format: Format, also: str = "") -> str:
+    """Text in which Markdown sees no HTML, no link and no picture."""
+    if format != "markdown":
+        return text
+    return text.translate({ord(character): f"&#{ord(character)};" for character in f"&<>[{also}"})

@@ -10,6 +10,7 @@ from keras_transformer.rules import Size
 from keras_transformer.translation import Sampling, Translator
 
 from ..text.filters import Pair
+from ..text.text_files import Reread
 from .pair_files import Made, Settings, made_of, write_pairs
 
 Metric = Literal["bleu", "chrf"]
@@ -26,7 +27,7 @@ def backtranslate(
 
     Args:
         translator: Translator from the target language into the source language.
-        targets: iterable of str. The sentences of the text.
+        targets: iterable of str. The sentences of the text, which are read twice.
         output: str or path. The beginning of the files' names, see `write_pairs`, which also says what is raised.
         settings: mapping. What decides about the pairs, by which a run is resumed with the same options only.
         sampling: Sampling or None. Draws translations at random, from which more is learned where there is a lot of
@@ -40,14 +41,14 @@ def backtranslate(
     """
     max_length = translator.model.config.max_length
 
-    def make(first: int, lines: list[tuple[str]]) -> Made:
-        texts = [text for (text,) in lines]
+    def make(first: int, lines: list[Pair]) -> Made:
+        texts = [text for _, text in lines]
         block_sampling = None if sampling is None else sampling._replace(first_row=first)
         translations = translator.translate(texts, sampling=block_sampling)
         pairs = ((result.hypotheses[0][0], text) for result, text in zip(translations, texts, strict=True))
         return made_of(pairs, [result.source_length > max_length for result in translations])
 
-    write_pairs(output, settings, ((text,) for text in targets), make)
+    write_pairs(output, settings, Reread(lambda: (("", text) for text in targets)), make)
 
 
 def distill(
@@ -65,7 +66,7 @@ def distill(
 
     Args:
         translator: Translator. The teacher.
-        pairs: iterable of (source, reference). References that are empty do not count.
+        pairs: iterable of (source, reference), which are read twice. References that are empty do not count.
         output: str or path. The beginning of the files' names, see `write_pairs`, which also says what is raised.
         settings: mapping. What decides about the pairs, by which a run is resumed with the same options only.
         n_best: int, at most the beam size. How many translations are compared with the reference. Defaults to 1.
@@ -90,7 +91,7 @@ def distill(
         )
         return made_of(chosen, [result.source_length > max_length for result in translations])
 
-    write_pairs(output, settings, iter(pairs), make)
+    write_pairs(output, settings, pairs, make)
 
 
 def most_like(reference: str, translations: list[str], score: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF) -> str:

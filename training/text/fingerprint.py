@@ -7,6 +7,9 @@ from typing import TypedDict
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 
+from .corpus import in_chunks
+from .filters import Pair
+
 
 class TextFingerprint(TypedDict):
     """The number of lines of a text, and the SHA-256 of the lines of each side."""
@@ -19,6 +22,7 @@ class TextFingerprint(TypedDict):
 # Of the texts "train" and "valid".
 Fingerprint = dict[str, TextFingerprint]
 
+_PAIRS_AT_A_TIME = 8192
 _NAMES = {"train": "training", "valid": "validation"}
 
 
@@ -36,6 +40,13 @@ class TextHash:
 
     def fingerprint(self) -> TextFingerprint:
         return {"lines": self._num_lines, "source": self._source.hexdigest(), "target": self._target.hexdigest()}
+
+
+def fingerprint_of(pairs: Iterable[Pair]) -> TextFingerprint:
+    text = TextHash()
+    for chunk in in_chunks(iter(pairs), _PAIRS_AT_A_TIME):
+        text.add(*zip(*chunk))
+    return text.fingerprint()
 
 
 def require_same_text(model_dir: ModelDir, before: Fingerprint, now: Fingerprint) -> None:

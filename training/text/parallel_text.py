@@ -77,9 +77,10 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
 def read_lines_or_pairs(sources: Sequence[Path], targets: Sequence[Path] | None) -> Iterable[tuple[str, str]]:
     """Reads pairs of text files as `text_corpora` does, or those of one language, whose targets then are empty."""
     if targets is None:
-        return ((source, "") for source in read_texts(sources))
-    shards = (shard for corpus in text_corpora(sources, targets) for shard in corpus.shards)
-    return itertools.chain.from_iterable(shard.pairs() for shard in shards)
+        texts = read_texts(sources)
+        return Reread(lambda: ((source, "") for source in texts))
+    shards = [shard for corpus in text_corpora(sources, targets) for shard in corpus.shards]
+    return Reread(lambda: itertools.chain.from_iterable(shard.pairs() for shard in shards))
 
 
 def _text_corpus(source: Path, target: Path) -> Corpus:

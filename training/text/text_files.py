@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol, TypeVar, cast
 
 import zstandard
 
@@ -21,18 +21,20 @@ from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.runtime.standard_streams import MAX_LINE_BYTES, standard_input
 
+Item = TypeVar("Item")
+
 _BYTES_PER_READ = 2**16
 # Zstandard makes up to 32,768 bytes of one, so that a read takes at most 64 MB of memory.
 _COMPRESSED_BYTES_PER_READ = 2048
 
 
-class Reread(Iterable[str]):
-    """Lines that are not held in memory, but read again in each iteration."""
+class Reread(Iterable[Item]):
+    """Lines, or pairs of lines, that are not held in memory, but read again in each iteration."""
 
-    def __init__(self, read: Callable[[], Iterator[str]]) -> None:
+    def __init__(self, read: Callable[[], Iterator[Item]]) -> None:
         self._read = read
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Item]:
         return self._read()
 
 

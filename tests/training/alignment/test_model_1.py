@@ -87,11 +87,11 @@ def test_numbers_worked_out_by_hand():
 @pytest.mark.parametrize("passes", [1, 2, 5])
 def test_counts_are_those_of_a_plain_implementation(passes, max_links):
     pairs = random_pairs(passes, 60)
-    found = learn(pairs, passes, max_links)
+    actual = learn(pairs, passes, max_links)
     forward = plain_model_1(pairs, passes)
     backward = plain_model_1([(target, source) for source, target in pairs], passes)
-    assert found.keys() == forward.keys()
-    for (source, target), counts in found.items():
+    assert actual.keys() == forward.keys()
+    for (source, target), counts in actual.items():
         assert counts == pytest.approx((forward[source, target], backward[target, source]), rel=1e-3, abs=1e-5)
 
 
@@ -135,8 +135,8 @@ def test_links_are_those_on_which_both_directions_agree(max_links):
     probabilities = table.total().probabilities()
     known = as_dict(probabilities)
     blocks = in_blocks(source, target, max_links)
-    found = [links for block in blocks for links in best_links(*block, probabilities)]
-    for (source_ids, target_ids), links in zip(pairs, found, strict=True):
+    actual = [links for block in blocks for links in best_links(*block, probabilities)]
+    for (source_ids, target_ids), links in zip(pairs, actual, strict=True):
         expected = []
         for i, s in enumerate(source_ids[:-1]):
             for j, t in enumerate(target_ids[:-1]):

@@ -1,6 +1,7 @@
 """Augmentation: what becomes of pairs by hand, what must stay as it is, and that a seed says everything."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 
@@ -238,7 +239,7 @@ def test_the_command_writes_both_sides(tmp_path, capsys):
     assert (tmp_path / "new" / "upper.target").read_text("utf-8") == "EIN <b>SPASS</b>.\nx\n\n"
     texts = []
     for seed in ("1", "1", "2"):
-        main(["augment", "--source", source, "--output", str(output), "--typos", "1", "--seed", seed])
+        main(["augment", "--source", source, "--output", str(output), "--typos", "1", "--seed", seed, "--overwrite"])
         texts.append((tmp_path / "new" / "upper.source").read_text("utf-8"))
     assert texts[0] == texts[1] != texts[2]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["upper.source", "upper.target"]
@@ -255,6 +256,7 @@ def test_mistakes_of_the_command(tmp_path, capsys):
             "upper_case + title_case + lower_case must be at most 1; received",
         ),
         (["--typos", "1", "--target", target], "source and target must have the same number of lines"),
+        (["--typos", "1", "--source", os.devnull], "the text is empty"),
     ):
         with pytest.raises(SystemExit):
             main([*common, *arguments])

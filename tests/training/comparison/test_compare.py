@@ -61,10 +61,10 @@ def test_small_differences_are_not_significant():
 
 def test_the_sentences_that_differ_most_come_from_both_ends():
     better = FIRST[:1] + REFERENCES[1:2] + ["nichts"] + FIRST[3:]
-    (found,) = compare([System("a", FIRST), System("b", better)], PAIRS).differences.values()
-    assert [(each.number, each.other) for each in found] == [(2, REFERENCES[1]), (3, "nichts")]
-    assert found[0].gain > 0 > found[1].gain
-    assert (found[0].source, found[0].reference, found[0].first) == (SOURCES[1], REFERENCES[1], FIRST[1])
+    (actual,) = compare([System("a", FIRST), System("b", better)], PAIRS).differences.values()
+    assert [(each.number, each.other) for each in actual] == [(2, REFERENCES[1]), (3, "nichts")]
+    assert actual[0].gain > 0 > actual[1].gain
+    assert (actual[0].source, actual[0].reference, actual[0].first) == (SOURCES[1], REFERENCES[1], FIRST[1])
 
 
 def test_faults_by_hand():
@@ -78,8 +78,8 @@ def test_faults_by_hand():
 def test_repetitions_are_found_and_what_only_looks_like_one_is_none():
     repetitions = ["the the", "ab cd ab cd", "a b c d a b c d", "Ja! ja."]
     others = ["the then", "bathe the", "a b c a", "1 2 3", "a b c d e a b c d e"]
-    found = [count_faults([""], [""], [text]).repetitions for text in repetitions + others]
-    assert found == [1] * len(repetitions) + [0] * len(others)
+    actual = [count_faults([""], [""], [text]).repetitions for text in repetitions + others]
+    assert actual == [1] * len(repetitions) + [0] * len(others)
 
 
 def test_a_test_set_that_is_too_long_is_refused_before_a_model_is_read(tmp_path, monkeypatch, capsys):
@@ -126,7 +126,8 @@ def test_reports_keep_the_characters_of_every_text():
     assert not re.search("https?://|src=|href=", write_report(comparison, "html"))
     markdown = write_report(comparison, "markdown")
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows if "a\\|b" in row} == {5, 9}
+    assert {row.count("|") for row in rows if "a&#124;b" in row} == {5, 9}
+    assert "<script" not in markdown and "&#60;script&#62;" in markdown
     assert json.loads(write_report(comparison, "json"))["results"][0]["name"] == "a|b"
 
 
@@ -160,8 +161,8 @@ def test_reports_of_several_test_sets_have_a_section_for_each():
     markdown = write_reports(comparisons, "markdown")
     where = ["### Where b|2 differs most from a", "### Where c differs most from a"]
     headings = [line for line in markdown.splitlines() if line.startswith("#")]
-    assert headings == ["## news|1", *where, "## talks <2>", *where]
-    assert len(re.findall(r"(?<!\\)\|", markdown.splitlines()[0])) == 4
+    assert headings == ["## news|1", *where, "## talks &#60;2&#62;", *where]
+    assert markdown.splitlines()[0].count("|") == 4
     page = write_reports(comparisons, "html")
     cells = Cells()
     cells.feed(page)
@@ -214,19 +215,43 @@ def test_the_command_takes_several_test_sets(tmp_path, monkeypatch, capsys):
     options = ["--terms", "val.terms", "--json"]
     both = ["--source", "val.en", "test.en", "--reference", "val.de", "test.de"]
     main(["compare", *both, "--hypotheses", "val.a", "test.a", "val.b", "test.b", *options, "--output", "report.md"])
-    found = json.loads(capsys.readouterr().out)["test_sets"]
+    actual = json.loads(capsys.readouterr().out)["test_sets"]
     expected = []
     for name in ("val", "test"):
-        one = ["--source", f"{name}.en", "--reference", f"{name}.de", "--hypotheses", f"{name}.a", f"{name}.b"]
-        main(["compare", *one, *options])
+        single = ["--source", f"{name}.en", "--reference", f"{name}.de", "--hypotheses", f"{name}.a", f"{name}.b"]
+        main(["compare", *single, *options])
         expected.append({"name": f"{name}.en", **json.loads(capsys.readouterr().out)})
-    assert found == expected
-    assert [result["terms"]["number"] for report in found for result in report["results"]] == [20, 20, 60, 60]
+    assert actual == expected
+    assert [result["terms"]["number"] for report in actual for result in report["results"]] == [20, 20, 60, 60]
     headings = re.findall("^##.*", (tmp_path / "report.md").read_text("utf-8"), re.MULTILINE)
     names = [("val.en", "val.b", "val.a"), ("test.en", "test.b", "test.a")]
     assert headings == [
         line for source, b, a in names for line in (f"## {source}", f"### Where {b} differs most from {a}")
     ]
+
+
+def test_what_a_sentence_holds_ends_no_line_and_does_not_reach_the_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    texts = {"en": "a\u2028b", "de": "x\x85y", "a": "x\u2028[2Jy", "b": "x\x00\x1b[2J"}
+    for name, line in texts.items():
+        write(tmp_path / name, [line])
+    options = ["compare", "--source", "en", "--reference", "de", "--hypotheses", "a", "b"]
+    main([*options, "--json"])
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    assert json.loads(printed)["results"][1]["name"] == "b"
+    main(options)
+    assert not re.search("[\x00\x1b\x85]", capsys.readouterr().out)
+
+
+def test_a_text_that_comes_through_a_pipe_is_read_once(tmp_path):
+    write(tmp_path / "lines", FIRST)
+    files = "--source <(cat lines) --reference <(cat lines) --hypotheses <(cat lines) <(cat lines)"
+    terms = "--terms <(printf 'dogs\\tHunde\\n')"
+    command = f"{sys.executable} -m keras_transformer compare {files} {terms} --json"
+    finished = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["results"][1]["equals_first"] is True
 
 
 def test_the_name_of_a_file_need_not_be_utf_8(tmp_path, monkeypatch, capfdbinary):

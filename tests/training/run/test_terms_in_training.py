@@ -117,7 +117,7 @@ def test_a_model_without_the_pieces_refuses_a_glossary(tiny_model_dir, tmp_path,
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff\t\n", "the file must be text in UTF-8"),
+        (b"\xff\t\n", "line 1 is not valid UTF-8"),
         (b" \n", "the file must have a term, a tab and its translation in a line"),
         (b"dog\tHund\n\ncat\n", "line 3: a line must have a term, a tab and its translation; received 'cat'"),
         (b"dog\t \n", "line 1: a line must have"),

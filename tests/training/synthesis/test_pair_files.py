@@ -25,11 +25,11 @@ made = []
 
 def make(first, lines):
     made.append(first)
-    pairs = [(f"{first + i} of {text}", text) for i, (text,) in enumerate(lines)]
+    pairs = [(f"{first + i} of {text}", text) for i, (text, _) in enumerate(lines)]
     return pair_files.made_of(pairs, [False] * len(lines))
 
 def write(directory):
-    pair_files.write_pairs(directory / "bt", {}, ((f"line {i}",) for i in range(10)), make)
+    pair_files.write_pairs(directory / "bt", {}, [(f"line {i}", "") for i in range(10)], make)
 
 def texts(directory):
     return {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -77,11 +77,11 @@ def three_lines_per_block(monkeypatch):
 
 
 def upper(first, lines):
-    return made_of([(text.upper(), text) for (text,) in lines], [False] * len(lines))
+    return made_of([(text.upper(), text) for text, _ in lines], [False] * len(lines))
 
 
 def write(path, lines=LINES, settings=SETTINGS, make=upper):
-    write_pairs(path, settings, ((line,) for line in lines), make)
+    write_pairs(path, settings, [(line, "") for line in lines], make)
 
 
 def interrupted(path, blocks):
@@ -125,52 +125,58 @@ def test_what_cannot_be_trained_on_is_left_out_and_counted(tmp_path, caplog):
     assert made == ([("a", "b"), ("d e", "f")], 2, 1)
     write(tmp_path / "bt", make=lambda first, lines: made)
     assert (tmp_path / "bt.source").read_text() == "a\nd e\n"
-    assert json.loads((tmp_path / "bt.json").read_text()) == {
-        "settings": SETTINGS,
-        "pairs": 2,
-        "empty": 2,
-        "too_long": 1,
-    }
+    record = json.loads((tmp_path / "bt.json").read_text())
+    assert (record["pairs"], record["empty"], record["too_long"]) == (2, 2, 1)
+    assert record["settings"] == {**SETTINGS, "text": record["settings"]["text"]}
     with pytest.raises(ConfigError, match="no pair is left: 1 are empty on one side, 0 are longer than the model"):
         write(tmp_path / "none", make=lambda first, lines: made_of([("", "x")], [False]))
 
 
-@pytest.mark.parametrize(
-    "lines, settings, message",
-    [
-        (
-            LINES,
-            {"seed": 2},
-            "bt.unfinished: these pairs were made with seed=1; received seed=2. Give the same options",
-        ),
-        (LINES, {}, "bt.unfinished: these pairs were made with seed=1; received seed=None. Give the same options"),
-        (
-            LINES[:4] + ["x"] + LINES[5:],
-            SETTINGS,
-            "bt.unfinished: the text has changed after line 3; give the same one",
-        ),
-        (LINES[:3], SETTINGS, "bt.unfinished: the text ends after line 3, earlier than before; give the same one"),
-    ],
-)
-def test_a_run_is_resumed_with_the_same_text_and_options_only(
+CHANGES = [
+    (LINES, {"seed": 2}, "with seed=1; received seed=2. Give the same text and options"),
+    (LINES, {}, "with seed=1; received seed=None. Give the same text and options"),
+    (LINES[:4] + ["x"] + LINES[5:], SETTINGS, "of another text. Give the same text and options"),
+    (LINES[:3], SETTINGS, "of another text. Give the same text and options"),
+]
+
+
+@pytest.mark.parametrize("lines, settings, message", CHANGES)
+def test_a_run_is_resumed_and_complete_with_the_same_text_and_options_only(
     tmp_path, three_lines_per_block, lines, settings, message
 ):
     interrupted(tmp_path / "bt", blocks=2)
     with pytest.raises(ConfigError) as error:
         write(tmp_path / "bt", lines, settings)
-    assert message in str(error.value)
+    assert f"bt.unfinished: these pairs were made {message}" in str(error.value)
     write(tmp_path / "bt")
-    if settings != SETTINGS:
-        with pytest.raises(ConfigError, match="bt.json: these pairs were made with seed=1; received seed="):
-            write(tmp_path / "bt", lines, settings)
+    with pytest.raises(ConfigError) as error:
+        write(tmp_path / "bt", lines, settings)
+    assert f"bt.json: these pairs were made {message}" in str(error.value)
+
+
+def test_pairs_are_complete_only_if_they_are_there_as_they_were_written(tmp_path):
+    write(tmp_path / "bt")
+    (tmp_path / "bt.target").write_text("a line\n")
+    with pytest.raises(InvalidFileError, match="bt.target: the file has changed since it was written; to make"):
+        write(tmp_path / "bt")
+    (tmp_path / "bt.source").unlink()
+    with pytest.raises(InvalidFileError, match="bt.source: the file is missing; to make the pairs again, remove"):
+        write(tmp_path / "bt")
+
+
+def test_a_text_that_changes_while_it_is_translated_is_noticed(tmp_path):
+    with pytest.raises(ConfigError, match="the text has changed while it was translated"):
+        write_pairs(tmp_path / "bt", SETTINGS, iter([("read", "once")]), upper)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_of_another_kind_and_another_process_are_one_line(tmp_path):
-    (tmp_path / "bt.unfinished").write_text("a line\n")
-    with pytest.raises(InvalidFileError, match="bt.unfinished: not a file of pairs that are made; received 'a line"):
-        write(tmp_path / "bt")
+    for content in (b"a line\n", b"a line \xff\n", b'{"settings": 5}\n'):
+        (tmp_path / "bt.unfinished").write_bytes(content)
+        with pytest.raises(InvalidFileError, match="bt.unfinished: not a file of pairs that are made; received '"):
+            write(tmp_path / "bt")
     with (
-        locked(pathlib.Path(tmp_path / "other.lock"), "test"),
+        locked(pathlib.Path(tmp_path / ".other.lock"), "test"),
         pytest.raises(LockedError, match="another process writes these pairs: process "),
     ):
         write(tmp_path / "other")
