@@ -26,6 +26,8 @@ _ACTIVATIONS = {
     "gelu": specs.Activation.GELU,
     "silu": specs.Activation.SWISH,
     "swish": specs.Activation.SWISH,
+    "tanh": specs.Activation.Tanh,
+    "sigmoid": specs.Activation.Sigmoid,
 }
 # The longest source that CTranslate2 reads by default.
 _POSITIONS = 1024
@@ -78,15 +80,30 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         config,
         "CTranslate2",
         activation=tuple(_ACTIVATIONS),
-        positions=("sinusoidal", "tensor2tensor", "learned"),
+        # Not ALiBi, which it has for decoders only, and not T5's biases, which it takes from the first layer for all. Not
+        # `query_key_norm`: in attention to the source, it normalizes the queries of all heads as one vector.
+        positions=("sinusoidal", "tensor2tensor", "learned", "rotary"),
         # Its keys and values have the same width.
         value_dim=(None, key_dim),
+        normalization=("layer", "rms"),
+        gated=(False, True),
+        num_key_value_heads=(config.num_key_value_heads,),
     )
-    activation = _ACTIVATIONS[config.activation]
-    sizes = dict(num_heads=config.num_heads, head_dim=key_dim, pre_norm=config.norm_first, activation=activation)
+    options = dict(
+        num_heads=config.num_heads,
+        head_dim=key_dim,
+        pre_norm=config.norm_first,
+        activation=_ACTIVATIONS[config.activation],
+        rms_norm=config.normalization == "rms",
+        ffn_glu=config.gated,
+        num_heads_kv=config.num_key_value_heads,
+        # All dimensions, in halves rather than in pairs.
+        rotary_dim=0 if config.positions == "rotary" else None,
+        rotary_interleave=False,
+    )
     encoder_layers, decoder_layers = config.depths
     spec = specs.TransformerSpec(
-        specs.TransformerEncoderSpec(encoder_layers, **sizes), specs.TransformerDecoderSpec(decoder_layers, **sizes)
+        specs.TransformerEncoderSpec(encoder_layers, **options), specs.TransformerDecoderSpec(decoder_layers, **options)
     )
     weights = {name: ops.convert_to_numpy(variable) for name, variable in named_weights(model)}
     _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding, config)
@@ -121,6 +138,8 @@ def _set_embedding(
     stack: LayerSpec, spec: common_spec.EmbeddingsSpec, embedding: PositionalEmbedding, config: TransformerConfig
 ) -> None:
     spec.weight = ops.convert_to_numpy(embedding.token_table)
+    if config.positions == "rotary":
+        return
     # CTranslate2 would compute sinusoids in another order.
     num_positions = embedding.max_length or max(config.max_length, _POSITIONS)
     stack.position_encodings.encodings = ops.convert_to_numpy(embedding.encode_positions(ops.arange(num_positions)))
@@ -133,10 +152,15 @@ def _set_stack(spec: LayerSpec, weights: Mapping[str, np.ndarray], side: Literal
         _set_dense(layer.self_attention.linear[0], weights, *queries_keys_values)
         _set_dense(layer.self_attention.linear[1], weights, f"{attention}/output")
         _set_norm(layer.self_attention.layer_norm, weights, f"{attention}/norm")
-        _set_dense(layer.ffn.linear_0, weights, f"{feed_forward}/hidden")
+        if hasattr(layer.ffn, "linear_0_noact"):
+            # The activation is the gate's.
+            _set_dense(layer.ffn.linear_0, weights, f"{feed_forward}/gate")
+            _set_dense(layer.ffn.linear_0_noact, weights, f"{feed_forward}/hidden")
+        else:
+            _set_dense(layer.ffn.linear_0, weights, f"{feed_forward}/hidden")
         _set_dense(layer.ffn.linear_1, weights, f"{feed_forward}/output")
         _set_norm(layer.ffn.layer_norm, weights, f"{feed_forward}/norm")
-    if f"{side}/final_norm/gamma" in weights:
+    if hasattr(spec, "layer_norm"):
         _set_norm(spec.layer_norm, weights, f"{side}/final_norm")
 
 
@@ -148,8 +172,10 @@ def _set_dense(spec: common_spec.LinearSpec, weights: Mapping[str, np.ndarray], 
 
 
 def _set_norm(spec: common_spec.LayerNormSpec, weights: Mapping[str, np.ndarray], name: str) -> None:
-    spec.gamma = weights[f"{name}/gamma"]
-    spec.beta = weights[f"{name}/beta"]
+    if hasattr(spec, "beta"):
+        spec.gamma, spec.beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
+    else:
+        spec.gamma = weights[f"{name}/scale"]
 
 
 def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:

@@ -30,6 +30,9 @@ if typing.TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# What the formats without search settings and a card need; the extras have the names of the formats.
+_PACKAGES = {"ctranslate2": ("ctranslate2",), "onnx": ("onnxruntime", "tf2onnx")}
+
 
 def add_options(parser: Parser) -> None:
     add_model_dir(parser)
@@ -42,7 +45,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("saved-model", "ctranslate2", "hugging-face"),
+        choices=("saved-model", "ctranslate2", "hugging-face", "onnx"),
         default="saved-model",
         help="what to write (saved-model)",
     )
@@ -99,6 +102,10 @@ def run(options: argparse.Namespace) -> None:
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 
         path = export_ctranslate2(translator, options.output)
+    elif options.format == "onnx":
+        from keras_transformer.export.onnx import export_onnx
+
+        path = export_onnx(translator, options.output)
     elif options.format == "hugging-face":
         from keras_transformer.export.hugging_face import export_hugging_face
 
@@ -153,12 +160,14 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
         raise ConfigError(f"--keep {given}: its tokenizer puts no placeholders")
     if options.terms is not None:
         raise ConfigError(f"--terms {given}: its tokenizer writes no translations beside terms")
-    if options.format == "ctranslate2":
+    if options.format in _PACKAGES:
         if (options.beam_size, options.length_penalty) != (None, None):
             raise ConfigError(f"--beam-size and --length-penalty {given}: its files hold no search settings")
         if options.languages or options.license:
             raise ConfigError(f"--languages and --license {given}: its files have no card")
-        if importlib.util.find_spec("ctranslate2") is None:
+        missing = [name for name in _PACKAGES[options.format] if importlib.util.find_spec(name) is None]
+        if missing:
             raise MissingPackageError(
-                "--format ctranslate2 needs the package ctranslate2: pip install 'ctranslate2>=4.8.5,<4.9'"
+                f"--format {options.format} needs the package {missing[0]}: "
+                f"pip install 'keras3-transformer[{options.format}]'"
             )
