@@ -337,109 +337,10 @@ class Residual(keras.layers.Layer):
         return {**super().get_config(), **config_of(self, annotations_of(Residual.__init__))}
 
 
-@show_options
-class _Block(keras.layers.Layer):
-    """What encoder and decoder layers share: options, self-attention and a feed-forward network, and their steps."""
-
-    # A `MultiHeadAttention` in a decoder layer with a source.
-    source_attention: Any = None
-
-    def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
-        super().__init__(**layer_arguments(options))
-        set_options(self, num_heads, d_ff, options)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
-
-    def _build_sublayers(self, shape: Shape, source_shape: Shape | None = None) -> None:
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: shape[-1]})
-        positions = {"neighborhood": self.neighborhood, "relative_positions": self.relative_positions}
-        self.attention = _attention(self, "attention", shape, shape, **positions)
-        self.attention_residual = _residual(self, "attention", shape)
-        if source_shape is not None:
-            self.source_attention = _attention(self, "source_attention", shape, source_shape)
-            self.source_attention_residual = _residual(self, "source_attention", shape)
-        self.feed_forward = _feed_forward(self, shape)
-        self.feed_forward_residual = _residual(self, "feed_forward", shape)
-
-    def _apply_sublayers(
-        self,
-        inputs: Tensor,
-        attend: Callable[[Tensor], Tensor],
-        attend_to_source: Callable[[Tensor], Tensor] | None = None,
-        training: bool | None = None,
-    ) -> Tensor:
-        """Applies the sublayers in their order, for a call and for a step."""
-        hidden = self.attention_residual.around(attend, inputs, training)
-        if attend_to_source is not None:
-            hidden = self.source_attention_residual.around(attend_to_source, hidden, training)
-        return self.feed_forward_residual.around(
-            lambda hidden: self.feed_forward(hidden, training=training), hidden, training
-        )
-
-    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
-        """Returns an empty cache for the self-attention.
-
-        Args:
-            batch_size: int or int scalar.
-            max_length: int or int scalar, the number of entries. Defaults to None: each step makes the cache longer.
-        """
-        require_built(self)
-        return self.attention.init_cache(batch_size, max_length)
-
-    def step(
-        self,
-        target: Annotated[Tensor, "(batch, n, d_model)"],
-        cache: Cache,
-        position: Dimension,
-        mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
-        source_key_values: KeyValues | None = None,
-        source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
-        position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
-        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
-    ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], Cache]:
-        """Computes new positions only, of a decoder layer, or of an encoder layer with `use_causal_mask`.
-
-        Args:
-            target: the next position of n hypotheses in a beam search, or n next positions.
-            cache: from `init_cache` or the previous step.
-            position: int or int scalar, the place in a `FixedCache` where the n entries go.
-            mask: True = attend: the entries that each of the n may attend to, within its neighborhood if the layer
-                has one. Defaults to None: the n are next positions, and each sees itself and the entries before it,
-                within its neighborhood.
-            source_key_values: from `project_source`.
-            source_mask: True = a real token.
-            position_ids: the places of the n in the sequence, for `relative_positions`. Defaults to None: the numbers
-                of their entries.
-            entry_position_ids: the places of the cache's entries in the sequence, for `relative_positions`. Defaults
-                to None: 0, 1, 2, ... In a beam search, where each step writes `beam_size` entries, entry e is at
-                place `e // beam_size`.
-
-        Returns:
-            The outputs of the n positions, and the cache with the n entries.
-
-        Raises:
-            ValueError: The n entries end after the `FixedCache`; only checked if the sizes and `position` are ints.
-        """
-
-        def attend(hidden: Tensor) -> Tensor:
-            nonlocal cache
-            outputs, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
-            return outputs
-
-        def attend_to_source(hidden: Tensor) -> Tensor:
-            allowed = None if source_mask is None else ops.expand_dims(source_mask, 1)
-            return self.source_attention.attend(hidden, source_key_values, allowed)
-
-        outputs = self._apply_sublayers(target, attend, None if source_key_values is None else attend_to_source)
-        return outputs, cache
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, get_options(self))}
-
-
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-class EncoderLayer(_Block):
+@show_options
+class EncoderLayer(keras.layers.Layer):
     """Self-attention and a feed-forward network, each with a residual connection (section 3.1).
 
     d_model is read from the inputs.
@@ -477,8 +378,18 @@ class EncoderLayer(_Block):
         (2, 8, 5, 5)
     """
 
+    def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
+        super().__init__(**layer_arguments(options))
+        set_options(self, num_heads, d_ff, options)
+        self.input_spec = keras.InputSpec(ndim=3)
+        self.supports_masking = True
+
     def build(self, input_shape: Shape) -> None:
-        self._build_sublayers(input_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: input_shape[-1]})
+        self.attention = _self_attention(self, input_shape)
+        self.attention_residual = _residual(self, "attention", input_shape)
+        self.feed_forward = _feed_forward(self, input_shape)
+        self.feed_forward_residual = _residual(self, "feed_forward", input_shape)
 
     def call(
         self,
@@ -505,7 +416,10 @@ class EncoderLayer(_Block):
             )
             return take_scores(outputs, scores) if return_attention_scores else outputs
 
-        outputs = self._apply_sublayers(inputs, attend, training=training)
+        hidden = self.attention_residual.around(attend, inputs, training)
+        outputs = self.feed_forward_residual.around(
+            lambda hidden: self.feed_forward(hidden, training=training), hidden, training
+        )
         return (outputs, *scores) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
@@ -520,15 +434,43 @@ class EncoderLayer(_Block):
             return_attention_scores: bool = False,
         ) -> Any: ...
 
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
+        """Returns an empty cache, see `DecoderLayer.init_cache`."""
+        require_built(self)
+        return self.attention.init_cache(batch_size, max_length)
+
+    def step(
+        self,
+        inputs: Annotated[Tensor, "(batch, n, d_model)"],
+        cache: Cache,
+        position: Dimension,
+        mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
+        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
+    ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], Cache]:
+        """Computes new positions of a layer with `use_causal_mask` only, see `DecoderLayer.step`."""
+
+        def attend(hidden: Tensor) -> Tensor:
+            nonlocal cache
+            outputs, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
+            return outputs
+
+        hidden = self.attention_residual.around(attend, inputs)
+        return self.feed_forward_residual.around(self.feed_forward, hidden), cache
+
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
     compute_output_spec = spec_with_scores
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **config_of(self, get_options(self))}
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-class DecoderLayer(_Block):
+@show_options
+class DecoderLayer(keras.layers.Layer):
     """Causal self-attention, attention to the source, and a feed-forward network (section 3.1).
 
     A layer that is first called without a source has no attention to a source: the layer of a language model.
@@ -572,12 +514,25 @@ class DecoderLayer(_Block):
         (2, 5, 512)
     """
 
+    def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
+        super().__init__(**layer_arguments(options))
+        set_options(self, num_heads, d_ff, options)
+        self.input_spec = keras.InputSpec(ndim=3)
+        self.supports_masking = True
+
     def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: target_shape[-1]})
+        self.attention = _self_attention(self, target_shape)
+        self.attention_residual = _residual(self, "attention", target_shape)
+        self.source_attention: Any = None  # MultiHeadAttention in a layer with a source
         self._source_width: int | None = None
         if source_shape is not None:
             self._check_source(source_shape)
             self._source_width = source_shape[-1]
-        self._build_sublayers(target_shape, source_shape)
+            self.source_attention = _attention(self, "source_attention", target_shape, source_shape)
+            self.source_attention_residual = _residual(self, "source_attention", target_shape)
+        self.feed_forward = _feed_forward(self, target_shape)
+        self.feed_forward_residual = _residual(self, "feed_forward", target_shape)
 
     def _check_source(self, shape: Shape) -> None:
         # In the words of Keras, whose `input_spec` describes the first input of a layer only.
@@ -637,6 +592,21 @@ class DecoderLayer(_Block):
         outputs = self._apply_sublayers(target, attend, None if source is None else attend_to_source, training)
         return (outputs, *scores) if return_attention_scores else outputs
 
+    def _apply_sublayers(
+        self,
+        target: Tensor,
+        attend: Callable[[Tensor], Tensor],
+        attend_to_source: Callable[[Tensor], Tensor] | None,
+        training: bool | None = None,
+    ) -> Tensor:
+        """Applies the sublayers in their order, for a call and for a step."""
+        target = self.attention_residual.around(attend, target, training)
+        if attend_to_source is not None:
+            target = self.source_attention_residual.around(attend_to_source, target, training)
+        return self.feed_forward_residual.around(
+            lambda hidden: self.feed_forward(hidden, training=training), target, training
+        )
+
     if TYPE_CHECKING:
         # For users, to whom a tensor of Keras may have any type.
         def __call__(
@@ -652,14 +622,74 @@ class DecoderLayer(_Block):
             return_attention_scores: bool = False,
         ) -> Any: ...
 
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
+        """Returns an empty cache for the self-attention.
+
+        Args:
+            batch_size: int or int scalar.
+            max_length: int or int scalar, the number of entries. Defaults to None: each step makes the cache longer.
+        """
+        require_built(self)
+        return self.attention.init_cache(batch_size, max_length)
+
     def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> KeyValues:
         """Projects the source to keys and values, once for all steps."""
         return self.source_attention.project_key_value(source)
+
+    def step(
+        self,
+        target: Annotated[Tensor, "(batch, n, d_model)"],
+        cache: Cache,
+        position: Dimension,
+        mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
+        source_key_values: KeyValues | None = None,
+        source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
+        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
+    ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], Cache]:
+        """Computes new positions only.
+
+        Args:
+            target: the next position of n hypotheses in a beam search, or n next positions.
+            cache: from `init_cache` or the previous step.
+            position: int or int scalar, the place in a `FixedCache` where the n entries go.
+            mask: True = attend: the entries that each of the n may attend to, within its neighborhood if the layer
+                has one. Defaults to None: the n are next positions, and each sees itself and the entries before it,
+                within its neighborhood.
+            source_key_values: from `project_source`.
+            source_mask: True = a real token.
+            position_ids: the places of the n in the sequence, for `relative_positions`. Defaults to None: the numbers
+                of their entries.
+            entry_position_ids: the places of the cache's entries in the sequence, for `relative_positions`. Defaults
+                to None: 0, 1, 2, ... In a beam search, where each step writes `beam_size` entries, entry e is at
+                place `e // beam_size`.
+
+        Returns:
+            The outputs of the n positions, and the cache with the n entries.
+
+        Raises:
+            ValueError: The n entries end after the `FixedCache`; only checked if the sizes and `position` are ints.
+        """
+
+        def attend(hidden: Tensor) -> Tensor:
+            nonlocal cache
+            outputs, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
+            return outputs
+
+        def attend_to_source(hidden: Tensor) -> Tensor:
+            allowed = None if source_mask is None else ops.expand_dims(source_mask, 1)
+            return self.source_attention.attend(hidden, source_key_values, allowed)
+
+        outputs = self._apply_sublayers(target, attend, None if source_key_values is None else attend_to_source)
+        return outputs, cache
 
     def compute_output_shape(self, target_shape: Shape, source_shape: Shape | None = None) -> Shape:
         return target_shape
 
     compute_output_spec = spec_with_scores
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **config_of(self, get_options(self))}
 
 
 def take_scores(outputs: tuple[Tensor, ...], scores: list[Any]) -> Tensor:
@@ -669,8 +699,13 @@ def take_scores(outputs: tuple[Tensor, ...], scores: list[Any]) -> Tensor:
     return output
 
 
+def _self_attention(layer: EncoderLayer | DecoderLayer, shape: Shape) -> MultiHeadAttention:
+    positions = {"neighborhood": layer.neighborhood, "relative_positions": layer.relative_positions}
+    return _attention(layer, "attention", shape, shape, **positions)
+
+
 def _attention(
-    layer: _Block, name: str, query_shape: Shape, value_shape: Shape, **positions: Any
+    layer: EncoderLayer | DecoderLayer, name: str, query_shape: Shape, value_shape: Shape, **positions: Any
 ) -> MultiHeadAttention:
     d_model, key_dim = query_shape[-1], layer.key_dim
     if key_dim is None:
@@ -696,7 +731,7 @@ def _attention(
     return attention
 
 
-def _feed_forward(layer: _Block, shape: Shape) -> FeedForward:
+def _feed_forward(layer: EncoderLayer | DecoderLayer, shape: Shape) -> FeedForward:
     feed_forward = FeedForward(
         layer.d_ff,
         layer.activation,
@@ -710,7 +745,7 @@ def _feed_forward(layer: _Block, shape: Shape) -> FeedForward:
     return feed_forward
 
 
-def _residual(layer: _Block, sublayer_name: str, shape: Shape) -> Residual:
+def _residual(layer: EncoderLayer | DecoderLayer, sublayer_name: str, shape: Shape) -> Residual:
     name = f"{sublayer_name}_residual"
     residual = Residual(
         layer.dropout,

@@ -25,76 +25,10 @@ from .cache import Cache, KeyValues
 from .elementary import make_normalization
 
 
-@show_options
-class _Stack(keras.layers.Layer):
-    """What encoder and decoder share: options, layers, and their steps."""
-
-    def __init__(
-        self, num_layers: Size, num_heads: Size, d_ff: Size, *, remat: bool = False, **options: Unpack[BlockOptions]
-    ) -> None:
-        super().__init__(**layer_arguments(options))
-        self.num_layers = num_layers
-        self.remat = remat
-        set_options(self, num_heads, d_ff, options)
-        check_attributes(self, _Stack)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
-
-    def _build_layers(
-        self,
-        layer_class: type[EncoderLayer] | type[DecoderLayer],
-        input_shape: Shape,
-        *source_shape: Shape | None,
-    ) -> None:
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: input_shape[-1]})
-        self.layers: list[Any] = []
-        for name in (f"layer_{i}" for i in range(self.num_layers)):
-            options = {**get_options(self), **child_arguments(self, name), "seed": child_seed(self.seed, name)}
-            layer = layer_class(**options)
-            layer.build(input_shape, *source_shape)
-            self.layers.append(layer)
-        # Pre-norm layers do not normalize their sums; the stack does so once, at its end.
-        self.final_norm: Any = None
-        if self.norm_first:
-            self.final_norm = make_normalization(self.normalization, self.epsilon, self.dtype_policy, "final_norm")
-            self.final_norm.build(input_shape)
-
-    def _normalize(self, hidden: Tensor) -> Tensor:
-        return hidden if self.final_norm is None else self.final_norm(hidden)
-
-    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
-        """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
-        require_built(self)
-        return [layer.init_cache(batch_size, max_length) for layer in self.layers]
-
-    def step(
-        self,
-        target: Annotated[Tensor, "(batch, n, d_model)"],
-        caches: Sequence[Cache],
-        position: Dimension,
-        mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
-        source_key_values: Sequence[KeyValues] | None = None,
-        source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
-        position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
-        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
-    ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], list[Cache]]:
-        """Computes new positions through all layers, see `DecoderLayer.step`."""
-        sources = [None] * self.num_layers if source_key_values is None else source_key_values
-        written = []
-        for layer, cache, source in zip(self.layers, caches, sources, strict=True):
-            target, cache = layer.step(
-                target, cache, position, mask, source, source_mask, position_ids, entry_position_ids
-            )
-            written.append(cache)
-        return self._normalize(target), written
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, ["num_layers", *get_options(self), "remat"])}
-
-
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-class Encoder(_Stack):
+@show_options
+class Encoder(keras.layers.Layer):
     """`num_layers` encoder layers; with `norm_first`, normalization after the last one.
 
     Args:
@@ -125,8 +59,19 @@ class Encoder(_Stack):
         (2, 5, 512)
     """
 
+    def __init__(
+        self, num_layers: Size, num_heads: Size, d_ff: Size, *, remat: bool = False, **options: Unpack[BlockOptions]
+    ) -> None:
+        super().__init__(**layer_arguments(options))
+        self.num_layers = num_layers
+        self.remat = remat
+        set_options(self, num_heads, d_ff, options)
+        check_attributes(self, Encoder)
+        self.input_spec = keras.InputSpec(ndim=3)
+        self.supports_masking = True
+
     def build(self, input_shape: Shape) -> None:
-        self._build_layers(EncoderLayer, input_shape)
+        _build_layers(self, EncoderLayer, input_shape)
 
     def call(
         self,
@@ -151,7 +96,7 @@ class Encoder(_Stack):
                 use_causal_mask=use_causal_mask,
                 return_attention_scores=return_attention_scores,
             )
-        outputs = self._normalize(inputs)
+        outputs = _normalize(self, inputs)
         return (outputs, scores) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
@@ -166,15 +111,39 @@ class Encoder(_Stack):
             return_attention_scores: bool = False,
         ) -> Any: ...
 
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
+        """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
+        return _empty_caches(self, batch_size, max_length)
+
+    def step(
+        self,
+        inputs: Annotated[Tensor, "(batch, n, d_model)"],
+        caches: Sequence[Cache],
+        position: Dimension,
+        mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
+        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
+    ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], list[Cache]]:
+        """Computes new positions of an encoder with `use_causal_mask`, see `DecoderLayer.step`."""
+        written = []
+        for layer, cache in zip(self.layers, caches, strict=True):
+            inputs, cache = layer.step(inputs, cache, position, mask, position_ids, entry_position_ids)
+            written.append(cache)
+        return _normalize(self, inputs), written
+
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
     compute_output_spec = spec_with_scores
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **config_of(self, ["num_layers", *get_options(self), "remat"])}
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-class Decoder(_Stack):
+@show_options
+class Decoder(keras.layers.Layer):
     """`num_layers` decoder layers; with `norm_first`, normalization after the last one.
 
     `init_cache`, `project_source` and `step` are those of `DecoderLayer`, with one cache and one projected source
@@ -213,8 +182,19 @@ class Decoder(_Stack):
         (2, 5, 512)
     """
 
+    def __init__(
+        self, num_layers: Size, num_heads: Size, d_ff: Size, *, remat: bool = False, **options: Unpack[BlockOptions]
+    ) -> None:
+        super().__init__(**layer_arguments(options))
+        self.num_layers = num_layers
+        self.remat = remat
+        set_options(self, num_heads, d_ff, options)
+        check_attributes(self, Decoder)
+        self.input_spec = keras.InputSpec(ndim=3)
+        self.supports_masking = True
+
     def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:
-        self._build_layers(DecoderLayer, target_shape, source_shape)
+        _build_layers(self, DecoderLayer, target_shape, source_shape)
 
     def call(
         self,
@@ -247,7 +227,7 @@ class Decoder(_Stack):
                 use_causal_mask=use_causal_mask,
                 return_attention_scores=return_attention_scores,
             )
-        outputs = self._normalize(target)
+        outputs = _normalize(self, target)
         # Each layer has those of self-attention and, with a source, those of attention to it.
         kinds = 1 + len(tensors)
         return (outputs, *(scores[kind::kinds] for kind in range(kinds))) if return_attention_scores else outputs
@@ -267,14 +247,71 @@ class Decoder(_Stack):
             return_attention_scores: bool = False,
         ) -> Any: ...
 
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
+        """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
+        return _empty_caches(self, batch_size, max_length)
+
     def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> list[KeyValues]:
         """Projects the source to each layer's keys and values, see `DecoderLayer.project_source`."""
         return [layer.project_source(source) for layer in self.layers]
+
+    def step(
+        self,
+        target: Annotated[Tensor, "(batch, n, d_model)"],
+        caches: Sequence[Cache],
+        position: Dimension,
+        mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
+        source_key_values: Sequence[KeyValues] | None = None,
+        source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
+        entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
+    ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], list[Cache]]:
+        """Computes new positions through all layers, see `DecoderLayer.step`."""
+        sources = [None] * self.num_layers if source_key_values is None else source_key_values
+        written = []
+        for layer, cache, source in zip(self.layers, caches, sources, strict=True):
+            target, cache = layer.step(
+                target, cache, position, mask, source, source_mask, position_ids, entry_position_ids
+            )
+            written.append(cache)
+        return _normalize(self, target), written
 
     def compute_output_shape(self, target_shape: Shape, source_shape: Shape | None = None) -> Shape:
         return target_shape
 
     compute_output_spec = spec_with_scores
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **config_of(self, ["num_layers", *get_options(self), "remat"])}
+
+
+def _build_layers(
+    stack: Encoder | Decoder,
+    layer_class: type[EncoderLayer] | type[DecoderLayer],
+    input_shape: Shape,
+    *source_shape: Shape | None,
+) -> None:
+    stack.input_spec = keras.InputSpec(ndim=3, axes={-1: input_shape[-1]})
+    stack.layers = []
+    for name in (f"layer_{i}" for i in range(stack.num_layers)):
+        options = {**get_options(stack), **child_arguments(stack, name), "seed": child_seed(stack.seed, name)}
+        layer = layer_class(**options)
+        layer.build(input_shape, *source_shape)
+        stack.layers.append(layer)
+    # Pre-norm layers do not normalize their sums; the stack does so once, at its end.
+    stack.final_norm = None
+    if stack.norm_first:
+        stack.final_norm = make_normalization(stack.normalization, stack.epsilon, stack.dtype_policy, "final_norm")
+        stack.final_norm.build(input_shape)
+
+
+def _empty_caches(stack: Encoder | Decoder, batch_size: Dimension, max_length: Dimension | None) -> list[Cache]:
+    require_built(stack)
+    return [layer.init_cache(batch_size, max_length) for layer in stack.layers]
+
+
+def _normalize(stack: Encoder | Decoder, hidden: Tensor) -> Tensor:
+    return hidden if stack.final_norm is None else stack.final_norm(hidden)
 
 
 def _call(

@@ -334,13 +334,13 @@ def test_other_models_that_are_refused():
     for model, message in (
         (
             keras.Model(token_ids, dense(hidden)),
-            "DecoderLayer or attention with use_causal_mask=True",
+            "must have a Decoder, a DecoderLayer or attention with use_causal_mask=True",
         ),
         (keras.Model(token_ids, dense(DecoderLayer(2, 16)(hidden + table))), "is not known to treat each position"),
         (keras.Model(token_ids, DecoderLayer(2, 16)(hidden)[:, 0]), "logits of shape"),
         (
             keras.Model(token_ids, [dense(hidden), hidden]),
-            r"must have one output.*: generate\(keras.Model\(model.inputs, model.outputs\[0\]\), \.\.\.\)",
+            r"must have one output.*take the logits: generate\(keras.Model\(model.inputs, model.outputs\[0\]\), \.\.\.\)",
         ),
         (
             keras.Model(token_ids, dense(EncoderLayer(2, 16)(DecoderLayer(2, 16)(hidden)))),
