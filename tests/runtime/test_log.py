@@ -43,6 +43,7 @@ def is_warning(line, model_dir):
     return line.startswith(start) and line.endswith("; step-00000001.weights.h5 is used instead")
 
 
+@pytest.mark.slow
 def test_a_python_program_sees_warnings_and_can_turn_them_off(damaged_model_dir):
     # It loads the model twice.
     (line,) = said_by("-c", LOAD, damaged_model_dir)

@@ -125,6 +125,7 @@ def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
         assert received["target_token"] == expected["target_token"] and received["position"] == expected["position"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_every_signature_answers_in_both_formats_as_its_function(name, port, graphs):
     inputs = SIGNATURES[name].example(TEXTS)

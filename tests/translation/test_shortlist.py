@@ -133,6 +133,7 @@ def test_with_every_piece_in_the_list_translations_are_those_without_it(plain):
     np.testing.assert_array_equal(few.score(TEXTS[:3], TEXTS[:3]), plain.score(TEXTS[:3], TEXTS[:3]))
 
 
+@pytest.mark.slow
 def test_a_saved_model_searches_the_shortlist(plain, tmp_path):
     translator = with_shortlist(plain, random_shortlist(plain.model.config.target_vocab_size))
     # Verified in session mode, against the translator.

@@ -433,6 +433,7 @@ def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(trans
         translator.translate(["a"], 2, sampling=Sampling(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Sampling(1, top_k=1), Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3)])
 def test_of_one_token_or_of_hardly_any_probability_the_best_are_drawn(translator, sampling):
     sources = [source for source, _ in sentence_pairs()]

@@ -79,6 +79,7 @@ def test_what_is_saved_to_translate_with_is_the_average(averaged):
     assert max(np.abs(one - other).max() for one, other in zip(raw[-1], expected)) > 1e-3
 
 
+@pytest.mark.slow
 def test_validations_are_those_of_the_average(averaged, tmp_path):
     model_dir, _ = averaged
     best = int(logged(model_dir, "step")[int(np.argmin(logged(model_dir, "val_perplexity")))])

@@ -127,6 +127,7 @@ def test_two_devices_train_to_the_losses_of_one(files, tmp_path, capsys):
     assert one[-1] < one[0]
 
 
+@pytest.mark.slow
 def test_the_norm_of_the_gradients_is_clipped(tmp_path):
     clipped, unclipped = (
         logged(train_here(tmp_path / f"norm {norm}", *CLIPPED, f"training.clip_norm={norm}"), "loss")
@@ -215,6 +216,7 @@ def trained_on_whole_batches(tmp_path_factory):
 
 
 # Eight are more than a batch has rows.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("accumulate_steps", "parallel_parts"),
     [(4, 2), *(pytest.param(*parts, marks=pytest.mark.slow) for parts in ((2, 2), (1, 7), (3, 1), (1, 3)))],
@@ -231,6 +233,7 @@ def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(
     np.testing.assert_allclose(*accuracies, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_cores_are_divided_among_the_parts_of_a_batch():
     code = (
         "import os; os.sched_getaffinity = lambda process: set(range(8))\n"
@@ -320,6 +323,7 @@ def test_one_program_trains_on_all_shapes_and_is_made_once(traces_and_trained):
     assert traces == [1] and trained.read_config().training.num_buckets == 3
 
 
+@pytest.mark.slow
 def test_biases_and_two_depths_are_trained_saved_and_used(tmp_path):
     model_dir = train_here(
         tmp_path / "biases",
@@ -381,6 +385,7 @@ def test_each_language_may_have_a_vocabulary_of_its_own(two_vocabularies, tmp_pa
     assert before == {name: (copy.path / name).read_bytes() for name in names}
 
 
+@pytest.mark.slow
 def test_two_vocabularies_translate_score_and_are_exported(two_vocabularies, tmp_path):
     translator = Translator.load(two_vocabularies)
     english, german = translator.tokenizers
@@ -425,6 +430,7 @@ def test_a_trained_model_keeps_its_vocabularies(two_vocabularies):
         train_here(two_vocabularies.path, "tokenizer.vocab_size=330", "model.tie_embeddings=target")
 
 
+@pytest.mark.slow
 def test_two_passes_differ_by_their_dropout_alone():
     source, target, labels = np.random.default_rng(0).integers(4, 500, (3, 6, 9)).astype("int32")
 

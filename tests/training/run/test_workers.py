@@ -142,6 +142,7 @@ LOST = (
 )
 
 
+@pytest.mark.slow
 def test_two_workers_train_as_one_device_does(start, undisturbed, tmp_path):
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
@@ -353,6 +354,7 @@ def test_a_worker_that_waits_for_the_others_can_be_interrupted(files, tmp_path):
     assert not (tmp_path / "chief").exists()
 
 
+@pytest.mark.slow
 def test_an_address_that_is_in_use_is_one_line(files, tmp_path):  # noqa: F811
     with socket.create_server(("127.0.0.1", 0)) as server:
         addresses = [f"127.0.0.1:{server.getsockname()[1]}", *free_addresses(1)]

@@ -5,6 +5,7 @@ import sys
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from keras_transformer.training.step.optimizer import Adam
 
@@ -62,6 +63,7 @@ def test_updates_are_those_of_the_paper():
         np.testing.assert_allclose(variable.numpy(), weights, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_two_replicas_add_up_their_gradients_as_keras_does():
     run = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -78,6 +78,7 @@ def training_model(weight, parts=1, **settings):
     return TrainingModel(transformer, optimizer, training, parts)
 
 
+@pytest.mark.slow
 def test_the_step_adds_the_loss_for_each_target_token_and_the_head_learns(linked):
     _, pairs = linked
     dataset = validation_dataset(plan_batches(pairs, tokens_per_batch=2000), start_id=2).take(1).cache().repeat()
