@@ -164,7 +164,7 @@ def _naming_damage(*errors: type[Exception]) -> Iterator[None]:
 
 
 def _require_file(path: pathlib.Path) -> None:
-    """Not a directory, nor a pipe that never ends."""
+    """Refuses directories, and pipes that never end."""
     with reading(path):
         try:
             if not path.is_file():
