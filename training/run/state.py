@@ -6,6 +6,7 @@ import logging
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -68,10 +69,11 @@ def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], s
     Raises:
         OSError: The state cannot be written; those before stay.
     """
+    # Bytes of JSON, since NumPy would pickle a dict.
+    fields: dict[str, Any] = {**values, "progress": json.dumps(dataclasses.asdict(state)).encode()}
     path, previous = model_dir.training_state_path, model_dir.previous_state_path
     with replacing_with_checksum(path, previous) as temporary, open(temporary, "wb") as file:
-        # Bytes of JSON, since NumPy would pickle a dict.
-        np.savez(file, **{**values, "progress": json.dumps(dataclasses.asdict(state)).encode()})
+        np.savez(file, **fields)
 
 
 def read_progress(model_dir: ModelDir) -> RunState:
