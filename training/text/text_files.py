@@ -38,7 +38,7 @@ class Reread(Iterable[Item]):
         return self._read()
 
 
-class CountedReread(Reread, Collection[str]):
+class CountedReread(Reread[str], Collection[str]):
     """Lines that are read again in each iteration, and whose number is known."""
 
     def __init__(self, read: Callable[[], Iterator[str]], number: int) -> None:
