@@ -97,7 +97,7 @@ class DataConfig:
         max_length_ratio: float or None. Leaves out pairs whose longer side has more than this many times the characters
             of the shorter; 1 to 1,000. Defaults to None.
         source_script: str or None. The Unicode script of the source language, such as "Latin", or several with commas,
-            such as "Han, Hiragana, Katakana". Leaves out pairs of which too few letters are of it. Defaults to None.
+            such as "Han, Hiragana, Katakana". Leaves out pairs with too few letters of this script. Defaults to None.
         target_script: str or None. The same for the target. Defaults to None.
         min_script_share: float. The least share of letters in the script; above 0 and at most 1. A side without
             letters passes. Defaults to 0.5.

@@ -83,19 +83,12 @@ def read_json_vocabulary(path: pathlib.Path) -> dict[str, int]:
 
 def read_yaml_vocabulary(path: pathlib.Path) -> dict[str, int]:
     content = read_bytes(path)
-    ids = {}
     try:
-        # Every scalar is text: yaml-cpp writes "yes" and "1" without quotes.
-        texts = _flat_yaml(content.decode())
-        for piece, token_id in zip(texts, texts, strict=True):
-            if piece in ids:
-                raise InvalidFileError(f"{path}: the piece {shown(piece)} is given twice")
-            ids[piece] = int(token_id)
-    except InvalidFileError:
-        raise
-    except (yaml.YAMLError, ValueError):
+        # Every scalar is text: yaml-cpp writes "yes" and "1" without quotes. libyaml limits the depth.
+        ids = yaml.load(content, yaml.CBaseLoader)
+        return {piece: int(token_id) for piece, token_id in ids.items()}
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError):
         raise InvalidFileError(f"{path}: it must map pieces to ids") from None
-    return ids
 
 
 def option(options: Mapping[str, object], name: str, kind: type[Value], default: Value | None = None) -> Value:
@@ -171,7 +164,7 @@ def _naming_damage(*errors: type[Exception]) -> Iterator[None]:
 
 
 def _require_file(path: pathlib.Path) -> None:
-    """Not a directory, nor a pipe that never ends."""
+    """Refuses directories, and pipes that never end."""
     with reading(path):
         try:
             if not path.is_file():
@@ -179,23 +172,6 @@ def _require_file(path: pathlib.Path) -> None:
         except ValueError as error:
             # A name that no file can have.
             raise ConfigError(_reason(error)) from None
-
-
-def _flat_yaml(text: str) -> Iterator[str]:
-    """The keys and values of a mapping of scalars.
-
-    Events come one by one: a text that is nested a million times deep ends at the second level.
-    """
-    expected = [yaml.StreamStartEvent, yaml.DocumentStartEvent, yaml.MappingStartEvent]
-    for event in yaml.parse(text, yaml.CBaseLoader):
-        if expected and isinstance(event, expected[0]):
-            del expected[0]
-        elif not expected and isinstance(event, yaml.ScalarEvent):
-            yield event.value
-        elif not expected and isinstance(event, yaml.MappingEndEvent):
-            expected = [yaml.DocumentEndEvent, yaml.StreamEndEvent]
-        else:
-            raise ValueError("not a mapping of scalars")
 
 
 def _array_name(filename: str) -> str:

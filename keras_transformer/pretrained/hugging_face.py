@@ -151,7 +151,7 @@ def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _take_positions(weights: dict[str, np.ndarray]) -> Positions:
-    """Says which positions a file has; only learned ones stay among its weights."""
+    """Returns the kind of positions that a file has, and removes them from the weights unless they are learned."""
     tables = [weights.pop(name) for name in ("source_positions", "target_positions") if name in weights]
     if not tables:
         return "sinusoidal"
@@ -229,7 +229,7 @@ def _decoding(path: pathlib.Path, tokenizers: _Tokenizers) -> DecodingConfig:
 def _forbidden_tokens(bad_words: object, tokenizers: _Tokenizers) -> Literal["none", "special", "unknown"]:
     if isinstance(bad_words, list) and [tokenizers.target_rows[Tokenizer.unk_id]] in bad_words:
         return "unknown"
-    # Padding and start of other tokenizers are one token there, which must never be chosen.
+    # Other tokenizers have one token for padding and start, which must never be chosen.
     return "special" if bad_words or not tokenizers.were_trained_here else "none"
 
 

@@ -25,7 +25,7 @@ TieEmbeddings = Literal["none", "target", "all"]
 # The bias of tokens that the other program does not have: their probability is 0 in float32, yet the loss stays finite.
 _NEVER_CHOSEN_LOGIT = -100.0
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
-# A special piece of this package's tokenizers only.
+# A special piece that only tokenizers of this package have.
 _START = "<start>"
 
 
@@ -146,7 +146,7 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
         bias = np.array(transformer.output_projection.bias)
         rows = list(model.target_rows)
         bias[[token_id for token_id, row in enumerate(rows) if row is None]] = _NEVER_CHOSEN_LOGIT
-        # The start id may stand for another token there.
+        # The start id may be the id of another token in the other program.
         if rows.count(rows[Tokenizer.start_id]) > 1:
             bias[Tokenizer.start_id] = _NEVER_CHOSEN_LOGIT
         transformer.output_projection.bias.assign(bias)

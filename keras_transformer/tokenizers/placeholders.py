@@ -19,9 +19,9 @@ from .tokenizer import Tokenizer
 
 NUM_PLACEHOLDERS = 8
 
-# Marks are put into the text, as in `translation/sentences.py`: around what is kept, and around words.
+# Marks are put into the text, as in `translation/sentences.py`: around spans that are kept, and around words.
 _MARK = "\ufdd0"
-_OWN, _KEPT, _WORD = _MARK + "o", _MARK + "k", _MARK + "w"
+_ESCAPED_MARK, _KEPT, _WORD = _MARK + "o", _MARK + "k", _MARK + "w"
 
 _LETTERS = r"\p{Latin}\p{Greek}\p{Cyrillic}\p{M}"
 _IN_URL = rf"{_LETTERS}0-9\-._~:/?#@!$&'*+,;=%\[\]"
@@ -88,7 +88,7 @@ class SpanFinder:
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._terms = None
         if terms:
-            # Of two at the same place, the longer one.
+            # The longer of two terms at the same place is kept.
             worded = (regex.escape(_in_words(term)) for term in sorted(set(terms), key=len, reverse=True))
             self._terms = "|".join(worded)
             try:
@@ -105,7 +105,7 @@ class SpanFinder:
         return _parts(self._marked(texts))
 
     def _marked(self, texts: Tensor) -> Tensor:
-        marked = tf.strings.regex_replace(texts, _MARK, _OWN)
+        marked = tf.strings.regex_replace(texts, _MARK, _ESCAPED_MARK)
         marked = tf.strings.regex_replace(marked, _PATTERN, rf"{_KEPT}\0{_KEPT}")
         if self._terms is None:
             return marked
@@ -121,12 +121,12 @@ class SpanFinder:
 def _in_words(term: str) -> str:
     if not term.strip():
         raise ConfigError(f"a term that is kept must not be blank; received {shown(term)}")
-    return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(_MARK, _OWN))
+    return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(_MARK, _ESCAPED_MARK))
 
 
 def _parts(marked: Tensor) -> tf.RaggedTensor:
     parts = tf.strings.split(marked, _KEPT)
-    return parts.with_flat_values(tf.strings.regex_replace(parts.flat_values, _OWN, _MARK))
+    return parts.with_flat_values(tf.strings.regex_replace(parts.flat_values, _ESCAPED_MARK, _MARK))
 
 
 def _divided(marked: Tensor) -> Divided:
@@ -139,8 +139,8 @@ def _divided(marked: Tensor) -> Divided:
 
 def _keeping(divided: Divided, is_kept: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"]) -> Divided:
     """Turns the spans that are not kept into text again."""
-    spans = tf.strings.regex_replace(divided.spans, _MARK, _OWN)
-    texts = tf.strings.regex_replace(divided.texts, _MARK, _OWN)
+    spans = tf.strings.regex_replace(divided.spans, _MARK, _ESCAPED_MARK)
+    texts = tf.strings.regex_replace(divided.texts, _MARK, _ESCAPED_MARK)
     spans = tf.where(is_kept, tf.strings.join([_KEPT, spans, _KEPT]), spans)
     columns = tf.stack([texts, tf.pad(spans, [[0, 0], [0, 1]], constant_values="")], axis=2)
     return _divided(tf.strings.reduce_join(columns, axis=[2, 1]))

@@ -33,7 +33,7 @@ _MAX_CHARACTER_MAP_BYTES = 4 * 2**20
 _MAX_NESTED = 32
 # No character becomes a longer text; the longest of Unicode's own becomes 33 bytes.
 _MAX_NORMALIZED_BYTES = 1000
-# Of a text for one of its normalized form, such as a mathematical letter of 4 bytes for a plain one.
+# Normalization can make one byte of four, such as a plain letter of a mathematical one.
 _BYTES_PER_NORMALIZED_BYTE = 4
 
 
@@ -76,7 +76,7 @@ def load_subwords(content: bytes, out_type: tf.DType) -> SentencepieceTokenizer:
         ConfigError: SentencePiece refuses the file.
     """
     try:
-        # It would say that the text is not normalized, as if that were worth a warning.
+        # SentencePiece warns that the text is not normalized, which is intended.
         with silenced():
             # Loaded from a SavedModel, two tokenizers of one name would both use the model of the first.
             name = f"SentencePiece_{hashlib.sha256(content).hexdigest()[:16]}"

@@ -19,17 +19,17 @@ from .tokenizer import Tokenizer
 
 NUM_TERM_PIECES = 3
 
-# Marks that are put into the text: a text's own mark, what separates a term from its translation and from what is
-# around them, and what is around a word.
+# Marks that are put into a text: one stands for the mark if the text has it already, one separates a term, its
+# translation and the text around them, and one stands before and after each word.
 _MARK = "\ufdd1"
-_OWN, _SEPARATOR, _WORD = _MARK + "\ufdd2", _MARK + "\ufdd3", _MARK + "\ufdd4"
+_ESCAPED_MARK, _SEPARATOR, _WORD = _MARK + "\ufdd2", _MARK + "\ufdd3", _MARK + "\ufdd4"
 # So many that two terms hardly ever have the same one.
 _NUM_HASHES = 2**63 - 1
 
 
 def escaped(text: str) -> str:
     """Returns a text in which `annotated` may be put."""
-    return text.replace(_MARK, _OWN)
+    return text.replace(_MARK, _ESCAPED_MARK)
 
 
 def annotated(term: str, translation: str) -> str:
@@ -92,14 +92,14 @@ class Glossary:
 
     def _parts(self, texts: Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """The parts of escaped texts, with marks around words, and which of them are terms."""
-        words = tf.strings.regex_replace(texts, _MARK, _OWN)
+        words = tf.strings.regex_replace(texts, _MARK, _ESCAPED_MARK)
         words = tf.strings.regex_replace(words, f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}")
         separated = tf.strings.regex_replace(words, self._pattern, rf"{_SEPARATOR}\0{_SEPARATOR}")
         parts = tf.strings.split(separated, _SEPARATOR)
         return parts, tf.ragged.range(parts.row_lengths()) % 2 == 1
 
     def _look_up(self, terms: Tensor) -> Tensor:
-        """The translations of terms; any for other texts."""
+        """The translations of terms; the result is arbitrary for texts that are no terms."""
         keys = tf.strings.to_hash_bucket_fast(tf.strings.regex_replace(terms, "^ ", ""), _NUM_HASHES)
         places = tf.minimum(tf.searchsorted(self._keys, keys), len(self._keys) - 1)
         return tf.gather(tf.constant(self._translations), places)
@@ -122,7 +122,7 @@ def segment_annotated(
 
 
 def _plain(texts: Tensor) -> Tensor:
-    return tf.strings.regex_replace(texts, _OWN, _MARK)
+    return tf.strings.regex_replace(texts, _ESCAPED_MARK, _MARK)
 
 
 def _capitalized(term: str) -> str:

@@ -23,7 +23,7 @@ from ..text.corpus import SentencePairs, in_chunks
 from ..text.filters import Pair
 from ..text.text_files import CountedReread
 
-# Stands for what must stay as it is. A text that has this noncharacter itself is left alone.
+# Stands for a span that must stay as it is. A text that contains this noncharacter is not changed.
 _SPAN = "\ufdd0"
 _LETTERS_OF_A_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
 _FIRST_LETTER = regex.compile(r"(?<![\p{L}\p{M}\p{N}]['’]?)\p{L}")
@@ -103,9 +103,9 @@ class Augmentation:
         return augmented
 
     def _draw(self, rng: random.Random) -> list[Change]:
-        """What happens to a pair, in this order."""
+        """Draws the changes of a pair, in the order in which they are applied."""
         shares = self.config
-        # As many random numbers whatever the shares are.
+        # Always draw five numbers, so that a share does not change what the others draw.
         case, punctuation, typos, spaces, emoji = (rng.random() for _ in range(5))
         changes: list[Change] = []
         if punctuation < shares.no_final_punctuation:
@@ -158,7 +158,7 @@ def _has_case(text: str) -> bool:
 
 def _without_final_punctuation(source: str, target: str, _: random.Random) -> Pair:
     short = _FINAL_PUNCTUATION.sub("", source), _FINAL_PUNCTUATION.sub("", target)
-    # Nothing but punctuation, or none at all.
+    # The text is nothing but punctuation, or has none.
     if short[0] in ("", source) or (target and not short[1]):
         return source, target
     return short
@@ -208,7 +208,7 @@ def _with_wrong_spaces(source: str, target: str, rng: random.Random) -> Pair:
 
 def _with_emoji(source: str, target: str, rng: random.Random) -> Pair:
     emoji = _EMOJI[_below(len(_EMOJI), rng)]
-    # Most stand at the end.
+    # Three of four emoji stand at the end.
     before, after = (f"{emoji} ", "") if rng.random() < 0.25 else ("", f" {emoji}")
     return f"{before}{source}{after}", f"{before}{target}{after}" if target else target
 

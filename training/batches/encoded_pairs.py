@@ -125,7 +125,7 @@ def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.nda
 
 @dataclasses.dataclass(frozen=True)
 class Epochs:
-    """A parallel text in several epochs, each of which changes it in other ways.
+    """A parallel text in several epochs, which may each change it in another way.
 
     Args:
         pairs: the text.
@@ -160,7 +160,7 @@ class Epochs:
 
 
 def encode(epochs: Epochs, codec: TextCodec, directory: str | os.PathLike[str]) -> EncodedPairs:
-    """Encodes a parallel text, with tags in front of its sources, without pairs of which a side is empty or too long.
+    """Encodes a parallel text with tags in front of its sources; leaves out pairs with an empty or too long side.
 
     Args:
         directory: a new directory for the token ids.
@@ -203,7 +203,7 @@ def encode(epochs: Epochs, codec: TextCodec, directory: str | os.PathLike[str]) 
 
 
 def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
-    """Returns the pairs with links: which source token each target token comes from.
+    """Returns the pairs with word alignments: which source token each target token comes from.
 
     That is for guided alignment (Garg et al. 2019, arXiv 1909.02074). IBM Model 1 learns from at most 200,000 of the
     pairs, and its links, on which both directions agree, are written beside the token ids.
@@ -281,7 +281,7 @@ def _source_places(source: Sentences, target: Sentences, probabilities: Counts) 
 
 
 def _first_pairs(pairs: EncodedPairs, number: int) -> Iterator[tuple[Sentences, Sentences]]:
-    """The first of the pairs. Those of each block were drawn at random."""
+    """Yields the first pairs of the blocks, to which pairs were assigned at random."""
     for block in range(pairs.num_blocks):
         source, target = (side.part(0, min(number, len(side.lengths))) for side in _block_sentences(pairs, block))
         yield source, target

@@ -67,7 +67,7 @@ def training_dataset(
         num_pairs, num_batches = tf.size(bucket_of_pair), tf.size(batches.begin)
         seeds = [seed, epoch * num_blocks + block]
         random = tf.random.stateless_uniform([num_pairs + num_batches], seeds, maxval=2**32, dtype=tf.int64)
-        # In the order of this key, the pairs of a bucket are together, in random order.
+        # This key sorts pairs by their buckets, and within a bucket at random.
         pairs = tf.argsort(bucket_of_pair * 2**32 + random[:num_pairs])
         order = tf.argsort(random[num_pairs:])[tf.where(turn == first_turn, batches_to_skip, 0) :]
         ordered = PlannedBatch(*(tf.gather(field, order) for field in batches))
@@ -146,7 +146,7 @@ def _assemble(plan: BatchPlan, block: Tensor, pairs: Tensor, batches: PlannedBat
 
 
 def _padded(token_ids: Tensor, offsets: Tensor, rows: Tensor, shape: list[Dimension]) -> Tensor:
-    # Not a gather of a RaggedTensor, which goes through all offsets of the block each time.
+    # `tf.gather` of a RaggedTensor would go through all offsets of the block each time.
     positions = tf.ragged.range(tf.gather(offsets, rows), tf.gather(offsets, rows + 1))
     return tf.cast(tf.gather(token_ids, positions).to_tensor(shape=shape), tf.int32)
 

@@ -11,7 +11,7 @@ from typing import cast
 
 import sentencepiece
 
-# No name in tensorflow_text itself stands for these two; the tests of WordPiece fail if a release moves them.
+# tensorflow_text has no public name for these two; the tests of WordPiece fail if a release moves them.
 from tensorflow_text.python.ops.bert_tokenizer import BasicTokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as wordpiece
 

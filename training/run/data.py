@@ -35,7 +35,7 @@ _NOTABLE_SHARE = 0.01
 
 
 class Batches(NamedTuple):
-    """Endless batches, of which the replicas of this process have their shares.
+    """Endless batches: the shares of the replicas of this process.
 
     The validation text has `num_valid` batches. They come again and again: several workers would have to agree after
     each batch on whether there is another one.
@@ -122,7 +122,7 @@ class TrainingText:
         training, max_length = self.config.training, self.config.model.max_length
         samplers, terms = tokenizers, None
         if training.subword_dropout:
-            # Both sides of a shared vocabulary take turns with one sampler.
+            # Both sides share one sampler if they share the vocabulary.
             dropouts = [
                 SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
                 for tokenizer in tokenizers.files().values()

@@ -87,8 +87,8 @@ def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config
     for section, names in (
         ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
         ("model", [field.name for field in dataclasses.fields(old.model)]),
-        # Checkpoints are compared with earlier ones; the log has a column for it; the state has the average, and the
-        # moments of what is trained.
+        # Checkpoints are compared by `validate_by`; the state has the average of `ema`, and Adam's moments of the
+        # weights that are not frozen.
         ("training", ["validate_by", "ema", "freeze"]),
     ):
         for name in names:
@@ -118,7 +118,7 @@ def write_description(model_dir: ModelDir, config: Config, tokenizers: Tokenizer
 
 
 def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
-    """Moves away what is not of a training, and has the name of a file that a training writes."""
+    """Renames files that no training has written, but that have the name of a file that a training writes."""
     paths = [model_dir.log_path, model_dir.best_path, model_dir.average_path, model_dir.shortlist_path]
     for name, tokenizer in tokenizers.files().items():
         path = model_dir.path / name

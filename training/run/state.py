@@ -6,6 +6,7 @@ import logging
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -68,10 +69,11 @@ def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], s
     Raises:
         OSError: The state cannot be written; those before stay.
     """
+    # Bytes of JSON, since NumPy would pickle a dict.
+    fields: dict[str, Any] = {**values, "progress": json.dumps(dataclasses.asdict(state)).encode()}
     path, previous = model_dir.training_state_path, model_dir.previous_state_path
     with replacing_with_checksum(path, previous) as temporary, open(temporary, "wb") as file:
-        # Bytes of JSON, since NumPy would pickle a dict.
-        np.savez(file, **{**values, "progress": json.dumps(dataclasses.asdict(state)).encode()})
+        np.savez(file, **fields)
 
 
 def read_progress(model_dir: ModelDir) -> RunState:
@@ -149,6 +151,7 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
         state = RunState(**json.loads(bytes(arrays["progress"])))
         # JSON has turned the steps into text.
         state.scores = {int(step): score for step, score in state.scores.items()}
+        _require_numbers(state)
         for name, variable in variables.items():
             if name.startswith("loss_scale.") and name not in arrays:
                 continue  # The training was in another precision before.
@@ -160,6 +163,16 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
                 )
             variable.assign(array)
         return state
+
+
+def _require_numbers(state: RunState) -> None:
+    """Checks the progress of a file without a checksum, which another program may have written."""
+    numbers = [state.step, state.best_score, state.validations_since_best, *state.loss_sums, *state.scores.values()]
+    for row in state.rows:
+        numbers += [row["step"], *row.values()]
+    numbers += [fingerprint["lines"] for fingerprint in state.text.values()]
+    if not isinstance(state.step, int) or not all(isinstance(number, int | float) for number in numbers):
+        raise ValueError("its progress has values of other types")
 
 
 def _named_variables(model: TrainingModel) -> dict[str, keras.Variable]:

@@ -90,7 +90,7 @@ class TrainingModel(keras.Model):
         return float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
 
     def update(self, batches: Iterator[Batch], requests_stop: bool = False) -> StepResult:
-        """Trains on the next batch, of which this process has the shares of its replicas.
+        """Trains on the next batch. The iterator gives the shares of the replicas of this process.
 
         Args:
             requests_stop: whether this process asks all of them to stop.
@@ -255,7 +255,7 @@ def build_training_model(
 def _split(
     inputs: dict[str, Tensor], labels: Tensor, num_parts: int, first: int | Tensor, number: int
 ) -> Sequence[Batch]:
-    """Divides a batch into parts of as many rows, give or take one; returns a number of them, from the first on."""
+    """Divides a batch into `num_parts` parts of equal size, up to one row; returns `number` parts from `first` on."""
     ends = [tf.shape(labels)[0] * (first + k) // num_parts for k in range(number + 1)]
     return [
         ({name: side[begin:end] for name, side in inputs.items()}, labels[begin:end])

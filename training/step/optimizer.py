@@ -11,7 +11,7 @@ from keras_transformer.config import TrainingConfig
 from keras_transformer.schedules import WarmupInverseSqrt
 from keras_transformer.tensors import Tensor
 
-# The usual figures: the first scale of the mean loss, and how many good steps double it.
+# The usual values: the first scale of the mean loss, and the number of good steps after which it doubles.
 _FIRST_OF_MEAN = 2.0**15
 _GOOD_STEPS = 2000
 # A larger scale would take the gradient of a logit, which is up to 1, out of float16's range.
@@ -143,7 +143,7 @@ class LossScale:
 
     def __init__(self, tokens_per_batch: int) -> None:
         first = 2.0 ** round(math.log2(_FIRST_OF_MEAN / tokens_per_batch))
-        # Here the mean loss is not scaled any more; what overflows now is itself too large.
+        # At this scale the mean loss is not scaled any more: a gradient that still overflows is itself too large.
         self._lowest = first / _FIRST_OF_MEAN
         self._scale = _variable(first, "float32", "loss_scale")
         self._good_steps = _variable(0, "int32", "good_steps")

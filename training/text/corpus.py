@@ -246,7 +246,7 @@ def _hold_out(held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: Da
         raise ConfigError(f"{name}: all sentence pairs are held out; none are left to train on")
     pairs, tags = held.pairs, _tag_runs([], data)
     if data.tags:
-        # Those of one corpus together.
+        # The pairs of one corpus stay together.
         corpus_of = np.searchsorted(np.cumsum(sizes), [first for first, *_ in held.places], side="right")
         pairs = [pairs[number] for number in np.argsort(corpus_of, kind="stable")]
         tags = _tag_runs(np.bincount(corpus_of, minlength=len(sizes)).tolist(), data)

@@ -1,4 +1,4 @@
-"""Which pairs of a text are left out before training: by filters, one of which reads scores, or to validate on them."""
+"""Filters, which leave out pairs before training, and pairs that are held out to validate on."""
 
 import hashlib
 import itertools
@@ -26,7 +26,7 @@ class Filter(NamedTuple):
     """A rule by which pairs are left out.
 
     Attributes:
-        name: that of its field in DataConfig; "empty" for pairs of which a side is blank.
+        name: the name of its field in DataConfig; "empty" for the filter of pairs with a blank side.
         matches: takes n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which of them are
             left out: bool (n,).
     """
@@ -204,7 +204,7 @@ class SeenPairs:
             self._arrays.append(different[is_new])
         while len(self._arrays) > 1 and len(self._arrays[-1]) >= len(self._arrays[-2]) // 2:
             merged = np.concatenate([self._arrays.pop(), self._arrays.pop()])
-            # Two sorted runs, which a stable sort merges.
+            # NumPy's stable sort merges the two sorted runs.
             merged.sort(kind="stable")
             self._arrays.append(merged)
         return came_before
@@ -227,7 +227,7 @@ class HeldOut:
     def __init__(self, fraction: float | None = None, size: int | None = None) -> None:
         self._size = size
         self._last_hash = 2**64 - 1 if fraction is None else int(fraction * 2**64) - 1
-        # Of each hash, the pair and its places in the text.
+        # The pair with each hash, and its places in the text.
         self._held: dict[int, tuple[Pair, list[int]]] = {}
 
     def add(self, pairs: list[Pair], places: np.ndarray) -> None:

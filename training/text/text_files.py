@@ -38,7 +38,7 @@ class Reread(Iterable[Item]):
         return self._read()
 
 
-class CountedReread(Reread, Collection[str]):
+class CountedReread(Reread[str], Collection[str]):
     """Lines that are read again in each iteration, and whose number is known."""
 
     def __init__(self, read: Callable[[], Iterator[str]], number: int) -> None:
@@ -199,7 +199,7 @@ def _blocks(file: _Binary) -> Iterator[bytes]:
         whole, end, rest = (rest + chunk).rpartition(b"\n")
         if end:
             yield whole.replace(b"\r\n", b"\n").removesuffix(b"\r")
-        # One more, which may be the "\r" of an end.
+        # The additional byte may be the "\r" of a line end.
         if len(rest) > MAX_LINE_BYTES + 1:
             yield rest
         chunk = file.read1(_BYTES_PER_READ)

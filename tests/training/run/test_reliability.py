@@ -459,7 +459,14 @@ def rewrite(path, **changes):
     np.savez(path, **{**arrays, **changes})
 
 
-@pytest.mark.parametrize("progress", [b"", b"[" * 100_000, b'{"step": 6}}', b'{"steps": 6}', b"\xff{}"])
+@pytest.mark.parametrize(
+    "progress",
+    [
+        *(b"", b"7", b"[" * 100_000, b'{"step": 6}}', b'{"steps": 6}', b"\xff{}", b'{"step": "6"}', b'{"step": 6.5}'),
+        *(b'{"rows": [{"loss": 1}]}', b'{"rows": ["row"]}', b'{"scores": [1]}', b'{"text": {"train": 1}}'),
+    ],
+    ids=lambda progress: repr(progress[:30]),
+)
 def test_a_state_whose_progress_is_damaged_gives_way_to_the_one_before(unfinished, capsys, progress):
     rewrite(unfinished.training_state_path, progress=progress)
     assert read_progress(unfinished).step == 3
