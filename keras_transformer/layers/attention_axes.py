@@ -76,13 +76,14 @@ class AttentionAxes:
         rule = f"a tensor of rank {2 * num_attended} to {leading + 2 * num_attended}"
         require(0 <= missing <= leading, "attention_mask", rule, f"shape {tuple(mask.shape)}")
         expected = self._unfolded(query.shape, num_heads, value.shape)
-        if not fits(tuple(mask.shape), expected[missing:]):
-            raise ConfigError(
-                f"attention_mask must broadcast to {expected}, for query and value of shapes {tuple(query.shape)} and "
-                f"{tuple(value.shape)}; received attention_mask of shape {tuple(mask.shape)}"
-            )
+        received = tuple(mask.shape)
         if missing:
             mask = ops.expand_dims(mask, tuple(range(leading - missing, leading)))
+        if not fits(tuple(mask.shape), expected):
+            raise ConfigError(
+                f"attention_mask must broadcast to {expected}, for query and value of shapes {tuple(query.shape)} and "
+                f"{tuple(value.shape)}; received attention_mask of shape {received}"
+            )
         if self._is_sequence:
             return mask
         sizes, target, source = ops.shape(mask), ops.shape(query), ops.shape(value)

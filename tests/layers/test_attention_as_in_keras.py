@@ -320,3 +320,10 @@ def test_a_built_layer_names_a_query_or_a_mask_of_another_rank():
         layer(QUERY[0], VALUE)
     with pytest.raises(ValueError, match="attention_mask must be a tensor of rank 2 to 4"):
         layer(QUERY, VALUE, attention_mask=np.ones(7, bool))
+
+
+def test_shapes_that_do_not_agree_are_refused_whatever_they_are():
+    # Keras' own tests give an int for the shape of the key.
+    for key_shape in (2, (2, 1, 7)):
+        with pytest.raises(ValueError, match="value and key must be equal in all dimensions but the last"):
+            MultiHeadAttention(4, 2).compute_output_shape((2, 4, 8), (2, 2, 7), key_shape)

@@ -339,3 +339,62 @@ def test_a_source_is_given_always_or_never():
     with pytest.raises(ValueError) as error:
         without(TARGET_ROWS, SOURCE_ROWS)
     assert message + "without one and received source=a tensor" in str(error.value)
+
+
+X = np.ones((2, 5, 8), "float32")
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: EncoderLayer(4, 32)(X, mask=X[:, :4, 0] > 0), r"mask must be of shape \(2, 5\), .* of shape \(2, 4\)"),
+        (lambda: Encoder(1, 4, 32)(X, mask=X[0] > 0), r"mask must be of shape \(2, 5\), .* of shape \(5, 8\)"),
+        (
+            lambda: EncoderLayer(4, 32)(X, attention_mask=X[:, :4, :4] > 0),
+            r"attention_mask must broadcast to \(2, 4, 5, 5\), .*; received attention_mask of shape \(2, 4, 4\)",
+        ),
+        (
+            lambda: DecoderLayer(4, 32)(X, X, source_mask=X[:, :, 0][:1, :4] > 0),
+            r"source_mask must be of .2, 5.",
+        ),
+        (
+            lambda: DecoderLayer(4, 32)(X, X[:1]),
+            "source must have the batch size of target, 2; received source of shape",
+        ),
+        (lambda: Decoder(1, 4, 32)(X[:1], X), "source must have the batch size of target, 1; received source of"),
+        (
+            lambda: EncoderLayer(4, intermediate_dim=32),
+            "no argument 'intermediate_dim'; it is called 'd_ff'",
+        ),
+        (lambda: DecoderLayer(nhead=4, d_ff=32), "DecoderLayer has no argument 'nhead'; it is called 'num_heads'"),
+        (lambda: Encoder(1, 4, 32, normalize_first=True), "no argument 'normalize_first'; it is called 'norm_first'"),
+        (lambda: EncoderLayer(4, 32)(X, padding_mask=None), "no argument 'padding_mask'; it is called 'mask'"),
+        (lambda: DecoderLayer(4, 32)(X, encoder_sequence=X), "no argument 'encoder_sequence'; it is called 'source'"),
+    ],
+)
+def test_what_does_not_fit_is_told_by_name(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+def test_masks_of_one_row_or_one_position_fit_all():
+    layer = EncoderLayer(4, 32)
+    expected = numpy(layer(X))
+    for mask in (X[:1, :, 0] > 0, X[:, :1, 0] > 0):
+        np.testing.assert_array_equal(numpy(layer(X, mask=mask)), expected)
+
+
+def test_integers_of_numpy_are_sizes():
+    layer = EncoderLayer(np.int64(2), np.int32(16), key_dim=np.int16(4))
+    assert layer(X).shape == X.shape
+    assert {type(layer.get_config()[name]) for name in ("num_heads", "d_ff", "key_dim")} == {int}
+
+
+if keras.backend.backend() == "tensorflow":
+
+    def test_ragged_tensors_are_to_be_padded():
+        import tensorflow as tf
+
+        for layer in (EncoderLayer(2, 8), Encoder(1, 2, 8, norm_first=True)):
+            with pytest.raises(ValueError, match=r"inputs must not be ragged: pad it first, with to_tensor\(\)"):
+                layer(tf.RaggedTensor.from_tensor(X))

@@ -484,3 +484,15 @@ def test_fit_with_loss_metrics_and_schedule_then_save_and_go_on(tmp_path):
     assert loaded.evaluate(token_ids, token_ids, verbose=0) == pytest.approx(
         model.evaluate(token_ids, token_ids, verbose=0)
     )
+
+
+def test_the_loss_reads_probabilities_as_its_metrics_do():
+    logits = np.random.default_rng(1).normal(size=(2, 3, 5)).astype("float32")
+    labels = np.array([[1, 4, 0], [2, 0, 0]])
+    expected = MaskedLabelSmoothedCrossentropy(0.1)(labels, logits)
+    loss = MaskedLabelSmoothedCrossentropy.from_config(
+        MaskedLabelSmoothedCrossentropy(0.1, from_logits=False).get_config()
+    )
+    np.testing.assert_allclose(float(loss(labels, ops.softmax(logits))), float(expected), rtol=1e-6)
+    # What a softmax rounds to 0 has a loss that is finite.
+    assert 80 < float(loss(np.array([[1]]), np.array([[[1.0, 0.0]]], "float32"))) < 88
