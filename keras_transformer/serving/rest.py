@@ -18,6 +18,9 @@ from ..errors import ConfigError, Error, InvalidFileError
 from ..tensors import Tensor
 
 _TYPES = {dict: "Object", list: "Array", str: "String", int: "Number", float: "Number", type(None): "Null"}
+# NumPy's arrays had no more before NumPy 2.
+_MOST_AXES = 32
+_TOO_DEEP = "JSON Parse error: lists or objects are nested too deeply"
 
 
 class RequestError(Error):
@@ -97,7 +100,7 @@ class RestApi:
         try:
             return self._post(path, body)
         except RecursionError:
-            raise RequestError("JSON Parse error: lists or objects are nested too deeply") from None
+            raise RequestError(_TOO_DEEP) from None
 
     def _post(self, path: str, body: bytes) -> dict[str, object]:
         model = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict", path)
@@ -223,6 +226,8 @@ def _read(value: object, spec: tf.TensorSpec) -> np.ndarray:
     shape = []
     inner = value
     while isinstance(inner, list):
+        if len(shape) == _MOST_AXES:
+            raise RequestError(_TOO_DEEP)
         shape.append(len(inner))
         inner = inner[0] if inner else None
     leaves: list[object] = []
