@@ -1,13 +1,15 @@
 """Requests to a SavedModel before users send theirs: some warm up a server, others check what was written."""
 
 import base64
+import contextlib
 import json
+import logging
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +18,8 @@ from tensorflow.core.framework.tensor_pb2 import TensorProto
 
 from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
+from keras_transformer.rules import shown
+from keras_transformer.runtime.device import kind_of_device
 
 from .publishing import PROBES
 from .signatures import SIGNATURES
@@ -73,10 +77,23 @@ _SPANS = [b"<b>{name}</b>, see https://a.org/b or %s"]
 # Texts as an attacker may send them.
 _HOSTILE = [b"\xff\xc3 \0 a", "</s> <pad> <0x0A> ▁␛ >>de<<".encode(), ("a" + "\u0301" * 2000).encode()]
 TEXTS = [*(text.encode() for text in PROBES), *_SPANS, *_HOSTILE]
-# Floats are added up in another order. A bfloat16 has 8 bits: scores of random bytes differ by up to 0.7%.
-_TOLERANCE = {"float32": 1e-4, "int8": 1e-4, "bfloat16": 2**-6}
+
+
+class _Rounding(NamedTuple):
+    """How exactly numbers are multiplied and added."""
+
+    unit: float  # the relative distance between neighbouring numbers, and what sums make of it
+    tolerance: float  # the largest difference between two answers
+
+
+# A GPU multiplies float32 in TF32, which has 11 bits; bfloat16 has 8.
+_FLOAT32, _TF32, _BFLOAT16 = _Rounding(2**-20, 1e-4), _Rounding(2**-10, 2**-8), _Rounding(2**-7, 2**-6)
+# How often the translator is asked again with its weights rounded otherwise.
+_MAX_NUDGES = 32
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
+
+_log = logging.getLogger(__name__)
 
 
 def write_warmup_requests(
@@ -109,6 +126,11 @@ def verify(
 ) -> None:
     """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
 
+    Numbers may differ by what rounding explains. A choice among texts or positions that was close may then go the other
+    way, and a search goes on from there to another end, whose score can be far from that of the first. So the score of
+    a text does not tell whether rounding explains it. Instead, the translator is asked again with some of its weights
+    rounded up or down: the SavedModel must answer as the translator does in one of these cases.
+
     Args:
         functions: by the names of signatures, the concrete functions that were saved, which compute with the
             translator.
@@ -125,42 +147,106 @@ def verify(
         signature = SIGNATURES[name]
         inputs = signature.example(TEXTS)
         requests.append((name, {key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()}))
-    served = _run_session(path, requests, python)
-    tolerance = _TOLERANCE[precision]
+    device, served = _run_session(path, requests, python)
+    devices = (kind_of_device(), device)
+    rounding = _BFLOAT16 if precision == "bfloat16" else _TF32 if "GPU" in devices else _FLOAT32
+    compared = (
+        f"compared to {rounding.tolerance:.1g}, for {precision}, the translator on a {devices[0]}, the SavedModel on a "
+        f"{device}"
+    )
+    num_rounded = 0
     for (name, inputs), answer in zip(requests, served, strict=True):
-        for key, tensor in functions[name](**inputs).items():
-            received, expected = answer[key], tensor.numpy()
-            is_same = received.shape == expected.shape and received.dtype == expected.dtype
-            if is_same and expected.dtype.kind == "f":
-                is_same = np.allclose(received, expected, rtol=tolerance, atol=tolerance)
-            elif is_same:
-                is_same = np.array_equal(received, expected)
-            if not is_same:
-                raise VerificationError(
-                    f"{name}: {key}: the SavedModel answers {received.tolist()}, the translator {expected.tolist()}"
-                )
+        expected = _compute(functions[name], inputs)
+        for key, values in expected.items():
+            received = answer[key]
+            if (received.shape, received.dtype) != (values.shape, values.dtype):
+                answers = f"the SavedModel answers {received.dtype} {received.shape}"
+                raise VerificationError(f"{name}: {key}: {answers}, the translator {values.dtype} {values.shape}")
+        differs = _differences(answer, expected, rounding)
+        num_rounded += sum(np.count_nonzero(elements) for elements in differs.values())
+        for nudge in range(_MAX_NUDGES):
+            if not any(elements.any() for elements in differs.values()):
+                break
+            with _nudged(functions[name].variables, rounding.unit, nudge):
+                again = _differences(answer, _compute(functions[name], inputs), rounding)
+            differs = {key: elements & again[key] for key, elements in differs.items()}
+        for key, elements in differs.items():
+            if elements.any():
+                difference = _first_difference(elements, answer[key], expected[key])
+                raise VerificationError(f"{name}: {key}: {difference}\n{compared}")
+    _log.info(f"verified, {compared}; rounding decided {num_rounded} values")
+
+
+def _compute(function: Any, inputs: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    return {key: tensor.numpy() for key, tensor in function(**inputs).items()}
+
+
+def _differences(
+    answer: dict[str, np.ndarray], expected: dict[str, np.ndarray], rounding: _Rounding
+) -> dict[str, np.ndarray]:
+    """For each output, which elements are not those that are expected."""
+    return {
+        key: ~np.isclose(answer[key], values, rtol=rounding.tolerance, atol=rounding.tolerance)
+        if values.dtype.kind == "f"
+        else np.asarray(answer[key] != values)
+        for key, values in expected.items()
+    }
+
+
+@contextlib.contextmanager
+def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterator[None]:
+    """In this block, a share of the weights is larger or smaller by a unit: with each four nudges twice as many."""
+    random, share = np.random.default_rng(nudge), 2.0 ** (nudge // 4 - _MAX_NUDGES // 4 + 1)
+    weights = [variable for variable in variables if variable.dtype.is_floating]
+    kept = [variable.numpy() for variable in weights]
+    try:
+        for variable, values in zip(weights, kept, strict=True):
+            units = random.choice([-1, 0, 1], values.shape, p=[share / 2, 1 - share, share / 2])
+            variable.assign((values.astype("float32") * (1 + unit * units)).astype(values.dtype))
+        yield
+    finally:
+        for variable, values in zip(weights, kept, strict=True):
+            variable.assign(values)
+
+
+def _first_difference(differs: np.ndarray, answer: np.ndarray, expected: np.ndarray) -> str:
+    """Describes the first element that differs, in three lines; of texts, what is around the first other byte."""
+    place = tuple(np.argwhere(differs)[0])
+    received, wanted = answer[place], expected[place]
+    if isinstance(wanted, bytes):
+        begin = max(len(os.path.commonprefix([received, wanted])) - 20, 0)  # noqa: RUF071
+        received, wanted = (shown(text[begin : begin + 60].decode(errors="replace")) for text in (received, wanted))
+    count = f"rounding does not explain {np.count_nonzero(differs)} of {differs.size} values"
+    return f"{count}, the first for text {place[0] + 1}\nthe SavedModel answers {received}\nthe translator {wanted}"
 
 
 def _run_session(
     path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, tf.Tensor]]], python: str
-) -> list[dict[str, np.ndarray]]:
+) -> tuple[str, list[dict[str, np.ndarray]]]:
+    """Returns the kind of device that computed, and the answers."""
     encoded = [(name, {key: _encoded(tensor) for key, tensor in inputs.items()}) for name, inputs in requests]
+    device, answers = _run_program(path, encoded, python)
+    return device, [
+        {key: tf.make_ndarray(TensorProto.FromString(base64.b64decode(tensor))) for key, tensor in answer.items()}
+        for answer in answers
+    ]
+
+
+def _run_program(path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, str]]], python: str) -> Any:
+    """Runs session_mode.py, which says what requests and answers are."""
     finished = subprocess.run(
         # -P: modules beside the program must not hide others of the same name.
         [python, "-P", str(_PROGRAM), str(path.resolve())],
-        input=json.dumps(encoded),
+        input=json.dumps(requests),
         capture_output=True,
         text=True,
         timeout=_MAX_SECONDS,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
     )
     if finished.returncode != 0:
         lines = finished.stderr.strip().splitlines() or [f"exit code {finished.returncode}"]
         raise VerificationError(f"the SavedModel does not run in a session: {lines[-1]}")
-    return [
-        {key: tf.make_ndarray(TensorProto.FromString(base64.b64decode(tensor))) for key, tensor in answer.items()}
-        for answer in json.loads(finished.stdout)
-    ]
+    return json.loads(finished.stdout)
 
 
 def _encoded(tensor: tf.Tensor) -> str:

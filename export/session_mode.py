@@ -2,8 +2,8 @@
 
 python session_mode.py SAVED_MODEL < requests > answers
 
-Requests and answers are JSON: lists of [name of the signature, {name: tensor}], where a tensor is a serialized
-TensorProto in Base64.
+Requests are JSON: a list of [name of the signature, {name: tensor}], where a tensor is a serialized TensorProto in
+Base64. So are the answers: [kind of device, list of {name: tensor}].
 """
 
 import base64
@@ -54,7 +54,7 @@ def main(path: str) -> None:
         check_operations(meta_graph)
         requests = json.load(sys.stdin)
         answers = [answer(session, meta_graph.signature_def[name], tensors) for name, tensors in requests]
-    json.dump(answers, sys.stdout)
+    json.dump(["GPU" if tf.config.list_physical_devices("GPU") else "CPU", answers], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,11 @@ _ISAS_WITH_BFLOAT16 = ("DEFAULT", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX51
 _MOST_MULTIPLICATIONS = 2**28
 
 
+def kind_of_device() -> str:
+    """Returns what TensorFlow computes on in this process: "GPU" if it sees one, else "CPU"."""
+    return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+
+
 def divide_cores(most_parts: int) -> int:
     """Divides the cores among computations that run side by side. Call it before TensorFlow does anything else.
 

@@ -1,5 +1,7 @@
-"""The same SavedModels in session mode with several releases of TensorFlow; see `make test-servers`."""
+"""The same SavedModels with several releases of TensorFlow, in session mode and by their registries; see
+`make test-servers`."""
 
+import base64
 import json
 import os
 import pathlib
@@ -11,6 +13,8 @@ from keras_transformer.export import servable
 from keras_transformer.export.requests import TEXTS, verify
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
+from tensorflow.core.framework.op_def_pb2 import OpDef
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from test_a_thousand_sentences import C_PROCESS, assert_same, decoded
 from test_shortlist import random_shortlist
 
@@ -20,6 +24,8 @@ from keras_transformer.translation import Translator
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 ENVIRONMENTS = sorted(path.parent for path in CHECKOUT.glob(".venv-servers-*/installed"))
+# The TensorFlow of each release of TensorFlow Serving, and the tensorflow-text that it links by its workspace.bzl.
+LINKED = {"2.16": "2.12", "2.17": "2.12", "2.18": "2.12", "2.19": "2.12", "2.20": "2.20"}
 
 
 # Of servables whose graphs have operations that others lack, the signatures in which these are.
@@ -77,3 +83,49 @@ def test_every_signature_is_answered_alike_by_the_c_api(saved_and_functions, env
         tensors = {key: tf.constant(inputs[key], spec.dtype) for key, spec in SIGNATURES[name].inputs.items()}
         expected = functions[name](**tensors)
         assert_same(json.loads(line), decoded({key: tensor.numpy() for key, tensor in expected.items()}))
+
+
+# Prints the definitions of operations, null for those that a package does not register.
+REGISTRY = """
+import base64, importlib, json, sys
+importlib.import_module(sys.argv[1])
+from tensorflow.python.framework import op_def_registry
+definitions = {name: op_def_registry.get(name) for name in json.load(sys.stdin)}
+print(json.dumps({n: d and base64.b64encode(d.SerializeToString()).decode() for n, d in definitions.items()}))
+"""
+
+
+def registered(version, package, names):
+    """The definitions of those operations that a package registers, with what it imports."""
+    python = CHECKOUT / f".venv-servers-{version}" / "bin" / "python"
+    command = [str(python), "-c", REGISTRY, package]
+    printed = subprocess.run(command, input=json.dumps(names), stdout=subprocess.PIPE, text=True, check=True).stdout
+    definitions = json.loads(printed.splitlines()[-1])
+    return {name: OpDef.FromString(base64.b64decode(text)) for name, text in definitions.items() if text}
+
+
+def arguments(definition):
+    """What goes in and out of an operation; what describes it in words is left out."""
+    args = [*definition.input_arg, *definition.output_arg]
+    return [(arg.name, arg.type, arg.type_attr, arg.number_attr, arg.type_list_attr, arg.is_ref) for arg in args]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version, text_version", LINKED.items())
+def test_operations_and_attributes_are_those_that_a_server_registers(saved_and_functions, version, text_version):
+    path, _ = saved_and_functions
+    (meta_graph,) = SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
+    functions = meta_graph.graph_def.library.function
+    nodes = [*meta_graph.graph_def.node, *(node for function in functions for node in function.node_def)]
+    used = sorted({node.op for node in nodes} - {function.signature.name for function in functions})
+    ours = {definition.name: definition for definition in meta_graph.meta_info_def.stripped_op_list.op}
+    text = registered(text_version, "tensorflow_text", used)
+    server = {**text, **registered(version, "tensorflow", used)}
+    assert [name for name in used if name not in server] == []
+    assert [name for name in used if arguments(server[name]) != arguments(ours[name])] == []
+    for node in nodes:
+        if node.op in server:
+            given = {name for name in node.attr if not name.startswith("_")}
+            known = {attribute.name for attribute in server[node.op].attr}
+            required = {attribute.name for attribute in server[node.op].attr if not attribute.HasField("default_value")}
+            assert required <= given <= known, (node.op, given ^ known)

@@ -1,0 +1,202 @@
+"""Whether the proof of an export refuses healthy models: weakly trained ones, whose searches rounding often decides.
+
+    python -m benchmarks.proofs --models build/proofs --rounds 15 --json proofs.json
+
+20 models of 0.2 million parameters are trained for 20 to 200 updates. In each round a graph is saved with random
+settings: a signature, the beam, the length penalty, the precision, and in some with float32 weights the inputs of
+products rounded to 10 bits in the SavedModel alone, as TF32 does on a GPU. A process loads it on one core or two, with
+oneDNN or without. Then `verify` compares it with the translator, with the weights of each model in turn.
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras_transformer.export import requests
+from keras_transformer.export.servable import Servable
+from keras_transformer.training.batches.vocabulary import train_tokenizer
+
+from benchmarks.text import sentence_pairs
+from keras_transformer.config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
+from keras_transformer.errors import VerificationError
+from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.models import build_transformer
+from keras_transformer.translation import Translator
+
+SIGNATURES = [
+    "translate",
+    "translate_n_best",
+    "translate_with_prefix",
+    "translate_document",
+    "score",
+    "align",
+    "encode",
+]
+UPDATES = (20, 60, 120, 200)
+NUM_SEEDS = 5
+EXPORT = pathlib.Path(__file__).parents[1] / "export"
+BATCH = 15
+
+# Reads paths of weights with requests, and writes the answers, one line each.
+SESSION = """
+import json, sys
+import tensorflow as tf
+from session_mode import answer
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], sys.argv[1])
+    for line in sys.stdin:
+        weights, requests = json.loads(line)
+        session.run(meta_graph.saver_def.restore_op_name, {meta_graph.saver_def.filename_tensor_name: weights})
+        answers = [answer(session, meta_graph.signature_def[name], tensors) for name, tensors in requests]
+        print(json.dumps(["CPU", answers]), flush=True)
+"""
+
+
+def train(folder: pathlib.Path, data: str | None) -> None:
+    """Trains a model for each seed, and writes a model directory after each number of updates."""
+    pairs = sentence_pairs(data, "train", BATCH * UPDATES[-1])
+    # A seed that is set later would take away the tokenizer that TensorFlow holds.
+    tokenizer = train_tokenizer([*pairs.source, *pairs.target], "bpe", 1000)
+    source, labels = (_padded(tokenizer, texts) for texts in (pairs.source, pairs.target))
+    target = np.pad(labels[:, :-1], [(0, 0), (1, 0)], constant_values=tokenizer.start_id)
+    size = tokenizer.vocab_size
+    config = TransformerConfig(size, size, num_layers=2, d_model=64, d_ff=128, num_heads=4, dropout=0.0, max_length=128)
+    for seed in range(NUM_SEEDS):
+        order = np.random.default_rng(seed).permutation(len(source))
+        model = build_transformer(config, dtype="float32")
+        model.compile(keras.optimizers.Adam(2e-3), MaskedLabelSmoothedCrossentropy(0.1))
+        for first, last in zip((0, *UPDATES), UPDATES, strict=False):
+            rows = order[first * BATCH : last * BATCH]
+            inputs = {"source": source[rows], "target": target[rows]}
+            model.fit(inputs, labels[rows], batch_size=BATCH, shuffle=False, verbose=0)
+            model_dir = ModelDir(folder / f"seed-{seed}-updates-{last}")
+            model_dir.path.mkdir()
+            tokenizer.save(model_dir.path / tokenizer.filename)
+            model_dir.write_config(Config(config, TokenizerConfig("bpe", size)))
+            model.save_weights(model_dir.best_path)
+
+
+def _padded(tokenizer: Any, texts: list[str]) -> np.ndarray:
+    ids = tokenizer.tokenize(texts)
+    return tf.concat([ids, tf.fill([len(texts), 1], tokenizer.end_id)], axis=1).to_tensor().numpy()
+
+
+@contextlib.contextmanager
+def rounded_products() -> Iterator[None]:
+    """In this block, graphs are traced in which the inputs of products are rounded to 10 bits after the first."""
+
+    def rounded(value: Any) -> Any:
+        value = tf.convert_to_tensor(value)
+        if value.dtype != tf.float32:
+            return value
+        bits = tf.bitcast(value, tf.int32) + (1 << 12)
+        return tf.bitcast(tf.bitwise.bitwise_and(bits, tf.constant(-1 << 13)), tf.float32)
+
+    matmul, einsum = tf.matmul, tf.einsum
+
+    def rounded_matmul(a: Any, b: Any, *arguments: Any, **options: Any) -> Any:
+        return matmul(rounded(a), rounded(b), *arguments, **options)
+
+    def rounded_einsum(equation: str, *inputs: Any, **options: Any) -> Any:
+        return einsum(equation, *map(rounded, inputs), **options)
+
+    with (
+        mock.patch.object(tf, "matmul", rounded_matmul),
+        mock.patch.object(tf.linalg, "matmul", rounded_matmul),
+        mock.patch.object(tf, "einsum", rounded_einsum),
+    ):
+        yield
+
+
+def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[str, Any]]:
+    """Saves a graph with random settings, and yields for each model whether it is refused with its weights."""
+    precision: Any = rng.choice(["float32", "float32", "float32", "bfloat16", "int8"])
+    is_tf32 = precision != "bfloat16" and rng.random() < 0.4
+    decoding = DecodingConfig(beam_size=rng.choice([1, 2, 4, 8]), length_penalty=rng.choice([0.0, 0.6, 1.0]))
+    name: Any = rng.choice(SIGNATURES)
+    cores = sorted(os.sched_getaffinity(0))[: rng.choice([1, 2])]
+    onednn = rng.choice("01")
+    settings = {"signature": name, "beam": decoding.beam_size, "length penalty": decoding.length_penalty}
+    settings |= {"precision": precision, "TF32": is_tf32, "cores": len(cores), "oneDNN": onednn}
+    translator = Translator.load(models[0], decoding, precision)
+    functions = Servable(translator, [name]).functions
+    with rounded_products() if is_tf32 else contextlib.nullcontext():
+        servable = Servable(translator, [name])
+    with tempfile.TemporaryDirectory() as path:
+        tf.saved_model.save(servable, path, signatures=servable.functions)
+        program = ["taskset", "--cpu-list", ",".join(map(str, cores)), sys.executable, "-c", SESSION, path]
+        environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": onednn, "PYTHONPATH": str(EXPORT)}
+        with subprocess.Popen(
+            program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        ) as process:
+
+            def run(path: pathlib.Path, requests: Any, python: str) -> Any:
+                print(json.dumps([str(path), requests]), file=process.stdin, flush=True)
+                return json.loads(process.stdout.readline())
+
+            for model in models:
+                weights = Translator.load(model, decoding, precision).weights
+                for variable, values in zip(translator.weights, weights, strict=True):
+                    variable.assign(values)
+                saved = pathlib.Path(tf.train.Checkpoint(servable).write(f"{path}/{model.name}"))
+                yield {"model": model.name, **settings, **_verify(saved, functions, precision, run, is_tf32)}
+
+
+def _verify(path: pathlib.Path, functions: Any, precision: str, run: Any, is_tf32: bool) -> dict[str, Any]:
+    with (
+        mock.patch.object(requests, "_run_program", run),
+        mock.patch.object(requests, "_FLOAT32", requests._TF32 if is_tf32 else requests._FLOAT32),
+        mock.patch.object(requests._log, "info") as log,
+    ):
+        try:
+            requests.verify(path, functions, precision)
+        except VerificationError as error:
+            return {"refused": str(error)}
+    return {"decided by rounding": int(log.call_args.args[0].split()[-2])}
+
+
+def main() -> None:
+    """Runs the experiment from the command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks.proofs", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", metavar="DIR", help="directory of Multi30k (default: generated text)")
+    parser.add_argument("--models", type=pathlib.Path, metavar="DIR", required=True, help="where the models are, or go")
+    parser.add_argument("--rounds", type=int, default=15, metavar="N")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the settings")
+    parser.add_argument("--json", metavar="FILE", help="a line with the settings and the outcome of each SavedModel")
+    options = parser.parse_args()
+    rng, counts = random.Random(options.seed), collections.Counter[str]()
+    if not options.models.exists():
+        options.models.mkdir(parents=True)
+        train(options.models, options.data)
+    models = sorted(options.models.iterdir())
+    for _ in range(options.rounds):
+        for outcome in verify_all(models, rng):
+            counts.update({"SavedModels": 1, "refused": "refused" in outcome})
+            counts["decided by rounding"] += outcome.get("decided by rounding", 0) > 0
+            print(json.dumps(outcome), dict(counts), flush=True)
+            if options.json:
+                with open(options.json, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(outcome) + "\n")
+
+
+if __name__ == "__main__":
+    main()

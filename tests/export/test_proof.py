@@ -1,0 +1,135 @@
+"""The proof of an export: it refuses what is damaged, and accepts what rounding explains."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import sentence_pairs
+from keras_transformer.export import requests
+from keras_transformer.export.servable import Servable
+from keras_transformer.training.batches.vocabulary import train_tokenizer
+from tensorflow.core.protobuf import saved_model_pb2
+from test_shortlist import random_shortlist
+
+from keras_transformer.errors import VerificationError
+from keras_transformer.translation import Translator
+
+
+def wrong_weight(translator):
+    kernel = translator.model.decoder.layers[0].feed_forward.hidden_dense.kernel
+    values = kernel.numpy()
+    values[3, 5] += 0.5
+    return kernel.value, values
+
+
+def exchanged_heads(translator):
+    kernel = translator.model.decoder.layers[0].source_attention.query_dense.kernel
+    values = kernel.numpy()
+    return kernel.value, np.roll(values, values.shape[1] // 2, axis=1)
+
+
+def wrong_table(translator):
+    table = translator.candidates.by_source
+    return table, np.roll(table.numpy(), 1, axis=0)
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_model_dir):
+    plain = Translator.load(tiny_model_dir)
+    shortlist = random_shortlist(plain.tokenizers.target.vocab_size)
+    return Translator(plain.model, plain.tokenizers, plain.decoding, shortlist=shortlist)
+
+
+@pytest.fixture(scope="module")
+def servable(translator):
+    return Servable(translator, ["serving_default"])
+
+
+def save(servable, path):
+    tf.saved_model.save(servable, str(path), signatures=servable.functions)
+
+
+def swap_tokenizer(path):
+    """Puts the model of another tokenizer, with as many pieces, into a SavedModel."""
+    texts = [text.swapcase() for pair in sentence_pairs() for text in pair]
+    other = train_tokenizer(texts, "bpe", 328).file_content
+    file = path / "saved_model.pb"
+    saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    graph = saved_model.meta_graphs[0].graph_def
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    tokenizers = [node for node in nodes if node.op == "SentencepieceOp"]
+    assert tokenizers
+    for node in tokenizers:
+        node.attr["model"].s = other
+    file.write_bytes(saved_model.SerializeToString())
+
+
+def test_what_is_healthy_passes(servable, tmp_path, caplog):
+    save(servable, tmp_path)
+    with caplog.at_level("INFO"):
+        requests.verify(tmp_path, servable.functions)
+    assert "to 0.0001, for float32, the translator on a CPU, the SavedModel on a CPU; rounding decided 0" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [wrong_weight, exchanged_heads, wrong_table])
+def test_what_is_damaged_is_refused(translator, servable, tmp_path, damage):
+    variable, values = damage(translator)
+    kept = variable.numpy()
+    variable.assign(values)
+    save(servable, tmp_path)
+    variable.assign(kept)
+    with pytest.raises(VerificationError) as refused:
+        requests.verify(tmp_path, servable.functions)
+    assert str(refused.value).startswith("serving_default: ") and len(str(refused.value).splitlines()) <= 5
+    np.testing.assert_array_equal(variable.numpy(), kept)
+
+
+@pytest.mark.slow
+def test_a_swapped_tokenizer_is_refused(servable, tmp_path):
+    save(servable, tmp_path)
+    swap_tokenizer(tmp_path)
+    with pytest.raises(VerificationError, match="serving_default: (text|source_length): rounding does not explain"):
+        requests.verify(tmp_path, servable.functions)
+
+
+@pytest.mark.parametrize("other, is_refused", [(1 + 2**-22, False), (1 + 2**-10, True)])
+def test_a_close_choice_may_go_the_other_way(monkeypatch, other, is_refused):
+    weights = [tf.Variable(1.0), tf.Variable(other)]
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def choose(text):
+        return {"text": tf.where(weights[0] > weights[1], text + b" first", text + b" second")}
+
+    def run_session(path, asked, python):
+        ((_, inputs),) = asked
+        return "CPU", [{"text": (inputs["text"] + b" first").numpy()}]
+
+    monkeypatch.setattr(requests, "_run_session", run_session)
+    functions = {"serving_default": choose.get_concrete_function()}
+    if not is_refused:
+        return requests.verify(None, functions)
+    with pytest.raises(VerificationError) as refused:
+        requests.verify(None, functions)
+    assert str(refused.value).splitlines() == [
+        f"serving_default: text: rounding does not explain {len(requests.TEXTS)} of {len(requests.TEXTS)} values, the "
+        "first for text 1",
+        "the SavedModel answers ' first'",
+        "the translator ' second'",
+        "compared to 0.0001, for float32, the translator on a CPU, the SavedModel on a CPU",
+    ]
+    assert [float(weight) for weight in weights] == [1.0, other]
+
+
+def test_on_a_gpu_numbers_may_differ_by_what_tf32_rounds(monkeypatch):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def score(text):
+        return {"score": tf.fill(tf.shape(text), 1.0)}
+
+    functions = {"serving_default": score.get_concrete_function()}
+    for device, error, precision in (("CPU", 2**-11, "bfloat16"), ("GPU", 2**-9, "float32")):
+        answer = {"score": np.full(len(requests.TEXTS), 1 + error, "float32")}
+        monkeypatch.setattr(requests, "_run_session", lambda *arguments: (device, [answer]))
+        requests.verify(None, functions, precision)
+        answer["score"][3] = 1.1
+        with pytest.raises(VerificationError, match="1 of .* values, the first for text 4"):
+            requests.verify(None, functions, precision)
