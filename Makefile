@@ -48,9 +48,13 @@ test-jax test-torch: test-%: $(VENV)-%/installed
 	KERAS_BACKEND=$* PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 OMP_NUM_THREADS=1 \
 		$(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) $(LIGHT_TESTS) $(LIGHT_TESTS_$*)
 
-# A SavedModel in session mode with the newest TensorFlow releases that have a tensorflow-text, each in an environment of
-# its own, of 2 GB.
-SERVERS := $(VENV)-servers-2.19 $(VENV)-servers-2.20 $(VENV)-servers-2.21
+# A SavedModel with the TensorFlow of each release of TensorFlow Serving from 2.16 on, and with the tensorflow-text 2.12
+# that most of them link, each in an environment of its own, of 2 GB. The oldest needs Python 3.11.
+SERVERS := $(patsubst %,$(VENV)-servers-%,2.12 2.16 2.17 2.18 2.19 2.20 2.21)
+PACKAGES_2.12 := tensorflow==2.12.1 tensorflow-text==2.12.1
+PACKAGES_2.16 := tensorflow==2.16.1 tensorflow-text==2.16.1
+PACKAGES_2.17 := tensorflow==2.17.0 tensorflow-text==2.17.0
+PACKAGES_2.18 := tensorflow==2.18.0 tensorflow-text==2.18.0
 PACKAGES_2.19 := tensorflow==2.19.1 tensorflow-text==2.19.0
 PACKAGES_2.20 := tensorflow==2.20.0 tensorflow-text==2.20.1
 PACKAGES_2.21 := tensorflow==2.21.0 tensorflow-text==2.21.1

@@ -27,17 +27,19 @@ import numpy as np
 import tensorflow as tf
 from keras_transformer.export import requests
 from keras_transformer.export.servable import Servable
+from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from benchmarks.text import sentence_pairs
 from keras_transformer.config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
+from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.translation import Translator
 
-SIGNATURES = [
+NAMES: list[SignatureName] = [
     "translate",
     "translate_n_best",
     "translate_with_prefix",
@@ -48,14 +50,14 @@ SIGNATURES = [
 ]
 UPDATES = (20, 60, 120, 200)
 NUM_SEEDS = 5
-EXPORT = pathlib.Path(__file__).parents[1] / "export"
+SESSION_MODE = pathlib.Path(__file__).parents[1] / "export" / "session_mode.py"
 BATCH = 15
 
 # Reads paths of weights with requests, and writes the answers, one line each.
 SESSION = """
-import json, sys
+import json, runpy, sys
 import tensorflow as tf
-from session_mode import answer
+answer = runpy.run_path(sys.argv[2])["answer"]
 with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], sys.argv[1])
     for line in sys.stdin:
@@ -127,19 +129,28 @@ def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[
     precision: Any = rng.choice(["float32", "float32", "float32", "bfloat16", "int8"])
     is_tf32 = precision != "bfloat16" and rng.random() < 0.4
     decoding = DecodingConfig(beam_size=rng.choice([1, 2, 4, 8]), length_penalty=rng.choice([0.0, 0.6, 1.0]))
-    name: Any = rng.choice(SIGNATURES)
+    name = rng.choice(NAMES)
     cores = sorted(os.sched_getaffinity(0))[: rng.choice([1, 2])]
     onednn = rng.choice("01")
     settings = {"signature": name, "beam": decoding.beam_size, "length penalty": decoding.length_penalty}
     settings |= {"precision": precision, "TF32": is_tf32, "cores": len(cores), "oneDNN": onednn}
     translator = Translator.load(models[0], decoding, precision)
-    functions = Servable(translator, [name]).functions
+    functions = Servable(translator, {name: SIGNATURES[name]}).functions
     with rounded_products() if is_tf32 else contextlib.nullcontext():
-        servable = Servable(translator, [name])
+        servable = Servable(translator, {name: SIGNATURES[name]})
     with tempfile.TemporaryDirectory() as path:
         tf.saved_model.save(servable, path, signatures=servable.functions)
-        program = ["taskset", "--cpu-list", ",".join(map(str, cores)), sys.executable, "-c", SESSION, path]
-        environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": onednn, "PYTHONPATH": str(EXPORT)}
+        program = [
+            "taskset",
+            "--cpu-list",
+            ",".join(map(str, cores)),
+            sys.executable,
+            "-c",
+            SESSION,
+            path,
+            str(SESSION_MODE),
+        ]
+        environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": onednn}
         with subprocess.Popen(
             program,
             stdin=subprocess.PIPE,
@@ -168,7 +179,7 @@ def _verify(path: pathlib.Path, functions: Any, precision: str, run: Any, is_tf3
         mock.patch.object(requests._log, "info") as log,
     ):
         try:
-            requests.verify(path, functions, precision)
+            requests.verify(path, functions, precision=precision)
         except VerificationError as error:
             return {"refused": str(error)}
     return {"decided by rounding": int(log.call_args.args[0].split()[-2])}

@@ -22,7 +22,7 @@ from keras_transformer.rules import shown
 from keras_transformer.runtime.device import kind_of_device
 
 from .publishing import PROBES
-from .signatures import SIGNATURES
+from .signatures import SIGNATURES, Signature
 
 _SENTENCES = [
     "A dog runs.",
@@ -96,19 +96,17 @@ _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
 _log = logging.getLogger(__name__)
 
 
-def write_warmup_requests(
-    saved_model: str | os.PathLike[str], signatures: Sequence[SignatureName] = ("serving_default",)
-) -> None:
+def write_warmup_requests(saved_model: str | os.PathLike[str], signatures: Mapping[SignatureName, Signature]) -> None:
     """Writes `REQUESTS` for each signature to where TensorFlow Serving looks for them."""
     path = pathlib.Path(saved_model, "assets.extra", "tf_serving_warmup_requests")
     path.parent.mkdir(exist_ok=True)
     # Signatures with the same function are one graph, which is warmed up once.
     chosen: dict[object, SignatureName] = {}
-    for name in signatures:
-        chosen.setdefault(SIGNATURES[name].function, name)
+    for name, signature in signatures.items():
+        chosen.setdefault(signature.function, name)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name in chosen.values():
-            signature = SIGNATURES[name]
+            signature = signatures[name]
             for texts in REQUESTS:
                 inputs = signature.example(texts)
                 request = {
@@ -122,7 +120,11 @@ def write_warmup_requests(
 
 
 def verify(
-    path: pathlib.Path, functions: Mapping[SignatureName, Any], precision: str = "float32", python: str = sys.executable
+    path: pathlib.Path,
+    functions: Mapping[SignatureName, Any],
+    signatures: Mapping[SignatureName, Signature] = SIGNATURES,
+    precision: str = "float32",
+    python: str = sys.executable,
 ) -> None:
     """Checks a SavedModel in session mode, as TensorFlow Serving loads it, in a process of its own.
 
@@ -134,6 +136,7 @@ def verify(
     Args:
         functions: by the names of signatures, the concrete functions that were saved, which compute with the
             translator.
+        signatures: what they are, by the same names.
         precision: that of the translator.
         python: the interpreter that runs it, which may have other releases of TensorFlow and tensorflow-text. Defaults
             to the one of this process.
@@ -144,7 +147,7 @@ def verify(
     """
     requests = []
     for name in functions:
-        signature = SIGNATURES[name]
+        signature = signatures[name]
         inputs = signature.example(TEXTS)
         requests.append((name, {key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()}))
     device, served = _run_session(path, requests, python)

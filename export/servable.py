@@ -5,7 +5,7 @@ import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -36,17 +36,19 @@ class Servable(tf.Module):
     the variables of a tracked Keras model are not found.
     """
 
-    def __init__(self, translator: Translator, signatures: Sequence[SignatureName] = tuple(SIGNATURES)) -> None:
+    def __init__(self, translator: Translator, signatures: Mapping[SignatureName, Signature] = SIGNATURES) -> None:
         super().__init__()
         self.weights = translator.weights
-        self.tokenizers = list(translator.tokenizers)
         self.candidates = translator.candidates
-        # `serving_default` and `translate` share one graph.
-        chosen = {SIGNATURES[name].function: SIGNATURES[name] for name in signatures}
+        # Two names of one signature share one graph.
+        chosen = {signature.function: signature for signature in signatures.values()}
         traced = {
             function: graph_of(signature, translator).get_concrete_function() for function, signature in chosen.items()
         }
-        self.functions = {name: traced[SIGNATURES[name].function] for name in signatures}
+        self.functions = {name: traced[signature.function] for name, signature in signatures.items()}
+        tensors = tf.nest.flatten([(function.inputs, function.outputs) for function in traced.values()])
+        # Without them, a SavedModel loads where tensorflow-text is not.
+        self.tokenizers = list(translator.tokenizers) if any(t.dtype == tf.string for t in tensors) else []
 
 
 def graph_of(signature: Signature, translator: Translator) -> Any:
@@ -63,6 +65,7 @@ def export_servable(
     output: str | os.PathLike[str],
     version: int | None = None,
     signatures: Sequence[SignatureName] = tuple(SIGNATURES),
+    serving_default: SignatureName = "translate",
     verified: bool = True,
     facts: Facts | None = None,
 ) -> pathlib.Path:
@@ -76,6 +79,7 @@ def export_servable(
         output: the directory of the model's versions.
         version: defaults to one more than the highest version.
         signatures: names of `export.signatures.SIGNATURES`. Defaults to all.
+        serving_default: the signature that `serving_default` is another name of.
         verified: whether to check what was written before it appears. Defaults to True.
         facts: Facts for the model card. Defaults to None: nothing is known.
 
@@ -89,40 +93,42 @@ def export_servable(
     """
     for name in signatures:
         require(name in SIGNATURES, "signatures", f"among {', '.join(SIGNATURES)}", name)
+    require(serving_default in SIGNATURES, "serving_default", f"among {', '.join(SIGNATURES)}", serving_default)
     if not signatures:
         raise ConfigError("signatures must name at least one")
+    known = SIGNATURES | {"serving_default": SIGNATURES[serving_default]}
+    chosen = {name: known[name] for name in signatures}
 
     def write(directory: pathlib.Path) -> None:
-        servable = Servable(translator, signatures)
+        servable = Servable(translator, chosen)
         try:
             tf.saved_model.save(servable, str(directory), signatures=servable.functions)
-            _share_tensors(directory / "saved_model.pb")
-            write_warmup_requests(directory, signatures)
+            _share_tensors(directory / "saved_model.pb", chosen)
+            write_warmup_requests(directory, chosen)
         except tf.errors.OpError as error:
             # Such as a full disk.
             reason = re.sub(r"{{.*?}} | \[Op:\w+\]", "", error.message.splitlines()[0])
             raise OSError(f"{output}: the SavedModel cannot be written: {reason}") from None
         if verified:
-            verify(directory, servable.functions, translator.precision)
-        card = model_card(translator, directory, signatures, facts or Facts())
+            verify(directory, servable.functions, chosen, translator.precision)
+        card = model_card(translator, directory, chosen, facts or Facts())
         (directory / CARD).write_text(card, encoding="utf-8")
 
     return publish(output, version, write, CARD)
 
 
-def _share_tensors(path: pathlib.Path) -> None:
+def _share_tensors(path: pathlib.Path, signatures: Mapping[SignatureName, Signature]) -> None:
     """Makes signatures that are one use the same tensors: a server optimizes and warms up one graph for them."""
     saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
-    signatures = saved_model.meta_graphs[0].signature_def
+    definitions = saved_model.meta_graphs[0].signature_def
     first: dict[Any, str] = {}
-    for name in SIGNATURES:
-        if name in signatures:
-            signatures[name].CopyFrom(signatures[first.setdefault(SIGNATURES[name].function, name)])
+    for name, signature in signatures.items():
+        definitions[name].CopyFrom(definitions[first.setdefault(signature.function, name)])
     path.write_bytes(saved_model.SerializeToString())
 
 
 def model_card(
-    translator: Translator, saved_model: pathlib.Path, signatures: Sequence[SignatureName], facts: Facts
+    translator: Translator, saved_model: pathlib.Path, signatures: Mapping[SignatureName, Signature], facts: Facts
 ) -> str:
     """Returns the model card of a translator's SavedModel, which answers these signatures."""
     model, decoding, tokenizers = translator.model.config, translator.decoding, translator.tokenizers
@@ -174,8 +180,7 @@ def model_card(
         "",
         "Texts are UTF-8; bytes that are not are read as U+FFFD.",
     ]
-    for name in signatures:
-        signature = SIGNATURES[name]
+    for name, signature in signatures.items():
         lines += ["", f"### `{name}`", "", signature.description, "", "| | |", "| --- | --- |"]
         lines += [
             f"| input `{key}` | {spec.dtype.name} ({', '.join(['batch', 'length'][: len(spec.shape)])}"

@@ -51,6 +51,13 @@ def _translate_document(translator: Translator, text: Texts) -> dict[str, Tensor
     return {"text": results.texts, "truncated": results.was_cut}
 
 
+def _translate_tokens(
+    translator: Translator, token_id: Annotated[Tensor, "int32 (batch, length)"]
+) -> dict[str, Tensor]:
+    token_ids, scores = translator.graph.search_token_ids(token_id)
+    return {"token_id": token_ids, "score": scores}
+
+
 def _score(translator: Translator, source: Texts, target: Texts) -> dict[str, Tensor]:
     scores = translator.graph.score(source, target)
     return {
@@ -167,6 +174,16 @@ SIGNATURES: dict[SignatureName, Signature] = {
             f"comes after {MAX_SENTENCES:,} sentences or {MAX_TOKENS:,} tokens",
         },
         lambda texts: {"text": texts},
+    ),
+    "translate_tokens": Signature(
+        "Translates texts that the client splits into tokens and joins again. Its graph needs no tensorflow-text.",
+        _translate_tokens,
+        {"token_id": tf.TensorSpec([None, None], tf.int32, "token_id")},
+        {
+            "token_id": "int (batch, length), the ids of the translation's tokens, with the end token; then zeros",
+            "score": "float (batch,), as that of `translate`",
+        },
+        lambda texts: {"token_id": [[4 + len(text) % 50, 9 + i, -1, 2**31 - 1, 3] for i, text in enumerate(texts)]},
     ),
     "score": Signature(
         "Computes the log probabilities of given translations.",

@@ -67,7 +67,7 @@ def fuzz(predict: Predict, name: str, num_texts: int, seed: int = 0, long_share:
 
 def _inputs(name: str, texts: list[bytes], rng: random.Random) -> dict[str, np.ndarray]:
     strings = np.array([*texts, None], object)[:-1]
-    if name == "detokenize":
+    if name in ("detokenize", "translate_tokens"):
         edges = [*range(-2, 12), 2**31 - 1, -(2**31)]
         rows = [[rng.choice(edges) if rng.random() < 0.5 else rng.randrange(10_000) for _ in range(20)] for _ in texts]
         return {"token_id": np.array([list(range(4, 24)), *rows[1:]], "int32")}

@@ -42,6 +42,9 @@ def run_evaluate(options: argparse.Namespace) -> None:
     from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
     from keras_transformer.training.evaluate import evaluate
 
+    from ..runtime.device import log_device
+
+    log_device()
     name = name_of(options.source)
     max_length = trained.config.model.max_length
     result = evaluate(lambda texts: translate_lines(translator, texts, max_length, name), pairs, options.tokenize)

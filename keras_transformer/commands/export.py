@@ -65,6 +65,13 @@ def add_options(parser: Parser) -> None:
         help=f"what the SavedModel answers: {', '.join(typing.get_args(SignatureName))} (all)",
     )
     parser.add_argument(
+        "--serving-default",
+        choices=[name for name in typing.get_args(SignatureName) if name != "serving_default"],
+        default="translate",
+        metavar="NAME",
+        help="the signature that answers requests that name none (translate)",
+    )
+    parser.add_argument(
         "--no-verify", action="store_true", help="publish the SavedModel without comparing its answers in a new process"
     )
     parser.add_option(
@@ -84,6 +91,9 @@ def run(options: argparse.Namespace) -> None:
     trained = read_trained(options.model_dir, options)
     language = None if options.languages is None else source_language(options.languages)
     translator = load_translator(trained, language)
+    from ..runtime.device import log_device
+
+    log_device()
     if options.format == "ctranslate2":
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 
@@ -99,6 +109,7 @@ def run(options: argparse.Namespace) -> None:
             translator,
             options.output,
             signatures=options.signatures,
+            serving_default=options.serving_default,
             verified=not options.no_verify,
             facts=_facts(options, trained.model_dir),
         )
@@ -132,8 +143,9 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
     given = f"must not be given with --format {options.format}"
     if options.precision != "float32":
         raise ConfigError(f"--precision {given}: its weights are float32, and take another type when they are loaded")
-    if tuple(options.signatures) != typing.get_args(SignatureName) or options.no_verify:
-        raise ConfigError(f"--signatures and --no-verify {given}: they are about SavedModels")
+    signatures = (tuple(options.signatures), options.serving_default)
+    if signatures != (typing.get_args(SignatureName), "translate") or options.no_verify:
+        raise ConfigError(f"--signatures, --serving-default and --no-verify {given}: they are about SavedModels")
     if options.tag is not None:
         raise ConfigError(f"--tag {given}: its tokenizer knows none; put the tag's token before those of each source")
     if options.keep is not None:

@@ -30,8 +30,10 @@ def run(options: argparse.Namespace) -> None:
     if (options.model_dir is None) == (options.servable is None):
         raise ConfigError("give either --model-dir or --servable")
     api = _api_of_model_dir(options) if options.servable is None else _api_of_servable(options)
+    from ..runtime.device import log_device
     from ..serving.server import make_server
 
+    log_device()
     try:
         server = make_server(api, options.port)
     except OSError as error:

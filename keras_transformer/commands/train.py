@@ -79,11 +79,12 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         from keras_transformer.training.run.devices import TOKENS_PER_PART, make_strategy
         from keras_transformer.training.run.trainer import train
 
-        from ..runtime.device import divide_cores
+        from ..runtime.device import divide_cores, log_device
 
         parallel_parts = divide_cores(config.training.tokens_per_batch // TOKENS_PER_PART)
-    # Outside of the block: it logs that it waits for other workers.
+    # Outside of the block, in which nothing can be logged.
     strategy = make_strategy(options.devices)
+    log_device()
     keras.utils.set_random_seed(config.training.seed)
     train_pairs, valid_pairs = text or _read_text(options, config.data)
     train(

@@ -19,6 +19,7 @@ SignatureName = Literal[
     "translate_n_best",
     "translate_with_prefix",
     "translate_document",
+    "translate_tokens",
     "score",
     "align",
     "tokenize",

@@ -16,6 +16,8 @@ def tensorflow_backend() -> Iterator[None]:
         del os.environ[name]
     # Not a directory: Keras finds no settings there and writes none.
     os.environ.update(KERAS_BACKEND="tensorflow", KERAS_HOME=os.devnull)
+    # Otherwise the first process takes all memory of a GPU, and none is left for the one that checks an export.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     with silenced():
         yield
 

@@ -1,6 +1,7 @@
 """How the processors of a machine are used: how cores are divided, and the precision in which a device is fastest."""
 
 import contextlib
+import logging
 import os
 import time
 from typing import Any, Literal, NamedTuple
@@ -18,10 +19,26 @@ _COMPUTE_CAPABILITIES: dict[Literal["bfloat16", "float16"], tuple[int, int]] = {
 _ISAS_WITH_BFLOAT16 = ("DEFAULT", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16")
 _MOST_MULTIPLICATIONS = 2**28
 
+_log = logging.getLogger(__name__)
+
 
 def kind_of_device() -> str:
     """Returns what TensorFlow computes on in this process: "GPU" if it sees one, else "CPU"."""
     return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+
+
+def log_device() -> None:
+    """Logs what TensorFlow computes on in this process."""
+    gpus = tf.config.list_physical_devices("GPU")
+    names = {str(tf.config.experimental.get_device_details(gpu).get("device_name", "unknown")) for gpu in gpus}
+    _log.info(
+        f"device: {len(gpus)} GPU ({', '.join(sorted(names))})" if gpus else f"device: CPU, cores: {_num_cores()}"
+    )
+
+
+def _num_cores() -> int:
+    # macOS has no affinity.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def divide_cores(most_parts: int) -> int:
@@ -33,8 +50,7 @@ def divide_cores(most_parts: int) -> int:
         How many computations should run side by side: at most one per core that this process may use, and one if
         there is a GPU. If TensorFlow is already running, its threads stay as they are.
     """
-    # macOS has no affinity.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = _num_cores()
     parts = min(most_parts, cores)
     if parts < 2 or tf.config.list_physical_devices("GPU"):
         return 1

@@ -119,6 +119,29 @@ class TranslationGraph:
         translations = self.codec.decode(ragged_ids, source, n_best)
         return Translations(tf.reshape(translations, [-1, n_best]), scores, token_ids, source.lengths)
 
+    def search_token_ids(
+        self, token_ids: Annotated[Tensor, "int32 (batch, length)"]
+    ) -> tuple[Annotated[Tensor, "int32 (batch, length)"], Annotated[Tensor, "float32 (batch,)"]]:
+        """Searches translations of sources that are tokens already, as `tokenize` returns them.
+
+        Returns:
+            The tokens of the translations, with end tokens and padded with 0, and their scores, as `search` does.
+        """
+        max_length, max_extra = self.model.config.max_length, self.decoding.max_extra_tokens
+        is_known = (token_ids >= 0) & (token_ids < self.model.config.source_vocab_size)
+        token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)[:, :max_length]
+        lengths = tf.RaggedTensor.from_tensor(token_ids, padding=Tokenizer.pad_id).row_lengths()
+        # A row of padding alone still has a token for the encoder.
+        padded = tf.pad(token_ids, [[0, 0], [0, 1]], constant_values=Tokenizer.pad_id)
+        source = tf.RaggedTensor.from_tensor(padded, lengths=tf.maximum(lengths, 1))
+        most = tf.minimum(tf.cast(source.row_lengths(), tf.int32) + max_extra, max_length)
+        limits = tf.where(lengths > 1, most, 0)
+        with self._read_weights():
+            candidates = None if self.candidates is None else self.candidates.read()
+            request = Request(source, most, limits, None, None, None, candidates)
+            translations, scores = search_tokens(self.model, self.decoding, request, n_best=1)
+        return translations[:, 0], scores[:, 0]
+
     def translate_documents(self, texts: Texts, language: Language | None = None) -> TranslatedDocuments:
         """Translates the sentences of documents, see `Translator.translate_document`."""
         return translate_documents(texts, language or self.language, self.codec, self.search)

@@ -153,7 +153,7 @@ def test_a_missing_ctranslate2_is_named_with_what_installs_it(fails, tmp_path, m
 REFUSED = {
     "ctranslate2": [
         *(("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16"), ("--signatures", "score")),
-        *(("--no-verify",), ("--languages", "en-de"), ("--license", "MIT")),
+        *(("--no-verify",), ("--serving-default", "score"), ("--languages", "en-de"), ("--license", "MIT")),
     ],
     "hugging-face": [("--precision", "int8"), ("--signatures", "score"), ("--no-verify",)],
 }

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from model_server import serve
@@ -74,6 +75,9 @@ def python_answer(translator, name, text=(), prefix=None, source=(), target=(), 
         return {"token": translator.tokenize(text), "token_id": translator.token_ids(text)}
     if name == "detokenize":
         return {"text": strings(translator.detokenize(token_id).numpy())}
+    if name == "translate_tokens":
+        token_ids, scores = tf.function(translator.graph.search_token_ids)(tf.constant(token_id, tf.int32))
+        return {"token_id": token_ids.numpy(), "score": scores.numpy()}
     if name == "encode":
         return {"embedding": translator.encode(text)}
     found = translator.translate(text, 4 if name == "translate_n_best" else 1, prefixes=prefix)

@@ -6,6 +6,7 @@ import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.export import requests
 from keras_transformer.export.servable import Servable
+from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from tensorflow.core.protobuf import saved_model_pb2
 from test_shortlist import random_shortlist
@@ -41,7 +42,7 @@ def translator(tiny_model_dir):
 
 @pytest.fixture(scope="module")
 def servable(translator):
-    return Servable(translator, ["serving_default"])
+    return Servable(translator, {"serving_default": SIGNATURES["serving_default"]})
 
 
 def save(servable, path):
@@ -129,7 +130,7 @@ def test_on_a_gpu_numbers_may_differ_by_what_tf32_rounds(monkeypatch):
     for device, error, precision in (("CPU", 2**-11, "bfloat16"), ("GPU", 2**-9, "float32")):
         answer = {"score": np.full(len(requests.TEXTS), 1 + error, "float32")}
         monkeypatch.setattr(requests, "_run_session", lambda *arguments: (device, [answer]))
-        requests.verify(None, functions, precision)
+        requests.verify(None, functions, precision=precision)
         answer["score"][3] = 1.1
         with pytest.raises(VerificationError, match="1 of .* values, the first for text 4"):
-            requests.verify(None, functions, precision)
+            requests.verify(None, functions, precision=precision)

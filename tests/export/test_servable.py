@@ -126,8 +126,8 @@ def saved_and_verified(other_translator, tmp_path_factory):
     folder = tmp_path_factory.mktemp("other")
     verify, seen = exporter.verify, []
 
-    def watch(path, functions, precision):
-        verify(path, functions, precision)
+    def watch(path, *arguments):
+        verify(path, *arguments)
         seen.append((list(folder.glob("[0-9]*")), content(path)))
 
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -251,6 +251,26 @@ def test_every_signature_is_there_once(saved_model, other_saved_model):
             assert info.tensor_shape.dim[0].size == -1
     chosen = read_meta_graph(other_saved_model).signature_def
     assert {*chosen} - {"__saved_model_init_op"} == {"serving_default", "detokenize"}
+
+
+WITHOUT_TEXT = """
+import sys
+sys.modules["tensorflow_text"] = None
+import tensorflow as tf
+translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+ids = tf.constant([[int(number) for number in sys.argv[2].split()]])
+print(*translate(token_id=ids)["token_id"].numpy()[0].tolist())
+"""
+
+
+def test_tokens_are_translated_where_tensorflow_text_is_not(translator, tmp_path):
+    path = export_servable(
+        translator, tmp_path, signatures=["serving_default", "translate_tokens"], serving_default="translate_tokens"
+    )
+    source, target = sentence_pairs()[0]
+    ids = " ".join(map(str, translator.token_ids([source])[0]))
+    printed = subprocess.check_output([sys.executable, "-c", WITHOUT_TEXT, str(path), ids], text=True)
+    assert translator.detokenize([[int(number) for number in printed.split()]]).numpy().tolist() == [target.encode()]
 
 
 def test_the_weights_are_saved_once(translator, saved_model):

@@ -51,7 +51,7 @@ def saved_and_functions(request, model_dirs, tmp_path_factory):
     seen = []
     translator, signatures = translator_and_signatures(request.param, model_dirs)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(servable, "verify", lambda path, functions, precision: seen.append(functions))
+        monkeypatch.setattr(servable, "verify", lambda path, functions, *others: seen.append(functions))
         path = export_servable(translator, tmp_path_factory.mktemp(request.param), signatures=signatures)
     return path, seen[0]
 

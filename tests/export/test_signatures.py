@@ -146,6 +146,22 @@ def test_translate_with_prefix(predict, translator):
     assert strings(limited["text"]) == ["".join(row[:5]).replace("▁", " ")[1:] for row in pieces]
 
 
+def test_translate_tokens(predict, translator):
+    token_ids = predict("tokenize", text=TEXTS)["token_id"]
+    answer, expected = predict("translate_tokens", token_id=token_ids), predict("translate", text=TEXTS)
+    # A text of spaces is blank, but its tokens are not.
+    same = [i for i, text in enumerate(TEXTS) if text == "" or text.strip()]
+    texts = predict("detokenize", token_id=answer["token_id"])["text"]
+    assert strings(texts[same]) == strings(expected["text"][same])
+    np.testing.assert_allclose(answer["score"][same], expected["score"][same], rtol=1e-4, atol=1e-4)
+    assert answer["token_id"][0].tolist()[:3] == translator.tokenizers.target.tokenize(TARGETS[:1]).to_list()[0][:3]
+    # Padding, what is no id, and what is beyond the longest length.
+    empty = predict("translate_tokens", token_id=[[0, 0], [3, 0]])
+    assert not empty["token_id"].any() and not empty["score"].any()
+    strange = [[*token_ids[0], *[0] * 200], [-5, 2**31 - 1, *[9] * (len(token_ids[0]) + 198)]]
+    assert predict("translate_tokens", token_id=strange)["score"][0] == pytest.approx(answer["score"][0], rel=1e-4)
+
+
 def test_score(predict, translator):
     answer, expected = predict("score", source=TEXTS, target=HYPOTHESES), translator.score_tokens(TEXTS, HYPOTHESES)
     np.testing.assert_allclose(answer["log_prob"], expected.log_probs, rtol=1e-4)
@@ -225,8 +241,8 @@ def inputs_of(name, pairs, translator):
     if name == "translate_document":
         # Of up to three sentences.
         return rows_of({"text": [" ".join(sources[i : i + 1 + i % 3]) for i in range(len(sources))]})
-    if name == "detokenize":
-        return rows_of({"token_id": translator.token_ids(targets).tolist()})
+    if name in ("detokenize", "translate_tokens"):
+        return rows_of({"token_id": translator.token_ids(sources if name == "translate_tokens" else targets).tolist()})
     if name == "translate_with_prefix":
         prefixes = [" ".join(target.split()[: i % 4]) for i, target in enumerate(targets)]
         return rows_of({"text": sources, "prefix": prefixes, "max_length": [0] * len(sources)})
@@ -246,7 +262,7 @@ def test_hostile_texts_are_answered_and_harm_nobody(predict, name, num_texts):
     # A document of a megabyte takes seconds.
     long_share = 0 if name == "translate_document" else 0.02
     report = fuzz(lambda name, inputs: predict(name, **inputs), name, num_texts, seed=1, long_share=long_share)
-    assert name == "detokenize" or 0 < report["truncated"] < num_texts
+    assert name in ("detokenize", "translate_tokens") or 0 < report["truncated"] < num_texts
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
