@@ -25,7 +25,10 @@ from .signatures import SIGNATURES, Signature
 
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras")
 # What `make test-servers` tries, with the tensorflow-text of each.
-TRIED = {"2.19.1": "2.19.0", "2.20.0": "2.20.1", "2.21.0": "2.21.1"}
+TRIED = {
+    **{"2.16.1": "2.16.1", "2.17.0": "2.17.0", "2.18.0": "2.18.0"},
+    **{"2.19.1": "2.19.0", "2.20.0": "2.20.1", "2.21.0": "2.21.1"},
+}
 CARD = pathlib.PurePath("assets.extra", "README.md")
 
 

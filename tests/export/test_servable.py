@@ -464,7 +464,8 @@ def test_the_command_s_languages_divide_documents_and_what_trained_the_model_is_
 def test_the_servers_of_the_model_card_are_those_that_are_tried():
     makefile = pathlib.Path(CHECKOUT, "Makefile").read_text()
     packages = re.findall(r"^PACKAGES_.* := tensorflow==(\S+) tensorflow-text==(\S+)$", makefile, re.MULTILINE)
-    assert list(TRIED.items()) == packages
+    # The first is there for its tensorflow-text alone.
+    assert list(TRIED.items()) == packages[1:]
 
 
 def test_a_saved_model_that_translates_otherwise_is_not_published(
