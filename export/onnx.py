@@ -132,7 +132,8 @@ def _stacked(layers: Sequence[KeyValues], *names: str) -> dict[str, Tensor]:
 def _scores(directory: pathlib.Path, translator: Translator) -> np.ndarray:
     """The log probabilities of `PROBES`, each given as its own translation."""
     encoder, decoder = (onnxruntime.InferenceSession(directory / f"{name}.onnx") for name in ("encoder", "decoder"))
-    source, labels = (encoded.token_ids.to_tensor() for encoded in translator.graph.codec.encode_pairs(PROBES, PROBES))
+    texts = tf.constant(PROBES)
+    source, labels = (encoded.token_ids.to_tensor() for encoded in translator.graph.codec.encode_pairs(texts, texts))
     state = dict(zip([output.name for output in encoder.get_outputs()], encoder.run(None, {"source": source.numpy()})))
     token_ids = np.full(len(PROBES), Tokenizer.start_id, "int32")
     scores = np.zeros(len(PROBES))

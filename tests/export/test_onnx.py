@@ -1,4 +1,4 @@
-"""The ONNX graphs in ONNX Runtime against the model: the same steps, and the same translations by the guide's program."""
+"""The ONNX graphs against the model: the same logits at each step, and the same translations by the guide's program."""
 
 import pathlib
 import re
@@ -85,7 +85,9 @@ def test_the_program_of_the_guide_translates_without_this_package(tiny_model_dir
     sources += [source[start:] for start in (1, 4) for source in sources[:50]]
     sources += ["", "  ", "Zoë\u2581greets\u241b 🙂", "the dog " * 40]
     translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1, max_extra_tokens=50))
-    program = program.replace("MAX_LENGTH, MAX_EXTRA_TOKENS = 256", f"MAX_LENGTH, MAX_EXTRA_TOKENS = {translator.model.config.max_length}")
+    program = program.replace(
+        "MAX_LENGTH, MAX_EXTRA_TOKENS = 256", f"MAX_LENGTH, MAX_EXTRA_TOKENS = {translator.model.config.max_length}"
+    )
     begin = "import sys\nsys.modules.update(dict.fromkeys(['keras', 'keras_transformer', 'tensorflow']))\n"
     end = f"\nprint(ascii(translate({sources!r})))\n"
     printed = subprocess.run(
