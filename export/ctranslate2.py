@@ -80,8 +80,8 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         config,
         "CTranslate2",
         activation=tuple(_ACTIVATIONS),
-        # Not ALiBi, which it has for decoders only, and not T5's biases, which it takes from the first layer for all. Not
-        # `query_key_norm`: in attention to the source, it normalizes the queries of all heads as one vector.
+        # Not ALiBi, which it has for decoders only, and not the biases of T5, which it takes from the first layer for
+        # all. In attention to the source, it normalizes the queries of all heads as one vector.
         positions=("sinusoidal", "tensor2tensor", "learned", "rotary"),
         # Its keys and values have the same width.
         value_dim=(None, key_dim),

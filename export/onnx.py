@@ -27,9 +27,9 @@ def export_onnx(translator: Translator, output: str | os.PathLike[str], version:
     """Writes `output/<version>/`: `encoder.onnx`, `decoder.onnx` and the files of the tokenizers; returns its path.
 
     Batch and lengths are of any size. The encoder takes "source", int32 (batch, source length): token ids with the end
-    token, and 0 after it. It returns what the decoder takes beside "token_ids", int32 (batch,), the start token or the
-    one that was chosen last: what it attends to, and an empty cache ("keys" and "values"). The decoder returns
-    "logits", float32 (batch, target_vocab_size), and the cache for its next call.
+    token, and 0 after it. It returns what the decoder attends to. The decoder takes this; "token_ids", int32 (batch,),
+    first the start token, then the token that was chosen last; and a cache, "keys" and "values", float32 (layers, batch,
+    heads, length, width), first of length 0. It returns "logits", float32 (batch, target_vocab_size), and its next cache.
 
     The directory appears when it is complete and has scored some texts as the translator does. Tokenizers, search and
     shortlist are not part of the graphs.
@@ -73,13 +73,9 @@ def _convert_erfc(graph: tf2onnx.graph.Graph, node: tf2onnx.graph.Node, name: st
 def _encoder(model: Transformer) -> tf.types.experimental.GenericFunction:
     @tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32, name="source")], autograph=False)
     def encode(source: Tensor) -> Mapping[str, Tensor]:
-        _, state = model.start_decoding(source)
-        source_key_values, source_mask = state.source
-        return {
-            "source_mask": source_mask,
-            **_stacked(source_key_values, "source_keys", "source_values"),
-            **_stacked(state.caches, "keys", "values"),
-        }
+        encoded, source_mask = model.encode(source)
+        source_key_values = model.decoder.project_source(encoded)
+        return {"source_mask": source_mask, **_stacked(source_key_values, "source_keys", "source_values")}
 
     return encode
 
@@ -132,13 +128,17 @@ def _stacked(layers: Sequence[KeyValues], *names: str) -> dict[str, Tensor]:
 def _scores(directory: pathlib.Path, translator: Translator) -> np.ndarray:
     """The log probabilities of `PROBES`, each given as its own translation."""
     encoder, decoder = (onnxruntime.InferenceSession(directory / f"{name}.onnx") for name in ("encoder", "decoder"))
-    source, labels = (encoded.token_ids.to_tensor() for encoded in translator.graph.codec.encode_pairs(PROBES, PROBES))
-    state = dict(zip([output.name for output in encoder.get_outputs()], encoder.run(None, {"source": source.numpy()})))
+    texts = tf.constant(PROBES)
+    source, labels = (encoded.token_ids.to_tensor() for encoded in translator.graph.codec.encode_pairs(texts, texts))
+    names = ["source_mask", "source_keys", "source_values"]
+    state = dict(zip(names, encoder.run(names, {"source": source.numpy()})))
+    state |= {name: state[f"source_{name}"][:, :, :, :0] for name in ("keys", "values")}
     token_ids = np.full(len(PROBES), Tokenizer.start_id, "int32")
     scores = np.zeros(len(PROBES))
     for next_ids in labels.numpy().T:
-        names = ["logits", "next_keys", "next_values"]
-        logits, state["keys"], state["values"] = decoder.run(names, {**state, "token_ids": token_ids})
+        logits, state["keys"], state["values"] = decoder.run(
+            ["logits", "next_keys", "next_values"], {**state, "token_ids": token_ids}
+        )
         log_probs = logits[np.arange(len(PROBES)), next_ids] - np.logaddexp.reduce(logits, axis=1)
         scores += np.where(next_ids == Tokenizer.pad_id, 0, log_probs)
         token_ids = next_ids

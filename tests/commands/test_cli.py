@@ -142,11 +142,12 @@ def test_a_directory_that_is_no_model_directory_is_refused(text, fails, tmp_path
     assert not (tmp_path / "servable").exists()
 
 
-def test_a_missing_ctranslate2_is_named_with_what_installs_it(fails, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    message = fails("export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", "ctranslate2")
+@pytest.mark.parametrize("format, package", [("ctranslate2", "ctranslate2"), ("onnx", "tf2onnx")])
+def test_a_missing_package_of_a_format_is_named_with_its_extra(fails, tmp_path, monkeypatch, format, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    message = fails("export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", format)
     assert message.endswith(
-        "error: --format ctranslate2 needs the package ctranslate2: pip install 'ctranslate2>=4.8.5,<4.9'"
+        f"error: --format {format} needs the package {package}: pip install 'keras3-transformer[{format}]'"
     )
 
 
@@ -156,6 +157,7 @@ REFUSED = {
         *(("--no-verify",), ("--serving-default", "score"), ("--languages", "en-de"), ("--license", "MIT")),
     ],
     "hugging-face": [("--precision", "int8"), ("--signatures", "score"), ("--no-verify",)],
+    "onnx": [("--beam-size", 1), ("--languages", "en-de")],
 }
 
 

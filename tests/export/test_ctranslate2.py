@@ -52,6 +52,21 @@ MODELS = {
     "pre-norm, learned positions, all tied": dict(
         norm_first=True, positions="learned", activation="gelu", key_dim=5, value_dim=5, feed_forward_bias=False
     ),
+    "pre-norm, rotary positions, RMS, SwiGLU, grouped queries": dict(
+        norm_first=True,
+        positions="rotary",
+        normalization="rms",
+        gated=True,
+        activation="silu",
+        feed_forward_bias=False,
+        num_heads=4,
+        num_key_value_heads=2,
+        attention_bias=True,
+    ),
+    "rotary positions alone": dict(positions="rotary", key_dim=6),
+    "RMS normalization alone": dict(normalization="rms"),
+    "GEGLU alone": dict(gated=True, activation="gelu", sharpness=1.5),
+    "one head of keys and values alone": dict(num_heads=4, num_key_value_heads=1),
 }
 
 
@@ -74,7 +89,11 @@ def load(path):
     return ctranslate2.Translator(str(path), compute_type="float32", intra_threads=1)
 
 
-QUICK = ("post-norm, learned positions, target tied", "pre-norm, sinusoids, untied")
+QUICK = (
+    "post-norm, learned positions, target tied",
+    "pre-norm, sinusoids, untied",
+    "pre-norm, rotary positions, RMS, SwiGLU, grouped queries",
+)
 
 
 @pytest.fixture(
@@ -198,6 +217,13 @@ def test_the_epsilon_of_normalization_is_ours(tmp_path):
         assert_same_scores(translator.model, load(path))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
+def test_less_usual_activations_are_the_same(activation, tmp_path):
+    # It is published if it scores texts as the translator does.
+    assert export_ctranslate2(random_translator(activation=activation), tmp_path).name == "1"
+
+
 def test_sinusoids_go_as_far_as_ctranslate2_reads_by_itself(tmp_path):
     engine = load(export_ctranslate2(random_translator(), tmp_path))
     (result,) = engine.translate_batch([["a"] * 2000], beam_size=1)
@@ -219,8 +245,9 @@ def test_the_folder_holds_what_ctranslate2_reads_and_the_tokenizer(tmp_path):
     [
         ({"neighborhood": 3}, "null for CTranslate2"),
         ({"value_dim": 3}, "null or 8 for CTranslate2"),
-        ({"activation": "tanh"}, "relu, gelu, silu or swish for CTranslate2"),
-        ({"positions": "rotary"}, "sinusoidal, tensor2tensor or learned for CTranslate2"),
+        ({"activation": "elu"}, "relu, gelu, silu, swish, tanh or sigmoid for CTranslate2"),
+        ({"positions": "alibi"}, "sinusoidal, tensor2tensor, learned or rotary for CTranslate2"),
+        ({"positions": "t5"}, "sinusoidal, tensor2tensor, learned or rotary for CTranslate2"),
         ({"query_key_norm": True}, "false for CTranslate2"),
     ],
 )
