@@ -49,7 +49,7 @@ test-jax test-torch: test-%: $(VENV)-%/installed
 		$(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) $(LIGHT_TESTS) $(LIGHT_TESTS_$*)
 
 # The oldest release of Keras that setup.cfg allows, and the last one of each later minor release, on JAX and TensorFlow,
-# each in an environment of its own, of 2 GB. Tests in several threads of JAX take memory: one process runs them.
+# each in an environment of its own, of 2 GB.
 KERAS_RELEASES := 3.12 3.13 3.14 3.15
 KERAS_3.12 := keras==3.12.0
 KERAS_3.13 := keras~=3.13.0
@@ -62,7 +62,7 @@ KERAS_TESTS := tests/package/light_install.py::test_the_layers_train_are_saved_a
 
 test-keras: $(KERAS_RELEASES:%=test-keras-%)
 
-test-keras-%: $(VENV)-keras-%/installed
+$(KERAS_RELEASES:%=test-keras-%): test-keras-%: $(VENV)-keras-%/installed
 	rm -rf build/lib
 	$(VENV)-keras-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
 	for backend in jax tensorflow; do \
