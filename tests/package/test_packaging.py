@@ -63,7 +63,7 @@ def test_the_installed_wheel_finds_training_export_and_its_recipes(wheel, tmp_pa
     assert int(vocab_size) > 0
 
 
-def test_every_dependency_has_a_lower_and_an_upper_bound():
+def test_every_dependency_has_a_lower_and_all_but_keras_an_upper_bound():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras = setup["options.extras_require"].values()
@@ -76,7 +76,8 @@ def test_every_dependency_has_a_lower_and_an_upper_bound():
     assert len(requirements) > 10
     assert [line.split(">")[0] for line in requirements[:2]] == ["keras", "numpy"]
     for requirement in requirements:
-        assert ">=" in requirement and ",<" in requirement, requirement
+        # The layers are installed into environments of others, with whatever Keras is there.
+        assert ">=" in requirement and (",<" in requirement or requirement.startswith("keras>=")), requirement
 
 
 def test_files_of_tests_have_names_of_their_own():
