@@ -111,7 +111,7 @@ class _WaitForKeras(importlib.abc.MetaPathFinder):
             except BaseException:
                 sys.meta_path.insert(0, self)
                 raise
-            if "keras" in sys.modules:
+            if sys.modules.get("keras"):
                 _register_classes()
             else:
                 sys.meta_path.insert(0, self)

@@ -223,7 +223,7 @@ def _is_named(value: object) -> bool:
 
 def _read(value: object, spec: tf.TensorSpec) -> np.ndarray:
     """An array of the shape of lists in lists."""
-    shape = []
+    shape: list[int] = []
     inner = value
     while isinstance(inner, list):
         if len(shape) == _MOST_AXES:

@@ -73,8 +73,9 @@ def write_pairs(
     output = pathlib.Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     with locked(output.with_name(f".{output.name}.lock"), "another process writes these pairs"):
-        settings = json.loads(json.dumps({**settings, "text": fingerprint_of(pairs)}))
-        if not settings["text"]["lines"]:
+        text = fingerprint_of(pairs)
+        settings = json.loads(json.dumps({**settings, "text": text}))
+        if not text["lines"]:
             raise InvalidFileError("the text is empty")
         finished, unfinished = _named(output, "json"), _named(output, "unfinished")
         if finished.is_file():

@@ -256,9 +256,11 @@ def test_mistakes_of_the_command(tmp_path, capsys):
             "upper_case + title_case + lower_case must be at most 1; received",
         ),
         (["--typos", "1", "--target", target], "source and target must have the same number of lines"),
-        (["--typos", "1", "--source", os.devnull], "the text is empty"),
     ):
         with pytest.raises(SystemExit):
             main([*common, *arguments])
         assert message in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["augment", "--source", os.devnull, "--output", str(tmp_path / "out"), "--typos", "1"])
+    assert "the text is empty" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["de", "en"]
