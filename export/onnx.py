@@ -28,8 +28,9 @@ def export_onnx(translator: Translator, output: str | os.PathLike[str], version:
 
     Batch and lengths are of any size. The encoder takes "source", int32 (batch, source length): token ids with the end
     token, and 0 after it. It returns what the decoder attends to. The decoder takes this; "token_ids", int32 (batch,),
-    first the start token, then the token that was chosen last; and a cache, "keys" and "values", float32 (layers, batch,
-    heads, length, width), first of length 0. It returns "logits", float32 (batch, target_vocab_size), and its next cache.
+    first the start token, then the token that was chosen last; and a cache, "keys" and "values", float32 (layers,
+    batch, heads, length, width), first of length 0. It returns "logits", float32 (batch, target_vocab_size), and its
+    next cache.
 
     The directory appears when it is complete and has scored some texts as the translator does. Tokenizers, search and
     shortlist are not part of the graphs.
