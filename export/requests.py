@@ -166,7 +166,7 @@ def verify(
                 answers = f"the SavedModel answers {received.dtype} {received.shape}"
                 raise VerificationError(f"{name}: {key}: {answers}, the translator {values.dtype} {values.shape}")
         differs = _differences(answer, expected, rounding)
-        num_rounded += sum(np.count_nonzero(elements) for elements in differs.values())
+        num_rounded += sum(int(elements.sum()) for elements in differs.values())
         for nudge in range(_MAX_NUDGES):
             if not any(elements.any() for elements in differs.values()):
                 break

@@ -94,27 +94,30 @@ def _register_classes() -> None:
 class _WaitForKeras(importlib.abc.MetaPathFinder):
     """Registers the classes at the end of the import, of Keras or of a module of this package, that imports Keras."""
 
+    is_importing = False
+
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "keras" and not name.startswith(f"{__name__}."):
+        # The imports within another one are a part of it.
+        if self.is_importing or (name != "keras" and not name.startswith(f"{__name__}.")):
             return None
-        # The imports within this one are a part of it.
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.is_importing = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.is_importing = False
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)
             return spec
         execute = spec.loader.exec_module
 
         def execute_and_register(module: ModuleType) -> None:
+            self.is_importing = True
             try:
                 execute(module)
-            except BaseException:
-                sys.meta_path.insert(0, self)
-                raise
-            if sys.modules.get("keras"):
+            finally:
+                self.is_importing = False
+            if sys.modules.get("keras") and self in sys.meta_path:
+                sys.meta_path.remove(self)
                 _register_classes()
-            else:
-                sys.meta_path.insert(0, self)
 
         spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
         return spec
