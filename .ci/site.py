@@ -16,6 +16,7 @@ _CODE_LINK = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+?(?<!\.md))\)")
 _MOVED = {
     "backtranslation": "more-text",
     "corpus-translation": "more-text",
+    "ctranslate2": "engines",
     "decisions": "architecture",
     "distillation": "more-text",
     "placeholders": "terms",

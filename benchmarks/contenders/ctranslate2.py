@@ -1,4 +1,4 @@
-"""CTranslate2 with the same weights, from text to text, with the settings of docs/ctranslate2.md.
+"""CTranslate2 with the same weights, from text to text, with the settings of docs/engines.md.
 
 A single request is translated on all cores. Several at once share the cores.
 """

@@ -79,8 +79,8 @@ def test_each_step_has_the_logits_of_the_model_for_any_batch_and_lengths(name, t
 def test_the_program_of_the_guide_translates_without_this_package(tiny_model_dir, tmp_path, capsys):
     main(["export", "--model-dir", str(tiny_model_dir), "--output", str(tmp_path / "onnx/en-de"), "--format", "onnx"])
     assert capsys.readouterr().out == f"{tmp_path / 'onnx/en-de/1'}\n"
-    page = (ROOT / "docs/onnx.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    page = (ROOT / "docs/engines.md").read_text(encoding="utf-8")
+    *_, program = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert len(program.splitlines()) <= 60
     sources = [source for source, _ in sentence_pairs()]
     sources += [f"{first} {second}" for first, second in zip(sources, sources[7:] + sources[:7])]

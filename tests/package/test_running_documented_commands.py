@@ -84,8 +84,7 @@ BEFORE = {
     "touch .venv/bin/activate",
     "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de a.de; cp val.de b.de; "
     "for name in a b; do cp val.de $name.val.de; cp test.de $name.test.de; done",
-    "docs/ctranslate2.md": "mkdir models; cp -r $MODEL models/en-de",
-    "docs/onnx.md": "mkdir models; cp -r $MODEL models/en-de",
+    "docs/engines.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/terms.md": "echo pages > terms.txt",
     "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; cp train.de ours.de",
     "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de; ln -s $ROOT/examples examples",
