@@ -17,7 +17,7 @@ MAX_TERMS = 5000
 
 
 def _is_glossary(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_term, (*value, *value.values())))
+    return isinstance(value, dict) and bool(value) and all(map(_is_term, (*value, *value.values())))
 
 
 def _is_term(value: object) -> bool:
@@ -28,7 +28,7 @@ _TERM = {"type": "string", "pattern": "^\\S(.*\\S)?$"}
 Glossary = Annotated[
     dict[str, str],
     Rule(
-        "a mapping of terms to their translations, without white space around them",
+        "a mapping of one or more terms to their translations, without white space around them",
         _is_glossary,
         {"propertyNames": _TERM, "additionalProperties": _TERM, "minProperties": 1, "maxProperties": MAX_TERMS},
     ),
@@ -85,8 +85,8 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         # Not as a part of the rule, whose message would print terms and not their number.
-        if isinstance(self.terms, dict) and not 0 < len(self.terms) <= MAX_TERMS:
-            raise ConfigError(f"decoding.terms must have 1 to {MAX_TERMS:,} terms; received {len(self.terms):,}")
+        if isinstance(self.terms, dict) and len(self.terms) > MAX_TERMS:
+            raise ConfigError(f"decoding.terms must have at most {MAX_TERMS:,} terms; received {len(self.terms):,}")
         check_fields(self, "decoding")
         if self.keep is not None and not self.placeholders:
             raise ConfigError("decoding.keep needs decoding.placeholders=true")

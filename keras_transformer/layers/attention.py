@@ -525,8 +525,8 @@ def _check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> N
     if len(query_shape) < 3 or query_shape[-1] is None:
         rule = "(batch, length, d_model), or have more axes between batch and d_model"
         raise ConfigError(f"query must be {rule}; received query of shape {tuple(query_shape)}")
-    # A shape may be a list; Keras' tests also give what is none.
-    if not isinstance(key_shape, (tuple, list)) or [*value_shape[:-1]] != [*key_shape[:-1]]:
+    # Shapes are tuples, lists or a backend's own.
+    if not hasattr(key_shape, "__len__") or [*value_shape[:-1]] != [*key_shape[:-1]]:
         raise ConfigError(
             "value and key must be equal in all dimensions but the last; "
             f"received value of shape {value_shape} and key of shape {key_shape}"

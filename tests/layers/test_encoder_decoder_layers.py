@@ -355,7 +355,7 @@ X = np.ones((2, 5, 8), "float32")
         ),
         (
             lambda: DecoderLayer(4, 32)(X, X, source_mask=X[:, :, 0][:1, :4] > 0),
-            r"source_mask must be of .2, 5.",
+            r"source_mask must be of shape \(2, 5\)",
         ),
         (
             lambda: DecoderLayer(4, 32)(X, X[:1]),

@@ -187,7 +187,7 @@ def test_labels_below_0_are_left_out_like_padding(label):
     labels[0, 3] = 0
     weights = np.random.default_rng(1).random(LABELS.shape).astype("float32")
     for reduction in ("sum_over_batch_size", "sum", None):
-        loss = MaskedLabelSmoothedCrossentropy(0.1, reduction)
+        loss = MaskedLabelSmoothedCrossentropy(0.1, reduction=reduction)
         for sample_weight in (None, weights):
             np.testing.assert_array_equal(
                 ops.convert_to_numpy(loss(labels, LOGITS, sample_weight)),
@@ -438,7 +438,6 @@ def test_a_schedule_that_makes_no_sense_is_refused(argument, value, rule):
     config = {"d_model": 4, "warmup_steps": 8, "scale": 1.0, argument: value}
     for make in (
         lambda: WarmupInverseSqrt(**config),
-        lambda: WarmupInverseSqrt(*config.values()),
         lambda: WarmupInverseSqrt.from_config(config),
     ):
         with pytest.raises(ValueError) as error:

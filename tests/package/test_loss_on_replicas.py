@@ -22,7 +22,7 @@ def make_model(outputs=1, reduction="sum_over_batch_size", model_class=keras.Mod
     model = model_class(inputs, logits if outputs > 1 else logits[0])
     # The second output counts each position but those of class 3, in the Keras mask.
     losses = [
-        MaskedLabelSmoothedCrossentropy(0.1, reduction),
+        MaskedLabelSmoothedCrossentropy(0.1, reduction=reduction),
         MaskedLabelSmoothedCrossentropy(0.0, reduction=reduction, padding_id=None, ignore_class=3),
     ][:outputs]
     metrics = [[MaskedAccuracy(), Perplexity()], [MaskedAccuracy(padding_id=None)]][:outputs]
@@ -70,7 +70,7 @@ def train_on_one_batch(strategy):
 def train_in_a_loop(strategy, reduction="sum_over_batch_size"):
     with strategy.scope():
         model = make_model()
-    loss = MaskedLabelSmoothedCrossentropy(0.1, reduction)
+    loss = MaskedLabelSmoothedCrossentropy(0.1, reduction=reduction)
     def step(x, y, sample_weight):
         with tf.GradientTape() as tape:
             value = loss(y, model(x), sample_weight)

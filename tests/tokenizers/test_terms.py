@@ -72,12 +72,11 @@ def test_a_vocabulary_without_the_pieces_takes_no_glossary():
     pair = TokenizerPair(tokenizer, tokenizer)
     with pytest.raises(ConfigError, match="a glossary needs a model that was trained with data.terms"):
         TextCodec.for_translation(pair, 100, DecodingConfig(terms=TERMS))
-    for terms in ({"": "x"}, {"a": " x"}, {"a": 1}, ["a"]):
-        with pytest.raises(ConfigError, match="decoding.terms must be a mapping of terms to their translations"):
+    for terms in ({}, {"": "x"}, {"a": " x"}, {"a": 1}, ["a"]):
+        with pytest.raises(ConfigError, match="decoding.terms must be a mapping of one or more terms"):
             DecodingConfig(terms=terms)
-    for number in (0, 5001):
-        with pytest.raises(ConfigError, match=f"decoding.terms must have 1 to 5,000 terms; received {number:,}$"):
-            DecodingConfig(terms={str(i): "x" for i in range(number)})
+    with pytest.raises(ConfigError, match="decoding.terms must have at most 5,000 terms; received 5,001$"):
+        DecodingConfig(terms={str(i): "x" for i in range(5001)})
 
 
 def test_thousands_of_terms_are_taken_and_too_many_refused():
