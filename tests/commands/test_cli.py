@@ -55,7 +55,11 @@ def fails(capsys):
         captured = capsys.readouterr()
         assert stopped.value.code not in (0, None)
         assert captured.out == ""
-        lines = [line for line in captured.err.splitlines() if not line.startswith(("device: ", "precision: ", "vocabulary: "))]
+        lines = [
+            line
+            for line in captured.err.splitlines()
+            if not line.startswith(("device: ", "precision: ", "vocabulary: "))
+        ]
         assert len(lines) == 1, captured.err
         return lines[0]
 
