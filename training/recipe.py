@@ -59,12 +59,18 @@ def load_recipe(
     except ConfigError as error:
         message = str(error)
     # An override is at fault if the rule names its key.
-    names_in_rule = re.findall(r"\w+", message.partition("; received")[0])
-    names = [override.partition("=")[0].rpartition(".")[2] for override in overrides]
-    at_fault = [override for override, name in zip(overrides, names, strict=True) if name in names_in_rule]
+    names_in_rule = {*re.findall(r"\w+", message.partition("; received")[0])}
+    at_fault = [override for override in overrides if names_in_rule & _names_set_by(override)]
     if not at_fault and recipe is None:
         at_fault = list(overrides)
     raise ConfigError(f"{', '.join(map(_shown, at_fault)) or recipe}: {message}")
+
+
+def _names_set_by(override: str) -> set[str]:
+    """The key of an override, without its section, and those that a preset stands for."""
+    key, _, value = override.partition("=")
+    name = key.rpartition(".")[2]
+    return {name, *PRESETS.get(value, ())} if name == "preset" else {name}
 
 
 def _shown(override: str) -> str:
