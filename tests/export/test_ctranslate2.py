@@ -64,8 +64,8 @@ MODELS = {
         attention_bias=True,
     ),
     "rotary positions alone": dict(positions="rotary", key_dim=6),
-    "RMS normalization alone": dict(normalization="rms"),
-    "GEGLU alone": dict(gated=True, activation="gelu", sharpness=1.5),
+    "RMS normalization alone": dict(normalization="rms", sharpness=0.7),
+    "GEGLU alone": dict(gated=True, activation="gelu", sharpness=0.9),
     "one head of keys and values alone": dict(num_heads=4, num_key_value_heads=1),
 }
 

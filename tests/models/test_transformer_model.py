@@ -7,6 +7,7 @@ import numpy as np
 import numpy_transformer as reference
 import pytest
 from keras import ops
+from keras.quantizers import GPTQConfig
 
 from keras_transformer import TiedProjection, Transformer, TransformerConfig, build_transformer
 
@@ -177,6 +178,22 @@ def test_each_step_of_a_quantized_model_equals_its_full_pass(variant):
     # A gate multiplies what two products have rounded: single logits may be further off.
     size = (lambda x: np.sqrt(np.mean(x**2))) if variant in MODERN else (lambda x: np.abs(x).max())
     assert 0 < size(difference) < 0.1 * size(exact)
+    steps = list(decode_steps(model, beam_size=1))
+    whole = logits_of(model, SOURCE, steps[-1][1][:, 0])
+    for position, (logits, _) in enumerate(steps):
+        np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=1e-4)
+
+
+@pytest.mark.slow
+def test_gptq_quantizes_the_encoder():
+    model = model_of(tie_embeddings="all")
+    exact = logits_of(model, SOURCE, TARGET)
+    structure = {"pre_block_layers": [model.source_embedding], "sequential_blocks": model.encoder.layers}
+    options = dict(tokenizer=list, num_samples=2, sequence_length=SOURCE.shape[1], group_size=-1)
+    model.quantize("gptq", config=GPTQConfig([SOURCE], quantization_layer_structure=structure, **options))
+    assert all(layer.attention.query_dense.is_gptq_calibrated for layer in model.encoder.layers)
+    difference = logits_of(model, SOURCE, TARGET) - exact
+    assert 0 < np.abs(difference).max() < 0.5 * np.abs(exact).max()
     steps = list(decode_steps(model, beam_size=1))
     whole = logits_of(model, SOURCE, steps[-1][1][:, 0])
     for position, (logits, _) in enumerate(steps):
