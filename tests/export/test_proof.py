@@ -134,3 +134,12 @@ def test_on_a_gpu_numbers_may_differ_by_what_tf32_rounds(monkeypatch):
         answer["score"][3] = 1.1
         with pytest.raises(VerificationError, match="1 of .* values, the first for text 4"):
             requests.verify(None, functions, precision=precision)
+
+
+def test_a_position_may_be_any_whose_attention_is_the_greatest_up_to_rounding():
+    attention = np.array([[[0.40000, 0.40001, 0.19999], [0.1, 0.2, 0.7]]], "float32")
+    expected = {"position": np.array([[1, 2]], "int32"), "attention": attention}
+    for positions, differs in (([0, 2], [0, 0]), ([2, 2], [1, 0]), ([1, 1], [0, 1]), ([3, -1], [1, 1])):
+        answer = {**expected, "position": np.array([positions], "int32")}
+        elements = requests._differences(answer, expected, requests._FLOAT32)
+        assert elements["position"].astype(int).tolist() == [differs] and not elements["attention"].any()
