@@ -61,10 +61,12 @@ def name_ours(layer_class: LayerClass) -> LayerClass:
         hints = {name: our_name for name, our_name in _OUR_NAMES.items() if our_name in signature.parameters}
 
         @functools.wraps(method)
-        def method_with_hints(*args: Any, **kwargs: Any) -> Any:
+        def method_with_hints(self: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
             for name in kwargs.keys() & hints.keys():
-                raise TypeError(f"{layer_class.__name__} has no argument {name!r}; it is called {hints[name]!r}")
-            return method(*args, **kwargs)
+                # A subclass may have its own names.
+                if type(self).call is layer_class.call:
+                    raise TypeError(f"{layer_class.__name__} has no argument {name!r}; it is called {hints[name]!r}")
+            return method(self, *args, **kwargs)
 
         # Keras does not look behind a wrapper.
         method_with_hints.__signature__ = signature  # type: ignore[attr-defined]

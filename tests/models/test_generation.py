@@ -138,7 +138,7 @@ def causal_model(*self_attention):
             lambda: MultiHeadAttention(2, 4, sliding_window=2, use_gate=True),
             lambda: EncoderLayer(2, 16, neighborhood=3),
         ),
-        (lambda: keras.layers.MultiHeadAttention(2, 4, 3), lambda: keras.layers.GroupQueryAttention(4, 2, 1)),
+        (lambda: keras.layers.MultiHeadAttention(2, 4), lambda: keras.layers.GroupQueryAttention(4, 2, 1)),
     ],
     ids=["encoders", "neighborhoods", "Keras"],
 )
