@@ -187,7 +187,9 @@ def _verify(path: pathlib.Path, functions: Any, precision: str, run: Any, is_tf3
 
 def main() -> None:
     """Runs the experiment from the command line."""
-    parser = argparse.ArgumentParser(prog="benchmarks.proofs", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, prog="benchmarks.proofs", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--data", metavar="DIR", help="directory of Multi30k (default: generated text)")
     parser.add_argument("--models", type=pathlib.Path, metavar="DIR", required=True, help="where the models are, or go")
     parser.add_argument("--rounds", type=int, default=15, metavar="N")

@@ -87,7 +87,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write a SavedModel for TensorFlow Serving, or a model of CTranslate2 or Hugging Face."""
+    """Write a SavedModel for TensorFlow Serving, or a model for CTranslate2, ONNX or Hugging Face."""
     if options.format == "saved-model":
         check("--output", options.output, ServablePath)
     else:

@@ -73,11 +73,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send_error(HTTPStatus.NOT_FOUND, "Not Found")
 
     def _is_foreign(self) -> bool:
-        """Whether a page from elsewhere asks: under a name that it gave to this machine, or for an answer."""
+        """Whether a page of another site asks, which may have given this machine a name of its own."""
         host = self.headers.get("Host", "")
         origin, site = self.headers.get("Origin", f"http://{host}"), self.headers.get("Sec-Fetch-Site", "none")
         is_own_page = origin == f"http://{host}" and site in ("same-origin", "none")
-        # A link to the page may be anywhere.
+        # Other sites may link to the page.
         is_wanted = is_own_page or self.command == "GET"
         if is_wanted and re.fullmatch(rf"(localhost|{re.escape(_LOOPBACK)})(:\d+)?", host):
             return False
