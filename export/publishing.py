@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import ConfigError, VerificationError
-from keras_transformer.model_dir.files import remove_leftovers, rename, replacing, temporary_beside
+from keras_transformer.model_dir.files import rename, replacing, temporary_beside
 from keras_transformer.models import Transformer
 from keras_transformer.rules import require
 from keras_transformer.translation import Translator
@@ -106,7 +106,6 @@ def publish(
     """
     path = _version_path(output, version)
     with temporary_beside(path, is_directory=True) as temporary:
-        remove_leftovers(path.parent)
         write(temporary)
         while True:
             path = _version_path(output, version)

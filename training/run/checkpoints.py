@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_transformer.errors import ConfigError, DamagedFileError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.files import remove_leftovers, remove_with_checksum
+from keras_transformer.model_dir.files import remove_with_checksum
 from keras_transformer.model_dir.weights_file import load_weights, save_weights
 from keras_transformer.models import Transformer, build_transformer
 from keras_transformer.rules import require
@@ -82,7 +82,6 @@ def average_checkpoints(
     if not steps:
         scored = "" if best is None else " whose validation score is known"
         raise ConfigError(f"{model_dir}: no checkpoints to average{scored}")
-    remove_leftovers(model_dir.path)
     model = build_transformer(config.model, dtype="float32")
     sums = [np.zeros(weight.shape, "float64") for weight in model.weights]
     averaged, damages = [], []
