@@ -21,7 +21,7 @@ from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 
 from .publishing import Facts, publish
 from .requests import verify, write_warmup_requests
-from .signatures import SIGNATURES, Signature
+from .signatures import SIGNATURES, Signature, signatures_of
 
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras")
 # What `make test-servers` tries, with the tensorflow-text of each.
@@ -67,7 +67,7 @@ def export_servable(
     translator: Translator,
     output: str | os.PathLike[str],
     version: int | None = None,
-    signatures: Sequence[SignatureName] = tuple(SIGNATURES),
+    signatures: Sequence[SignatureName] | None = None,
     serving_default: SignatureName = "translate",
     verified: bool = True,
     facts: Facts | None = None,
@@ -81,7 +81,7 @@ def export_servable(
         translator: what is exported.
         output: the directory of the model's versions.
         version: defaults to one more than the highest version.
-        signatures: names of `export.signatures.SIGNATURES`. Defaults to all.
+        signatures: names of those in `export.signatures.signatures_of(translator)`. Defaults to None: all.
         serving_default: the signature that `serving_default` is another name of.
         verified: whether to check what was written before it appears. Defaults to True.
         facts: Facts for the model card. Defaults to None: nothing is known.
@@ -94,12 +94,14 @@ def export_servable(
         OSError: A file cannot be written.
         VerificationError: The SavedModel answers otherwise than the translator.
     """
+    known = signatures_of(translator)
+    signatures = list(known) if signatures is None else signatures
     for name in signatures:
-        require(name in SIGNATURES, "signatures", f"among {', '.join(SIGNATURES)}", name)
-    require(serving_default in SIGNATURES, "serving_default", f"among {', '.join(SIGNATURES)}", serving_default)
+        require(name in known, "signatures", f"among {', '.join(known)}", name)
+    require(serving_default in known, "serving_default", f"among {', '.join(known)}", serving_default)
     if not signatures:
         raise ConfigError("signatures must name at least one")
-    known = SIGNATURES | {"serving_default": SIGNATURES[serving_default]}
+    known = known | {"serving_default": known[serving_default]}
     chosen = {name: known[name] for name in signatures}
 
     def write(directory: pathlib.Path) -> None:

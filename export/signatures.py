@@ -8,10 +8,11 @@ from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.config.values import SignatureName
+from keras_transformer.config.values import SignatureName, listed
 from keras_transformer.tensors import Tensor
 from keras_transformer.translation import Translator
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
+from keras_transformer.translation.results import Translations
 
 Texts = Annotated[Tensor, "string (batch,)"]
 Numbers = Annotated[Tensor, "int32 (batch,)"]
@@ -24,12 +25,12 @@ class Signature(NamedTuple):
     function: Callable[..., dict[str, Tensor]]  # computes the outputs by name from a translator and the inputs
     inputs: dict[str, tf.TensorSpec]  # by name, in the order of the function's arguments
     outputs: dict[str, str]  # by name, described
-    example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]]  # makes inputs of texts, for requests
+    # Makes inputs of texts, for requests.
+    example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {"text": texts}
 
 
 def _translate(translator: Translator, text: Texts) -> dict[str, Tensor]:
-    results = translator.graph.search(text)
-    return {"text": results.texts[:, 0], "score": results.scores[:, 0], **_source(translator, results.source_lengths)}
+    return _best(translator, translator.graph.search(text))
 
 
 def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
@@ -42,8 +43,11 @@ def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
 def _translate_with_prefix(
     translator: Translator, text: Texts, prefix: Texts, max_length: Numbers
 ) -> dict[str, Tensor]:
-    results = translator.graph.search(text, prefixes=prefix, max_lengths=max_length)
-    return {"text": results.texts[:, 0], "score": results.scores[:, 0], **_source(translator, results.source_lengths)}
+    return _best(translator, translator.graph.search(text, prefixes=prefix, max_lengths=max_length))
+
+
+def _translate_with_tag(translator: Translator, text: Texts, tag: Texts) -> dict[str, Tensor]:
+    return _best(translator, translator.graph.search(text, tags=tag))
 
 
 def _translate_document(translator: Translator, text: Texts) -> dict[str, Tensor]:
@@ -90,6 +94,10 @@ def _detokenize(translator: Translator, token_id: Annotated[Tensor, "int32 (batc
 def _encode(translator: Translator, text: Texts) -> dict[str, Tensor]:
     results = translator.graph.encode(text)
     return {"embedding": results.vectors, **_source(translator, results.source_lengths)}
+
+
+def _best(translator: Translator, results: Translations) -> dict[str, Tensor]:
+    return {"text": results.texts[:, 0], "score": results.scores[:, 0], **_source(translator, results.source_lengths)}
 
 
 def _source(translator: Translator, lengths: Tensor) -> dict[str, Tensor]:
@@ -144,7 +152,6 @@ SIGNATURES: dict[SignatureName, Signature] = {
             "-3.4e38 where there are fewer translations",
             **_SOURCE,
         },
-        lambda texts: {"text": texts},
     ),
     "translate_with_prefix": Signature(
         "Translates texts; each translation begins with a given text, which should end where a word does. `max_length` "
@@ -173,7 +180,6 @@ SIGNATURES: dict[SignatureName, Signature] = {
             "truncated": "bool (batch,), whether a part of the text was not read: a word without end, or what "
             f"comes after {MAX_SENTENCES:,} sentences or {MAX_TOKENS:,} tokens",
         },
-        lambda texts: {"text": texts},
     ),
     "translate_tokens": Signature(
         "Translates texts that the client splits into tokens and joins again. Its graph needs no tensorflow-text.",
@@ -221,7 +227,6 @@ SIGNATURES: dict[SignatureName, Signature] = {
             "token_id": "int (batch, length), their ids; then zeros",
             **_SOURCE,
         },
-        lambda texts: {"text": texts},
     ),
     "detokenize": Signature(
         "Joins ids of tokens into texts of the target language. Special ids, such as 0, and what is no id of the "
@@ -240,6 +245,21 @@ SIGNATURES: dict[SignatureName, Signature] = {
             "the end token",
             **_SOURCE,
         },
-        lambda texts: {"text": texts},
     ),
 }
+
+
+def signatures_of(translator: Translator) -> dict[SignatureName, Signature]:
+    """Returns all signatures of a translator: `SIGNATURES`, and one with tags if its vocabulary has any."""
+    tags = list(translator.tokenizers.source.tags)
+    if not tags:
+        return SIGNATURES
+    with_tag = Signature(
+        "Translates texts, each with a tag in front, such as the language to translate into; an empty tag stands for "
+        f"{translator.decoding.tag or 'none'}. The tags are {listed(tags)}; another one is an error.",
+        _translate_with_tag,
+        _strings("text", "tag"),
+        SIGNATURES["translate"].outputs,
+        lambda texts: {"text": texts, "tag": [["", *tags][i % (1 + len(tags))] for i, _ in enumerate(texts)]},
+    )
+    return {**SIGNATURES, "translate_with_tag": with_tag}

@@ -63,9 +63,9 @@ def add_options(parser: Parser) -> None:
         "--signatures",
         nargs="+",
         choices=typing.get_args(SignatureName),
-        default=typing.get_args(SignatureName),
         metavar="NAME",
-        help=f"what the SavedModel answers: {', '.join(typing.get_args(SignatureName))} (all)",
+        help=f"what the SavedModel answers: {', '.join(typing.get_args(SignatureName))} (all; translate_with_tag if "
+        "the vocabulary has tags)",
     )
     parser.add_argument(
         "--serving-default",
@@ -151,8 +151,7 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
     given = f"must not be given with --format {options.format}"
     if options.precision != "float32":
         raise ConfigError(f"--precision {given}: its weights are float32, and take another type when they are loaded")
-    signatures = (tuple(options.signatures), options.serving_default)
-    if signatures != (typing.get_args(SignatureName), "translate") or options.no_verify:
+    if (options.signatures, options.serving_default, options.no_verify) != (None, "translate", False):
         raise ConfigError(f"--signatures, --serving-default and --no-verify {given}: they are about SavedModels")
     if options.tag is not None:
         raise ConfigError(f"--tag {given}: its tokenizer knows none; put the tag's token before those of each source")

@@ -49,14 +49,15 @@ def run(options: argparse.Namespace) -> None:
 def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
     translator = load_translator(read_trained(options.model_dir, options))
     from keras_transformer.export.servable import graph_of
-    from keras_transformer.export.signatures import SIGNATURES
+    from keras_transformer.export.signatures import signatures_of
 
     from ..serving.rest import RestApi, Signature
     from ..serving.server import MAX_ROWS
 
     # Traced when somebody asks for them.
     signatures: dict[str, Signature] = {
-        key: Signature(signature.inputs, graph_of(signature, translator)) for key, signature in SIGNATURES.items()
+        key: Signature(signature.inputs, graph_of(signature, translator))
+        for key, signature in signatures_of(translator).items()
     }
     return RestApi(pathlib.Path(options.model_dir).resolve().name, signatures, MAX_ROWS)
 

@@ -18,6 +18,7 @@ SignatureName = Literal[
     "translate",
     "translate_n_best",
     "translate_with_prefix",
+    "translate_with_tag",
     "translate_document",
     "translate_tokens",
     "score",

@@ -138,7 +138,11 @@ class RestApi:
                 raise RequestError(f"{name} must be of shape {shape}; received {array.shape}")
             if len(array) > self.max_rows:
                 raise RequestError(f"a request must have at most {self.max_rows} rows; received {len(array)}")
-        outputs = signature.function(**{name: tf.constant(array) for name, array in inputs.items()})
+        try:
+            outputs = signature.function(**{name: tf.constant(array) for name, array in inputs.items()})
+        except tf.errors.InvalidArgumentError as error:
+            # Such as an unknown tag. The other lines say where in the graph.
+            raise RequestError(error.message.rpartition("assertion failed: ")[2].splitlines()[0]) from None
         columns = {name: _write(np.asarray(output)) for name, output in sorted(outputs.items())}
         (only, *others) = columns.values()
         if "inputs" in request:

@@ -52,7 +52,7 @@ class TextCodec:
         max_length: the most tokens of a text, with its tag and its end token; the others are left out.
         spans: finds what placeholders stand for.
         glossary: whose translations stand beside terms in sources.
-        tag: in front of each source; `tag_ids` are its tokens.
+        tag: in front of each source that is given no other; `tag_ids` are its tokens.
         are_annotated: whether sources have translations beside terms already, see `terms.annotated`.
 
     Raises:
@@ -73,10 +73,8 @@ class TextCodec:
         self.spans = spans
         self.tag_ids: tuple[int, ...] = ()
         if tag is not None:
-            tags = tokenizers.source.tags
-            known = f"one of {listed(tags)}" if tags else "null: the vocabulary has no tags"
-            require(tag in tags, "decoding.tag", known, tag)
-            self.tag_ids = (tags[tag],)
+            self.check_tag("decoding.tag", tag)
+            self.tag_ids = (tokenizers.source.tags[tag],)
         self._glossary = glossary
         self._has_terms = are_annotated or glossary is not None
 
@@ -96,12 +94,22 @@ class TextCodec:
             glossary = Glossary(decoding.terms)
         return cls(tokenizers, max_length, spans, glossary, decoding.tag)
 
-    def encode_sources(self, texts: Annotated[Tensor, "string (batch,)"]) -> EncodedSource:
-        """Encodes sources to translate. Texts of too many bytes are shortened first, so that none costs much."""
+    def check_tag(self, name: str, tag: str) -> None:
+        """Raises a ConfigError if the vocabulary does not have a tag."""
+        tags = self.tokenizers.source.tags
+        require(tag in tags, name, f"one of {listed(tags)}" if tags else "null: the vocabulary has no tags", tag)
+
+    def encode_sources(
+        self, texts: Annotated[Tensor, "string (batch,)"], tags: Annotated[Tensor, "string (batch,)"] | None = None
+    ) -> EncodedSource:
+        """Encodes sources to translate. Texts of too many bytes are shortened first, so that none costs much.
+
+        Each source has its tag in front, or the codec's where that is empty; an unknown one is an error of the graph.
+        """
         texts, is_cut = self.tokenizers.source.shorten(texts, self.max_length)
         divided = None if self.spans is None else self.spans.divide(texts)
         token_ids = self._tokenize("source", texts, divided)
-        encoded = self._limit(self._complete(token_ids, self._tags(tf.size(texts))), is_cut)
+        encoded = self._limit(self._complete(token_ids, self._tags(tf.size(texts), tags)), is_cut)
         if divided is None:
             return EncodedSource(*encoded, None, None)
         placeholder_ids = tf.range(NUM_PLACEHOLDERS) + self.tokenizers.source.placeholder_ids.start
@@ -235,8 +243,18 @@ class TextCodec:
             return texts
         return tf.reshape(self._glossary.annotate(tf.reshape(texts, [-1])), tf.shape(texts))
 
-    def _tags(self, num_texts: Tensor) -> Tensor | None:
-        return tf.tile(tf.constant([self.tag_ids]), [num_texts, 1]) if self.tag_ids else None
+    def _tags(self, num_texts: Tensor, tags: Tensor | None = None) -> Tensor | tf.RaggedTensor | None:
+        """The tokens in front of sources, int32 (batch, None)."""
+        if tags is None:
+            return tf.tile(tf.constant([self.tag_ids]), [num_texts, 1]) if self.tag_ids else None
+        known = self.tokenizers.source.tags
+        is_known = tf.equal(tags[:, None], ["", *known])
+        unknown = tf.boolean_mask(tags, ~tf.reduce_any(is_known, axis=1))
+        message = f"tag must be one of {listed(known)}; received " + tf.strings.reduce_join(unknown, separator=", ")
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message])]):
+            places = tf.argmax(tf.cast(is_known, tf.int32), axis=1)
+        tag_ids = tf.ragged.constant([self.tag_ids, *((tag_id,) for tag_id in known.values())], tf.int32, ragged_rank=1)
+        return tf.gather(tag_ids, places)
 
     def _complete(self, token_ids: tf.RaggedTensor, tags: Tensor | tf.RaggedTensor | None) -> Encoded:
         """Puts tags in front, leaves out what is too long, and ends texts."""

@@ -85,6 +85,7 @@ class TranslationGraph:
         prefixes: Texts | None = None,
         max_lengths: Annotated[Tensor, "int32 (batch,)"] | None = None,
         sampling: Sampling | None = None,
+        tags: Texts | None = None,
     ) -> Translations:
         """Searches translations.
 
@@ -94,8 +95,9 @@ class TranslationGraph:
             max_lengths: the most tokens of each translation, with its prefix and its end token, if that is fewer than
                 without it; 0 for no such limit.
             sampling: for translations drawn at random instead of searched.
+            tags: those in front of the sources, see `Translator.translate`.
         """
-        source = self.codec.encode_sources(texts)
+        source = self.codec.encode_sources(texts, tags)
         max_length, max_extra = self.model.config.max_length, self.decoding.max_extra_tokens
         most = tf.minimum(tf.cast(source.token_ids.row_lengths(), tf.int32) + max_extra, max_length)
         limits = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, most)

@@ -180,6 +180,7 @@ class Translator:
         *,
         prefixes: Sequence[str | bytes] | None = None,
         sampling: Sampling | None = None,
+        tags: Sequence[str] | None = None,
     ) -> list[Translation]:
         """Translates every text and returns its best translations with their scores, and its length.
 
@@ -190,12 +191,18 @@ class Translator:
                 the white space at its end. It counts for their limit of length, not for their scores, and is truncated
                 after `config.max_length` tokens. Defaults to None: nothing.
             sampling: draws translations at random instead of searching the best; `n` is 1.
+            tags: as many: what is in front of each text instead of `decoding.tag`, such as ">>de<<"; "" for
+                `decoding.tag`. Defaults to None: `decoding.tag` everywhere.
 
         Raises:
             ConfigError: An argument breaks its rule.
         """
         require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
-        inputs = _text_tensors(texts=texts) if prefixes is None else _text_tensors(texts=texts, prefixes=prefixes)
+        given = {"texts": texts, "prefixes": prefixes, "tags": tags}
+        inputs = _text_tensors(**{name: values for name, values in given.items() if values is not None})
+        for place, tag in enumerate(np.asarray(inputs.get("tags", ()))):
+            if tag:
+                self.graph.codec.check_tag(f"tags[{place}]", tag.decode())
         if sampling is None:
             translations = self._run(self.graph.search, inputs, n_best=n)
         else:
@@ -209,10 +216,9 @@ class Translator:
             for texts, scores, length in rows
         ]
 
-    def _sample(
-        self, texts: Tensor, top_k: int | None, prefixes: Tensor | None = None, **sampling: Tensor
-    ) -> Translations:
-        return self.graph.search(texts, prefixes=prefixes, sampling=Sampling(top_k=top_k, **sampling))
+    def _sample(self, top_k: int | None, **inputs: Tensor) -> Translations:
+        values = {name: inputs.pop(name) for name in Sampling._fields if name in inputs}
+        return self.graph.search(**inputs, sampling=Sampling(top_k=top_k, **values))
 
     @checked
     def translate_document(

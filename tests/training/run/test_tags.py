@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import logging
 
 import keras
@@ -28,6 +29,7 @@ from keras_transformer.config import DataConfig, DecodingConfig, TransformerConf
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
+from keras_transformer.serving.rest import RequestError, RestApi, load_servable
 from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair
 from keras_transformer.tokenizers.sentencepiece_model import parse_model
 from keras_transformer.tokenizers.text_codec import TextCodec
@@ -124,13 +126,45 @@ def test_the_commands_put_the_tag_in_front(two_directions, tmp_path, capsys):
     assert "--tag must be a tag such as <bt> or >>de<<; received --tag='de'" in capsys.readouterr().err
 
 
+def test_each_text_may_have_a_tag_of_its_own(two_directions):
+    to_german, to_english = (translator_for(two_directions[0], tag) for tag in (">>de<<", ">>en<<"))
+    texts, tags = [*ENGLISH[:3], *GERMAN[:3], ""], [">>de<<", "", ">>de<<", ">>en<<", ">>en<<", ">>en<<", ">>en<<"]
+    translations = to_german.translate(texts, tags=tags)
+    apart = [*to_german.translate(texts[:3]), *to_english.translate(texts[3:])]
+    for translation, expected in zip(translations, apart, strict=True):
+        ((text, score),), ((expected_text, expected_score),) = translation.hypotheses, expected.hypotheses
+        assert (text, translation.source_length) == (expected_text, expected.source_length)
+        assert score == pytest.approx(expected_score, abs=1e-4)
+    codec = to_german.graph.codec
+    both = codec.encode_sources(tf.constant(["the dog"] * 2), tf.constant([">>en<<", ""])).token_ids.to_list()
+    assert both == [to_english.token_ids(["the dog"])[0].tolist(), to_german.token_ids(["the dog"])[0].tolist()]
+    with pytest.raises(ConfigError, match=r"^tags\[1\] must be one of >>de<<, >>en<<; received tags\[1\]='>>fr<<'$"):
+        to_german.translate(["a", "b"], tags=["", ">>fr<<"])
+
+
 @pytest.mark.slow
-def test_a_servable_has_the_tag(two_directions, tmp_path):
+def test_a_servable_has_the_tag_and_takes_others(two_directions, tmp_path):
     translator = translator_for(two_directions[0], ">>en<<")
-    path = export_servable(translator, tmp_path, signatures=["serving_default"], verified=False)
+    path = export_servable(translator, tmp_path, signatures=["serving_default", "translate_with_tag"])
     ((texts, _),) = run_session(path, [GERMAN[:5]])
     assert [text.decode() for text in texts] == translator(GERMAN[:5])
-    assert "| Tag | >>en<<, in front of every source |" in (path / "assets.extra" / "README.md").read_text()
+    card = (path / "assets.extra" / "README.md").read_text()
+    assert "| Tag | >>en<<, in front of every source |" in card
+    assert "an empty tag stands for >>en<<. The tags are >>de<<, >>en<<; another one is an error." in card
+    api = RestApi("both", load_servable(path).signatures, max_rows=4)
+
+    def post(*rows):
+        request = {
+            "signature_name": "translate_with_tag",
+            "instances": [dict(text=text, tag=tag) for text, tag in rows],
+        }
+        return api.post("/v1/models/both:predict", json.dumps(request).encode())["predictions"]
+
+    rows = [(GERMAN[0], ""), (ENGLISH[0], ">>de<<"), (GERMAN[1], ">>en<<")]
+    expected = translator.translate([text for text, _ in rows], tags=[tag for _, tag in rows])
+    assert [answer["text"] for answer in post(*rows)] == [result.hypotheses[0][0] for result in expected]
+    with pytest.raises(RequestError, match=r"\[tag must be one of >>de<<, >>en<<; received >>fr<<\]$"):
+        post(rows[0], ("x", ">>fr<<"))
 
 
 @pytest.mark.slow
