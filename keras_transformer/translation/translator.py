@@ -202,7 +202,7 @@ class Translator:
         inputs = _text_tensors(**{name: values for name, values in given.items() if values is not None})
         for place, tag in enumerate(np.asarray(inputs.get("tags", ()))):
             if tag:
-                self.graph.codec.check_tag(f"tags[{place}]", tag.decode())
+                self.graph.codec.check_tag(f"tags[{place}]", tag.decode(errors="replace"))
         if sampling is None:
             translations = self._run(self.graph.search, inputs, n_best=n)
         else:
@@ -216,7 +216,7 @@ class Translator:
             for texts, scores, length in rows
         ]
 
-    def _sample(self, top_k: int | None, **inputs: Tensor) -> Translations:
+    def _sample(self, top_k: int | None, **inputs: Any) -> Translations:
         values = {name: inputs.pop(name) for name in Sampling._fields if name in inputs}
         return self.graph.search(**inputs, sampling=Sampling(top_k=top_k, **values))
 
