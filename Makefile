@@ -9,12 +9,14 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
-# Each file is tested by one process, in order: those of examples take long, and begin before those of layers. TensorFlow
-# gives back little of the memory that it took, so that after each twelve folders of tests new processes begin; each has
-# to import TensorFlow. What many tests translate with is trained and exported once, into build/tests.
+# Each file is tested by one process, in order: those of examples take long, and begin before those of layers; those of
+# translation take long, and begin before those of training, of which the last ones are short. TensorFlow gives back
+# little of the memory that it took, so that after each twelve folders of tests new processes begin; each has to import
+# TensorFlow. What many tests translate with is trained and exported once, into build/tests.
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 PYTEST := xargs -n 12 $(BIN)/python -m pytest $(IN_PARALLEL)
-FOLDERS := $(sort $(dir $(wildcard tests/*/test_*.py tests/*/*/test_*.py)))
+ALL_FOLDERS := $(sort $(dir $(wildcard tests/*/test_*.py tests/*/*/test_*.py)))
+FOLDERS := $(filter-out tests/training/%,$(ALL_FOLDERS)) $(filter tests/training/%,$(ALL_FOLDERS))
 
 test: $(VENV)/installed-test
 	echo $(FOLDERS) | $(PYTEST)

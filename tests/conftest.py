@@ -122,7 +122,8 @@ def servable(tiny_model_dir, tmp_path_factory):
     """Path of version 1 of a SavedModel with all signatures, of the model that has memorized `sentence_pairs`."""
 
     def make(folder):
-        export_servable(Translator.load(tiny_model_dir), folder, facts=FACTS)
+        # A slow test verifies all signatures; many tests compare their answers.
+        export_servable(Translator.load(tiny_model_dir), folder, facts=FACTS, verified=False)
 
     return made_once("servable", make, tmp_path_factory) / "1"
 

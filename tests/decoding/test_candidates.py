@@ -74,7 +74,9 @@ if keras.backend.backend() == "tensorflow":
         [*(pytest.param(some, marks=pytest.mark.slow) for some in CONSTRAINTS[:-1]), CONSTRAINTS[-1]],
         ids=str,
     )
-    @pytest.mark.parametrize("kind", SEARCHES)
+    @pytest.mark.parametrize(
+        "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "beam")) for kind in SEARCHES]
+    )
     def test_in_a_graph_the_number_of_candidates_may_be_unknown(kind, constraints):
         signature = [tf.TensorSpec((None, None, None), tf.float32), tf.TensorSpec((None,), tf.int32)]
 

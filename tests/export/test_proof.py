@@ -40,9 +40,13 @@ def translator(tiny_model_dir):
     return Translator(plain.model, plain.tokenizers, plain.decoding, shortlist=shortlist)
 
 
+def servable_of(translator, names):
+    return Servable(translator, {name: SIGNATURES[name] for name in names})
+
+
 @pytest.fixture(scope="module")
 def servable(translator):
-    return Servable(translator, {"serving_default": SIGNATURES["serving_default"]})
+    return servable_of(translator, ["serving_default"])
 
 
 def save(servable, path):
@@ -64,7 +68,9 @@ def swap_tokenizer(path):
     file.write_bytes(saved_model.SerializeToString())
 
 
-def test_what_is_healthy_passes(servable, tmp_path, caplog):
+@pytest.mark.parametrize("names", [["serving_default"], pytest.param([*SIGNATURES], marks=pytest.mark.slow)])
+def test_what_is_healthy_passes(translator, names, tmp_path, caplog):
+    servable = servable_of(translator, names)
     save(servable, tmp_path)
     with caplog.at_level("INFO"):
         requests.verify(tmp_path, servable.functions)

@@ -170,7 +170,7 @@ def test_far_positions_share_the_buckets_of_t5(causal):
     ],
 )
 def test_steps_equal_one_call(options, max_length, ends):
-    layer = built(Decoder(2, **{**SIZES, **options}), TARGET_ROWS.shape, SOURCE_ROWS.shape)
+    layer = built(Decoder(1, **{**SIZES, **options}), TARGET_ROWS.shape, SOURCE_ROWS.shape)
     whole = numpy(layer(TARGET_ROWS, SOURCE_ROWS, source_mask=SOURCE_MASK))
     source_key_values = layer.project_source(ops.convert_to_tensor(SOURCE_ROWS))
     cache = layer.init_cache(BATCH, max_length)

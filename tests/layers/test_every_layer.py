@@ -413,15 +413,13 @@ def classifier(name, dtype=None):
 
 
 # The others are compiled by slow tests; XLA takes longest for blocks, PyTorch's compiler for everything.
-QUICKLY_COMPILED = ("FeedForward",)
+QUICK = {"float32": ["FeedForward"], "mixed_bfloat16": [name for name in LAYERS if name not in ("Encoder", "Decoder")]}
 
 
 @pytest.mark.parametrize(
     ("dtype", "name"),
     [
-        pytest.param(
-            dtype, name, marks=[pytest.mark.slow] if dtype == "float32" and name not in QUICKLY_COMPILED else []
-        )
+        pytest.param(dtype, name, marks=[pytest.mark.slow] if name not in QUICK[dtype] else [])
         for dtype in ("float32", "mixed_bfloat16")
         for name in LAYERS
     ],

@@ -21,7 +21,10 @@ from keras_transformer import (
     MaskedLabelSmoothedCrossentropy,
     MultiHeadAttention,
     PositionalEmbedding,
+    PositionalEncoding,
     TiedProjection,
+    TransformerConfig,
+    build_transformer,
 )
 
 BACKEND = keras.backend.backend()
@@ -93,6 +96,42 @@ def test_a_copy_computes_the_same_with_as_many_weights(name, model, tmp_path):
         copied.set_weights(model.get_weights())
     assert len(copied.weights) == len(model.weights)
     np.testing.assert_allclose(numpy(copied(TOKEN_IDS)), numpy(model(TOKEN_IDS)), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MultiHeadAttention(2, 4, query_key_norm=True, use_gate=True, relative_positions="t5"),
+        lambda: FeedForward(12, "silu", gated=True),
+        lambda: Decoder(2, 2, 12, norm_first=True, normalization="rms"),
+        lambda: PositionalEncoding("learned", max_length=LENGTH),
+    ],
+    ids=["MultiHeadAttention", "FeedForward", "Decoder", "PositionalEncoding"],
+)
+def test_a_copy_of_a_layer_is_the_same_and_apart(make, name):
+    layer = make()
+    inputs = [FEATURES] * (2 if isinstance(layer, (MultiHeadAttention, Decoder)) else 1)
+    outputs = numpy(layer(*inputs))
+    copied = COPIES[name](layer, None)
+    assert type(copied) is type(layer) and copied.get_config() == layer.get_config()
+    np.testing.assert_array_equal(numpy(copied(*inputs)), outputs)
+    assert len(copied.weights) == len(layer.weights) > 0
+    for weight in copied.weights:
+        weight.assign(numpy(weight) + 1)
+    np.testing.assert_array_equal(numpy(layer(*inputs)), outputs)
+
+
+@pytest.mark.parametrize("name", ["deepcopy", "pickle"])
+def test_a_copied_transformer_decodes(name):
+    transformer = build_transformer(TransformerConfig(9, 9, num_layers=1, d_model=8, d_ff=12, num_heads=2))
+    copied = COPIES[name](transformer, None)
+    assert len(copied.weights) == len(transformer.weights)
+    logits = []
+    for each in (transformer, copied):
+        step, state = each.start_decoding(TOKEN_IDS, 1, 4)
+        logits.append(numpy(step(np.full((4, 1), 3), np.zeros((4, 1), "int32"), 0, state)[0]))
+    np.testing.assert_array_equal(*logits)
 
 
 def test_masks_are_passed_on_and_padding_changes_nothing(model):

@@ -186,7 +186,12 @@ def test_beam_search_over_prompts_is_exhaustive_search_if_the_beam_is_wide(make)
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"beam_size": 3}, {"repetition_penalty": 1.5, "beam_size": 2}, {"temperature": 1.2, "top_k": 5, "seed": 4}],
+    [
+        {},
+        pytest.param({"beam_size": 3}, marks=pytest.mark.slow),
+        {"repetition_penalty": 1.5, "beam_size": 2},
+        {"temperature": 1.2, "top_k": 5, "seed": 4},
+    ],
     ids=["greedy", "beam", "penalty", "sampled"],
 )
 def test_a_prompt_in_a_batch_gives_what_it_gives_alone(options):

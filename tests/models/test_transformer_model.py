@@ -49,7 +49,6 @@ def each(variants, slow=()):
 
 two_variants = each(VARIANTS[:2])
 two_quick_variants = each([VARIANTS[1], MODERN[0]], slow=[VARIANTS[0], *VARIANTS[2:], *MODERN[1:]])
-all_variants_and_modern_ones = each([*VARIANTS, *MODERN])
 # What takes seconds with each.
 one_variant = each(VARIANTS[1:2], slow=[VARIANTS[0], *VARIANTS[2:]])
 
@@ -64,12 +63,25 @@ def logits_of(model, source, target):
     return ops.convert_to_numpy(model({"source": source, "target": target}))
 
 
-@all_variants_and_modern_ones
-def test_the_model_equals_numpy(variant):
+@each([*VARIANTS, *MODERN])
+def test_the_model_equals_numpy_and_its_hidden_states_times_the_output_kernel(variant):
     model = model_of(**variant)
-    expected = reference.transformer(model, SOURCE, TARGET)
+    expected, logits = reference.transformer(model, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
     assert np.abs(expected).max() > 1
-    np.testing.assert_allclose(logits_of(model, SOURCE, TARGET), expected, atol=5e-5)
+    np.testing.assert_allclose(logits, expected, atol=5e-5)
+    kernel = ops.convert_to_numpy(model.output_projection.kernel)
+    assert kernel.shape == (8, 11)
+    if variant["tie_embeddings"] == "none":
+        assert type(model.output_projection) is keras.layers.Dense
+    else:
+        assert type(model.output_projection) is TiedProjection
+        assert model.output_projection.embedding is model.target_embedding
+        np.testing.assert_array_equal(kernel, ops.convert_to_numpy(model.target_embedding.token_table).T)
+    hidden = ops.convert_to_numpy(model.hidden_states({"source": SOURCE, "target": TARGET}))
+    bias = model.output_projection.bias
+    assert (bias is not None) == model.output_projection.use_bias == variant["logits_bias"]
+    bias = 0 if bias is None else ops.convert_to_numpy(bias)
+    np.testing.assert_allclose(hidden @ kernel + bias, logits, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -145,9 +157,7 @@ def assert_each_hypothesis_equals_the_full_pass(model, beam_size, max_length=LEN
 
 @two_quick_variants
 def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(variant):
-    model = model_of(**variant)
-    for beam_size in (1, 3):
-        assert_each_hypothesis_equals_the_full_pass(model, beam_size)
+    assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3)
 
 
 @pytest.mark.parametrize("max_length", [4, None])
@@ -198,24 +208,6 @@ def test_gptq_quantizes_the_encoder():
     whole = logits_of(model, SOURCE, steps[-1][1][:, 0])
     for position, (logits, _) in enumerate(steps):
         np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=1e-4)
-
-
-@all_variants_and_modern_ones
-def test_hidden_states_times_the_output_kernel_plus_its_bias_are_the_logits(variant):
-    model = model_of(**variant)
-    kernel = ops.convert_to_numpy(model.output_projection.kernel)
-    assert kernel.shape == (8, 11)
-    if variant["tie_embeddings"] == "none":
-        assert type(model.output_projection) is keras.layers.Dense
-    else:
-        assert type(model.output_projection) is TiedProjection
-        assert model.output_projection.embedding is model.target_embedding
-        np.testing.assert_array_equal(kernel, ops.convert_to_numpy(model.target_embedding.token_table).T)
-    hidden = ops.convert_to_numpy(model.hidden_states({"source": SOURCE, "target": TARGET}))
-    bias = model.output_projection.bias
-    assert (bias is not None) == model.output_projection.use_bias == variant["logits_bias"]
-    bias = 0 if bias is None else ops.convert_to_numpy(bias)
-    np.testing.assert_allclose(hidden @ kernel + bias, logits_of(model, SOURCE, TARGET), rtol=1e-5, atol=1e-5)
 
 
 @two_variants

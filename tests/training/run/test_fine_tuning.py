@@ -136,13 +136,6 @@ def test_frozen_weights_stay_and_all_others_learn(freeze, frozen, learning, trai
     assert changed == {path for path in before if path.partition("/")[0] in learning}
 
 
-def test_what_is_frozen_cannot_change_when_a_training_is_resumed(trained, stopped):
-    with pytest.raises(
-        ConfigError, match="training.freeze must be 'none', as in the model that .*; received .*='both'"
-    ):
-        fine_tune(trained, stopped.path, "training.freeze=both")
-
-
 def test_a_vocabulary_that_does_not_know_the_text_is_reported(trained, tmp_path, capsys, monkeypatch):
     # It is noticed before the first step.
     monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)

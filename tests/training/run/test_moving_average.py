@@ -13,7 +13,6 @@ from test_training import ROOT, load_model, logged, pairs, train_here
 from training_runs import differences
 
 from keras_transformer import Translator
-from keras_transformer.errors import ConfigError
 
 EMA = "training.ema=0.6"
 OVERRIDES = (
@@ -145,8 +144,3 @@ for two, one in zip(*weights):
 def test_two_replicas_have_the_average_of_one(tmp_path):
     run = subprocess.run([sys.executable, "-c", REPLICAS, tmp_path], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-
-
-def test_a_training_does_not_begin_or_end_to_average_when_it_is_resumed(averaged):
-    with pytest.raises(ConfigError, match=r"training.ema must be 0.6, as in .*; received training.ema=0.0"):
-        train_here(averaged[0].path, *OVERRIDES)

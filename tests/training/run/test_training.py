@@ -148,7 +148,7 @@ def test_the_paper_recipes_have_the_sizes_of_table_3():
 
 def test_a_killed_run_is_resumed_from_its_last_checkpoint(files, tmp_path, capsys):
     overrides = (
-        *("training.steps=60", "training.validate_every=20"),
+        *("training.steps=30", "training.validate_every=10"),
         *("training.keep_checkpoints=2", "training.average_last=2"),
     )
     arguments = command(files, tmp_path / "model", *overrides)
@@ -162,14 +162,14 @@ def test_a_killed_run_is_resumed_from_its_last_checkpoint(files, tmp_path, capsy
     running.send_signal(signal.SIGKILL)
     assert running.wait() == -signal.SIGKILL
     saved = list(model_dir.checkpoints())
-    assert saved and saved[-1] < 60
+    assert saved and saved[-1] < 30
 
     # The same text and configuration, here.
     train_here(model_dir.path, *overrides)
     said = capsys.readouterr().err
-    assert "resuming after step 20" in said or "resuming after step 40" in said
+    assert "resuming after step 10" in said or "resuming after step 20" in said
     assert "learning a vocabulary" not in said
-    assert list(model_dir.checkpoints())[-1] == 60
+    assert list(model_dir.checkpoints())[-1] == 30
     # The killed run left its token ids behind; this one took them away, and its own.
     assert not list(model_dir.path.rglob(".*"))
     assert model_dir.weights_path() == model_dir.average_path
@@ -539,8 +539,13 @@ def test_another_model_is_not_trained_into_the_directory(trained):
         ConfigError, match="model.d_model must be 32, as in the model that .*; received model.d_model=64"
     ):
         train_here(trained.path, "model.d_model=64")
-    with pytest.raises(ConfigError, match="training.validate_by must be 'perplexity', as in .*validate_by='bleu'"):
-        train_here(trained.path, "training.validate_by=bleu")
+    for name, before, changed in (
+        ("validate_by", "'perplexity'", "bleu"),
+        ("freeze", "'none'", "both"),
+        ("ema", "0.0", "0.6"),
+    ):
+        with pytest.raises(ConfigError, match=f"training.{name} must be {before}, as in .* received .*{changed}"):
+            train_here(trained.path, f"training.{name}={changed}")
 
 
 def test_average_needs_checkpoints_and_a_positive_number(trained, tmp_path):
