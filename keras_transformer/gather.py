@@ -1,4 +1,4 @@
-"""Selection by index in each row of a batch."""
+"""Selection by index, by fewer operations than `keras.ops` adds on TensorFlow."""
 
 from typing import Annotated
 
@@ -23,3 +23,23 @@ def gather_in_rows(
     selected = ops.take(ops.reshape(values, (batch * n, *values.shape[2:])), rows, axis=0)
     # JAX returns empty values as they are, whatever the indices.
     return reshape_inferring(selected, (*ops.shape(indices), *values.shape[2:]))
+
+
+def take_rows(values: Annotated[Tensor, "(n, ...)"], indices: Annotated[Tensor, "int32 (...)"]) -> Tensor:
+    """Returns values[i] for every index i; indices are from 0 to n - 1."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # `keras.ops` also takes negative indices.
+        return tf.gather(values, indices)
+    return ops.take(values, indices, axis=0)
+
+
+def first_maximum(values: Annotated[Tensor, "(..., n)"]) -> Annotated[Tensor, "int32 (...)"]:
+    """Returns the index of the highest value along the last axis, of equal values the first."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # `keras.ops` copies all values, to tell 0.0 from -0.0.
+        return tf.argmax(values, axis=-1, output_type=tf.int32)
+    return ops.argmax(values, axis=-1)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from ..gather import gather_in_rows
+from ..gather import gather_in_rows, take_rows
 from ..rules import Count, Positive, check, require
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
@@ -89,7 +89,7 @@ class Constraints(NamedTuple):
 
     def token_at(self, places: Annotated[Tensor, "int32 (...)"]) -> Annotated[Tensor, "int32 (...)"]:
         """Returns the tokens at places of the list of candidates."""
-        return places if self.candidates is None else ops.take(self.candidates, places, axis=0)
+        return places if self.candidates is None else take_rows(self.candidates, places)
 
     def start_history(
         self, start_ids: Annotated[Tensor, "int32 (batch, n)"], max_length: Dimension, beam_size: int = 1

@@ -6,7 +6,7 @@ from typing import Annotated
 import keras
 from keras import ops
 
-from ..gather import gather_in_rows
+from ..gather import first_maximum, gather_in_rows
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
 # Of sizes that are only known at run time: good for the 1,000 to 4,000 tokens that a shortlist leaves.
@@ -31,15 +31,10 @@ def continuations(
         Log probabilities of the continued hypotheses, the best first, and their newest tokens.
     """
     top_logits, token_ids = top_k(allowed_logits, k)  # (batch, beam_size, k)
-    if allowed_logits is logits:
-        best_logits, best_ids = top_logits[..., :1], token_ids[..., :1]
-    else:
-        best_logits, best_ids = top_k(logits, 1)
-    # Of the log softmax only these entries are computed: the best of all from its probability, the others from their
+    best_logits = top_logits[..., :1] if allowed_logits is logits else ops.max(logits, axis=-1, keepdims=True)
+    # The log softmax is computed for these entries only: the best of all from its probability, the others from their
     # distance to the best.
-    probabilities = ops.reshape(ops.softmax(logits), (-1, last_size(logits)))  # (batch * beam_size, vocab_size)
-    highest = gather_in_rows(probabilities, ops.reshape(best_ids, (-1, 1)))  # (batch * beam_size, 1)
-    log_highest = reshape_inferring(ops.log(highest), (*ops.shape(log_probs), 1))
+    log_highest = ops.log(ops.max(ops.softmax(logits), axis=-1, keepdims=True))  # (batch, beam_size, 1)
     log_probs = log_probs[..., None] + (top_logits - best_logits + log_highest)
     # NaN if all logits of a row are -inf; the comparison is then false.
     return ops.where(log_probs > -math.inf, log_probs, -math.inf), token_ids
@@ -71,6 +66,8 @@ def top_k(
     vocab_size = last_size(logits)
     if isinstance(vocab_size, int) and isinstance(k, int):
         k = min(k, vocab_size)
+    if isinstance(k, int) and k == 1:
+        return ops.max(logits, axis=-1, keepdims=True), first_maximum(logits)[..., None]
     group_size = _group_size(vocab_size, k)
     if group_size is None:
         return stable_top_k(logits, k)

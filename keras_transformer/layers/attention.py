@@ -17,7 +17,7 @@ from ..rules import OddSize, Rate, Size, annotations_of, check_attributes, requi
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .arguments import CommonArguments, check_batch, check_mask, child_arguments, config_of, name_ours, require_built
 from .attention_axes import AttentionAxes
-from .cache import Cache, KeyValues, empty_cache
+from .cache import Cache, GrowingCache, KeyValues, empty_cache
 from .elementary import Dropout
 from .local_attention import divide
 from .relative_positions import RelativePositions, T5RelativeBias, alibi_bias, rotate
@@ -416,8 +416,9 @@ class MultiHeadAttention(keras.layers.Layer):
         # Given twice, keys and values are projected by a product each: to join the kernels of the two would take
         # longer than it saves for so few positions.
         cache = cache.write(self.project_key_value(hidden, hidden, position_ids), position)
-        if mask is None:
-            # What one call attends to.
+        is_newest = isinstance(cache, GrowingCache) and hidden.shape[1] == 1
+        if mask is None and (self.reach is not None or not is_newest):
+            # What one call attends to. The newest position sees all of a cache that grows.
             entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
             if self.reach is None:
                 mask = ops.expand_dims(new_entries()[:, None] >= entries[None, :], 0)

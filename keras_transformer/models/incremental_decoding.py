@@ -15,21 +15,23 @@ from keras import ops, tree
 
 from ..gather import gather_in_rows
 from ..layers import Decoder, MultiHeadAttention, PositionalEmbedding, TiedProjection
-from ..tensors import Dimension, Tensor, last_size, reshape_inferring
+from ..masks import combine
+from ..tensors import Dimension, Tensor, last_size
 
 
 class DecoderState(NamedTuple):
     """What is known between two steps. Every tensor has one row for each sequence.
 
     Attributes:
-        is_ancestor: for each hypothesis, whether an entry of the caches belongs to an ancestor or to itself.
+        is_ancestor: for each hypothesis, whether an entry of the caches belongs to an ancestor or to itself; () if all
+            entries do.
         caches: any nest of caches. The entries of the prefix come first; after them, the entry of a hypothesis at a
             position is number `position * beam_size + hypothesis`.
         source: any nest of tensors, which the model's step reads.
         first_positions: int32 (batch, 1), where in the sequence position 0 of the search is; () without a prefix.
     """
 
-    is_ancestor: Annotated[Tensor, "bool (batch, beam_size, number of entries)"]
+    is_ancestor: Annotated[Tensor, "bool (batch, beam_size, number of entries)"] | tuple[()]
     caches: Any
     source: Any
     first_positions: Tensor | tuple[()]
@@ -44,30 +46,28 @@ class NewPositions(NamedTuple):
 
     Attributes:
         first_entry: the number of the first entry that is written.
-        mask: the entries that each position may attend to, disregarding neighborhoods.
-        entry_position_ids: returns the position ids of the entries, (batch, number of entries), or (number of entries,)
-            if all sequences have the same. It is a function since few layers need them.
+        mask: the entries that each position may attend to, disregarding neighborhoods; () for all.
+        entry_position_ids: returns the position ids of the entries, (batch, number of entries), or (1, number of
+            entries) if all sequences have the same. It is a function since few layers need them.
     """
 
     first_entry: Dimension
-    mask: Annotated[Tensor, "bool (batch, n, number of entries)"]
+    mask: Annotated[Tensor, "bool (batch, n, number of entries)"] | tuple[()]
     position_ids: Annotated[Tensor, "int32, broadcasts to (batch, n)"]
     entry_position_ids: Callable[[], Tensor]
 
     def arguments_for(self, layer: Any) -> dict[str, Any]:
         """Returns the arguments for the `step` of a layer that are about positions."""
-        arguments = dict(position=self.first_entry, mask=self.mask)
+        mask = None if isinstance(self.mask, tuple) else self.mask
         neighborhood = layer.reach if isinstance(layer, MultiHeadAttention) else layer.neighborhood
         if neighborhood is not None:
             # What is after the neighborhood does not exist yet.
-            entries, first = self.entry_position_ids(), self.position_ids - neighborhood // 2
-            if len(entries.shape) == 2:
-                entries, first = entries[:, None, :], first[:, :, None]
-            arguments["mask"] = ops.logical_and(self.mask, entries >= first)
+            first = self.position_ids - neighborhood // 2
+            is_near = self.entry_position_ids()[:, None, :] >= first[:, :, None]
+            mask = combine(mask, is_near)
+        arguments: dict[str, Any] = dict(position=self.first_entry, mask=mask)
         if layer.relative_positions is not None:
-            entries = self.entry_position_ids()
-            entries = ops.expand_dims(entries, 0) if len(entries.shape) == 1 else entries
-            arguments |= dict(position_ids=self.position_ids, entry_position_ids=entries)
+            arguments |= dict(position_ids=self.position_ids, entry_position_ids=self.entry_position_ids())
         return arguments
 
 
@@ -99,6 +99,9 @@ class CacheEntries:
             source: see `DecoderState`.
         """
         batch_size, beam_size, num_entries, prefix = self.batch_size, self.beam_size, self.num_entries, self.prefix
+        if prefix is None and beam_size == 1 and num_entries is None:
+            # Every entry was written by an ancestor of the only hypothesis.
+            return DecoderState((), init_caches(batch_size, None), source, ())
         # Without a length, 0 entries: as unknown as the batch size, so that a loop may change it.
         no_ancestor = ops.zeros((batch_size, beam_size, 0 * batch_size if num_entries is None else num_entries), "bool")
         if prefix is None:
@@ -134,24 +137,32 @@ class CacheEntries:
         if prefix_length is not None:
             first_entry = first_entry + prefix_length
             position_ids = position_ids + state.first_positions
-        # Each hypothesis may attend to its ancestors, and to its own entry.
-        mask = gather_in_rows(state.is_ancestor, parents)
-        if self.num_entries is None:
-            is_own = ops.broadcast_to(np.eye(beam_size, dtype="bool"), (ops.shape(mask)[0], beam_size, beam_size))
-            mask = ops.concatenate([mask, is_own], axis=2)
-        else:
-            own_entries = first_entry + ops.arange(beam_size, dtype="int32")[:, None]
-            mask = ops.logical_or(mask, ops.equal(ops.arange(ops.shape(mask)[2], dtype="int32"), own_entries))
+        mask = self._with_own_entries(state.is_ancestor, parents, first_entry)
 
         @functools.cache
         def entry_position_ids() -> Tensor:
-            entries = ops.arange(ops.shape(mask)[2], dtype="int32")
+            num_entries = first_entry + beam_size if isinstance(mask, tuple) else ops.shape(mask)[2]
+            entries = ops.arange(num_entries, dtype="int32")[None]
             if prefix_length is None:
                 return entries // beam_size
             entries = entries - prefix_length
             return state.first_positions + ops.where(entries < 0, entries, entries // beam_size)
 
         return NewPositions(first_entry, mask, position_ids, entry_position_ids)
+
+    def _with_own_entries(
+        self, is_ancestor: Tensor | tuple[()], parents: Tensor, first_entry: Dimension
+    ) -> Tensor | tuple[()]:
+        """Returns what hypotheses may attend to: the ancestors of their parents, and the entries that they write."""
+        if isinstance(is_ancestor, tuple):
+            return ()
+        is_ancestor = gather_in_rows(is_ancestor, parents)
+        batch_size, beam_size, num_entries = ops.shape(is_ancestor)
+        if self.num_entries is None:
+            is_own = ops.broadcast_to(np.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size))
+            return ops.concatenate([is_ancestor, is_own], axis=2)
+        own_entries = first_entry + ops.arange(beam_size, dtype="int32")[:, None]
+        return ops.logical_or(is_ancestor, ops.equal(ops.arange(num_entries, dtype="int32"), own_entries))
 
 
 def decoder_step(
@@ -184,7 +195,7 @@ def decoder_step(
         if parents is None:
             return None, state
         logits = logits_of(ops.reshape(hidden, (-1, embedding.d_model)))  # (batch * beam_size, vocab_size)
-        return reshape_inferring(logits, (*ops.shape(token_ids), last_size(logits))), state
+        return ops.reshape(logits, (-1, entries.beam_size, last_size(logits))), state
 
     return step
 
