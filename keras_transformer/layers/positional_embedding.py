@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from ..errors import ConfigError
+from ..gather import take_rows
 from ..keras_versions import infers_shapes
 from ..masks import PADDING_ID, padding_mask
 from ..rules import Count, Rate, Size, annotations_of, check_attributes, require
@@ -144,8 +145,8 @@ class PositionalEmbedding(keras.layers.Layer):
         start_index: Dimension = 0,
     ) -> Annotated[Tensor, "(batch, length, d_model)"]:
         self._check_positions(token_ids, position_ids, start_index)
-        tokens = ops.take(self.token_table, ops.cast(token_ids, "int32"), axis=0)  # (batch, length, d_model)
-        embedded = ops.cast(tokens, "float32")
+        tokens = take_rows(ops.convert_to_tensor(self.token_table), ops.cast(token_ids, "int32"))
+        embedded = ops.cast(tokens, "float32")  # (batch, length, d_model)
         if self.scale_embedding:
             embedded = embedded * self.d_model**0.5
         if self.positions is not None:
