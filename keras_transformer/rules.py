@@ -12,7 +12,7 @@ import reprlib
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from .errors import ConfigError
@@ -28,40 +28,25 @@ class Rule:
     Args:
         text: str. Completes the sentence "NAME must be ...".
         holds: Callable. Whether a value of the right type obeys the rule.
-        schema: dict. What a JSON schema can say of the rule. Defaults to nothing.
     """
 
     text: str
     # `help` shows rules in signatures.
     holds: Callable[[Any], bool] = dataclasses.field(repr=False)
-    schema: Mapping[str, object] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
 
-Size = Annotated[int, Rule("positive", lambda value: value > 0, {"minimum": 1})]
-EvenSize = Annotated[
-    int, Rule("positive and even", lambda value: value > 0 and value % 2 == 0, {"minimum": 2, "multipleOf": 2})
-]
-OddSize = Annotated[
-    int,
-    Rule("positive and odd", lambda value: value > 0 and value % 2 == 1, {"minimum": 1, "not": {"multipleOf": 2}}),
-]
-Count = Annotated[int, Rule("at least 0", lambda value: value >= 0, {"minimum": 0})]
-Rate = Annotated[
-    float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1, {"minimum": 0, "exclusiveMaximum": 1})
-]
+Size = Annotated[int, Rule("positive", lambda value: value > 0)]
+EvenSize = Annotated[int, Rule("positive and even", lambda value: value > 0 and value % 2 == 0)]
+OddSize = Annotated[int, Rule("positive and odd", lambda value: value > 0 and value % 2 == 1)]
+Count = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
+Rate = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
 # An integer beyond the largest float is not finite either.
-Positive = Annotated[
-    float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max, {"exclusiveMinimum": 0})
-]
+Positive = Annotated[float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max)]
 
-Share = Annotated[
-    float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1, {"exclusiveMinimum": 0, "maximum": 1})
-]
-Probability = Annotated[
-    float, Rule("at least 0 and at most 1", lambda value: 0 <= value <= 1, {"minimum": 0, "maximum": 1})
-]
-NotEmpty = Annotated[str, Rule("a text that is not empty", bool, {"minLength": 1})]
-Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(text.strip()), {"pattern": "\\S"})]
+Share = Annotated[float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1)]
+Probability = Annotated[float, Rule("at least 0 and at most 1", lambda value: 0 <= value <= 1)]
+NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
+Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(text.strip()))]
 PicturePath = Annotated[
     str,
     Rule(
@@ -69,17 +54,15 @@ PicturePath = Annotated[
         lambda path: path.lower().endswith((".png", ".svg", ".pdf", ".html")),
     ),
 ]
-NonNegative = Annotated[
-    float, Rule("at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max, {"minimum": 0})
-]
+NonNegative = Annotated[float, Rule("at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max)]
 
 
 def at_least(minimum: float) -> Rule:
-    return Rule(f"at least {minimum}", lambda value: value >= minimum, {"minimum": minimum})
+    return Rule(f"at least {minimum}", lambda value: value >= minimum)
 
 
 def at_most(maximum: int) -> Rule:
-    return Rule(f"at most {maximum:,}", lambda value: value <= maximum, {"maximum": maximum})
+    return Rule(f"at most {maximum:,}", lambda value: value <= maximum)
 
 
 def require(condition: bool, name: str, rule: str, value: object) -> None:

@@ -5,10 +5,10 @@ import json
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..rules import Size
+from ..rules import NotEmpty, Size
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import Fraction, NotEmpty, Parser, add_json, add_paths
+from .options import Fraction, Parser, add_json, add_paths
 
 if TYPE_CHECKING:
     from keras_transformer.training.text.filters import HeldOut

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError
-from ..rules import Rule
+from ..rules import NotEmpty, Rule
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import (
     Directory,
     ExistingFile,
-    NotEmpty,
     Parser,
     add_decoding,
     add_json,

@@ -7,11 +7,10 @@ import typing
 
 from ..config.values import Precision, SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
-from ..rules import check
+from ..rules import NotEmpty, check
 from ..runtime.standard_streams import write_lines
 from .options import (
     Languages,
-    NotEmpty,
     OutputDirectory,
     Parser,
     ServablePath,

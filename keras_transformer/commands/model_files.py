@@ -3,10 +3,10 @@
 import argparse
 
 from ..errors import ConfigError
-from ..rules import Size
+from ..rules import NotEmpty, Size
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import ExistingDirectory, NotEmpty, Parser, add_model_dir, add_overwrite, add_paths, check_outputs
+from .options import ExistingDirectory, Parser, add_model_dir, add_overwrite, add_paths, check_outputs
 from .trained import load_translator, read_trained
 
 

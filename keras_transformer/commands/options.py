@@ -12,9 +12,8 @@ from typing import Annotated, Any, NoReturn
 from ..config.decoding import BeamSize, LengthPenalty, Temperature, TopP
 from ..config.values import PrecisionOrAuto, Tag
 from ..errors import ConfigError, StreamError
-from ..rules import Count, Rule, Sentence, Size, at_most, check
+from ..rules import Count, NotEmpty, Rule, Sentence, Size, at_most, check
 
-NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
 InputFile = Annotated[
     str, Rule("a file that exists, or - for standard input", lambda path: path == "-" or _is_file(path))
 ]

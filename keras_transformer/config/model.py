@@ -25,9 +25,7 @@ ACTIVATIONS = {
     *("soft_shrink", "softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus"),
     *("swish", "tanh", "tanh_shrink"),
 }
-Activation = Annotated[
-    str, Rule("the name of a Keras activation", ACTIVATIONS.__contains__, {"enum": sorted(ACTIVATIONS)})
-]
+Activation = Annotated[str, Rule("the name of a Keras activation", ACTIVATIONS.__contains__)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,6 +58,6 @@ def listed(tags: Collection[str]) -> str:
     return ", ".join(itertools.islice(tags, _NUM_LISTED)) + more
 
 
-Tag = Annotated[str, Rule("a tag such as <bt> or >>de<<", is_tag, {"pattern": f"^({_TAG})$"})]
+Tag = Annotated[str, Rule("a tag such as <bt> or >>de<<", is_tag)]
 # One tag for each corpus; null for a corpus without one.
 Tags = list[Tag | None]
