@@ -68,7 +68,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Compare translations of several models or files: BLEU and chrF with significance, and their faults."""
+    """Compare translations of several models or files: BLEU and chrF with significance, and common errors."""
     model_dirs, hypotheses = options.model_dir or [], options.hypotheses or []
     if not (model_dirs or hypotheses):
         raise ConfigError("nothing to compare: give --model-dir, --hypotheses or both")

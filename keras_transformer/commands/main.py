@@ -7,7 +7,9 @@ import argparse
 import errno
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from .. import __version__
 from ..errors import Error
@@ -17,25 +19,82 @@ from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
 from . import check_data, compare, evaluate, export, model_files, plots, serve, synthesis, train, translate
 from .options import Parser, check_options
 
-# Each command has a function that adds its options, and one that runs it, whose docstring is its summary.
-COMMANDS: dict[str, tuple[Callable[[Parser], None], Callable[[argparse.Namespace], None]]] = {
-    "train": (train.add_options, train.run),
-    "check-data": (check_data.add_check_data_options, check_data.run_check_data),
-    "translate": (translate.add_options, translate.run),
-    "evaluate": (evaluate.add_evaluate_options, evaluate.run_evaluate),
-    "compare": (compare.add_options, compare.run),
-    "score": (evaluate.add_score_options, evaluate.run_score),
-    "average": (model_files.add_average_options, model_files.run_average),
-    "backtranslate": (synthesis.add_backtranslate_options, synthesis.run_backtranslate),
-    "distill": (synthesis.add_distill_options, synthesis.run_distill),
-    "augment": (synthesis.add_augment_options, synthesis.run_augment),
-    "align": (model_files.add_align_options, model_files.run_align),
-    "export": (export.add_options, export.run),
-    "import": (model_files.add_import_options, model_files.run_import),
-    "plot-attention": (plots.add_attention_options, plots.run_attention),
-    "plot-training": (plots.add_training_options, plots.run_training),
-    "serve": (serve.add_options, serve.run),
+
+class Command(NamedTuple):
+    add_options: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace], None]  # its docstring is the command's summary
+    example: str
+
+
+GROUPS = {
+    "Train a model": {
+        "train": Command(
+            train.add_options,
+            train.run,
+            "--source train.en --target train.de --valid-fraction 0.01 --model-dir models/en-de",
+        ),
+        "average": Command(
+            model_files.add_average_options, model_files.run_average, "--model-dir models/en-de --last 5"
+        ),
+        "align": Command(
+            model_files.add_align_options,
+            model_files.run_align,
+            "--source train.en --target train.de --model-dir models/en-de",
+        ),
+    },
+    "Prepare text": {
+        "check-data": Command(
+            check_data.add_check_data_options, check_data.run_check_data, "--source train.en --target train.de"
+        ),
+        "backtranslate": Command(
+            synthesis.add_backtranslate_options,
+            synthesis.run_backtranslate,
+            "--model-dir models/de-en --target more.de --output back",
+        ),
+        "distill": Command(
+            synthesis.add_distill_options,
+            synthesis.run_distill,
+            "--model-dir models/en-de --source train.en --target train.de --output distilled",
+        ),
+        "augment": Command(
+            synthesis.add_augment_options, synthesis.run_augment, "--source test.en --upper-case 1 --output upper"
+        ),
+    },
+    "Translate and compare": {
+        "translate": Command(translate.add_options, translate.run, "--model-dir models/en-de < test.en > test.de"),
+        "evaluate": Command(
+            evaluate.add_evaluate_options,
+            evaluate.run_evaluate,
+            "--model-dir models/en-de --source test.en --reference test.de",
+        ),
+        "score": Command(
+            evaluate.add_score_options,
+            evaluate.run_score,
+            "--model-dir models/en-de --source test.en --target test.de",
+        ),
+        "compare": Command(
+            compare.add_options, compare.run, "--source test.en --reference test.de --model-dir models/a models/b"
+        ),
+        "serve": Command(serve.add_options, serve.run, "--model-dir models/en-de"),
+    },
+    "Draw": {
+        "plot-attention": Command(
+            plots.add_attention_options,
+            plots.run_attention,
+            "--model-dir models/en-de --text 'A dog runs.' --output attention.svg",
+        ),
+        "plot-training": Command(
+            plots.add_training_options, plots.run_training, "models/a models/b --output training.png"
+        ),
+    },
+    "Exchange models": {
+        "export": Command(export.add_options, export.run, "--model-dir models/en-de --output servable/en-de"),
+        "import": Command(
+            model_files.add_import_options, model_files.run_import, "--from opus-mt-en-de --model-dir models/en-de"
+        ),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -48,8 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         check_options(options)
         with missing_packages_named():
-            _, run = COMMANDS[options.command]
-            run(options)
+            COMMANDS[options.command].run(options)
     except BrokenPipeError:
         # The reader has closed the pipe.
         discard_unwritten()
@@ -67,12 +125,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options of the command whose name is `command`; `rules` has the rules of their values."""
-    parser = Parser(prog="keras-transformer", description="Train, run and export Transformer translators.")
+    parser = Parser(
+        prog="keras-transformer",
+        usage="keras-transformer COMMAND ...",
+        description="Train, run and export Transformer translators.",
+        epilog=_list_of_commands(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"keras-transformer {__version__}")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (add_options, run) in COMMANDS.items():
-        add_options(subparsers.add_parser(name, help=run.__doc__, description=run.__doc__))
+    subparsers = parser.add_subparsers(
+        prog=parser.prog, dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS
+    )
+    for name, command in COMMANDS.items():
+        example = f"example: keras-transformer {name} {command.example}"
+        command.add_options(subparsers.add_parser(name, description=command.run.__doc__, epilog=example))
     return parser.parse_args(arguments)
+
+
+def _list_of_commands() -> str:
+    """The commands by group, each with its summary. argparse has no groups of commands."""
+    lines = []
+    for title, commands in GROUPS.items():
+        lines += ["", f"{title}:"]
+        for name, command in commands.items():
+            summary = f"  {name:<16}{command.run.__doc__}"
+            lines += textwrap.wrap(summary, width=76, subsequent_indent=18 * " ")
+    return "\n".join([*lines[1:], "", "keras-transformer COMMAND --help describes the options of a command."])
 
 
 def _message(error: Exception) -> str | None:

@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from conftest import sentence_pairs
 from examples.corpus import generate
 from keras_transformer import TransformerConfig, Translator, __version__
 from keras_transformer.commands.main import COMMANDS, main
+from keras_transformer.commands.options import Parser
 from keras_transformer.config import Config, DataConfig
 from keras_transformer.errors import ConfigError, DivergedError, LockedError, MemoryLimitError
 from keras_transformer.model_dir import ModelDir
@@ -230,6 +232,14 @@ def test_every_command_has_help(capsys):
             main([command, "--help"])
         assert stopped.value.code == 0
         assert f"keras-transformer {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS.items())
+def test_the_example_of_a_command_has_options_that_it_knows(name, command):
+    arguments = shlex.split(command.example.partition(" < ")[0])
+    parser = Parser()
+    command.add_options(parser)
+    assert parser.parse_args(arguments)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -578,12 +588,12 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_an_error_is_one_line(error, message, fails, monkeypatch):
-    monkeypatch.setitem(COMMANDS, "train", (COMMANDS["train"][0], raising(error)))
+    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=raising(error)))
     assert fails("train", "--model-dir", "m") == f"keras-transformer train: error: {message}"
 
 
 def test_an_array_that_does_not_fit_is_one_line(fails, monkeypatch):
-    monkeypatch.setitem(COMMANDS, "train", (COMMANDS["train"][0], lambda options: np.empty(2**55)))
+    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=lambda options: np.empty(2**55)))
     assert fails("train", "--model-dir", "m").startswith(
         "keras-transformer train: error: out of memory: Unable to alloc"
     )
@@ -593,7 +603,7 @@ def test_an_array_that_does_not_fit_is_one_line(fails, monkeypatch):
     "error", [ValueError("a shape"), KeyError("x"), tf.errors.InvalidArgumentError(None, None, "x")]
 )
 def test_a_bug_has_a_traceback(error, monkeypatch):
-    monkeypatch.setitem(COMMANDS, "train", (COMMANDS["train"][0], raising(error)))
+    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=raising(error)))
     with pytest.raises(type(error)):
         main(["train", "--model-dir", "m"])
 
