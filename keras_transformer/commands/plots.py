@@ -15,7 +15,7 @@ from .options import (
     add_tag,
     check_outputs,
 )
-from .trained import load_translator, read_trained
+from .trained import load_translator, log_truncated, read_trained
 
 
 def _add_output(parser: Parser, page: str) -> None:
@@ -53,6 +53,7 @@ def run_attention(options: argparse.Namespace) -> None:
     # A layer or head that the model does not have is an error before TensorFlow is loaded.
     view.layers(trained.config.model), view.heads(trained.config.model)
     translator = load_translator(trained)
+    log_truncated(translator.num_tokens([options.text]), translator.model.config.max_length, 1, "--text")
     from ..translation.attention import plot_attention
 
     write_lines([plot_attention(translator, options.text, options.output, view)])

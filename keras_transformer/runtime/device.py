@@ -83,9 +83,8 @@ def choose_precision(config: TransformerConfig, num_rows: int, training: bool = 
     seconds = {dtype: _time_product(*shape, dtype) for dtype in ("float32", "bfloat16")}
     ratio = seconds["float32"] / seconds["bfloat16"]
     precision: Literal["float32", "bfloat16"] = "bfloat16" if ratio >= _MIN_RATIO else "float32"
-    sizes = " x ".join(f"{size:,}" for size in shape)
-    measured = f"on this CPU a matrix product of {sizes} is {ratio:.1f} times as fast in bfloat16 as in float32"
-    rule = "" if precision == "bfloat16" else f", and bfloat16 pays from {_MIN_RATIO:.0f} times"
+    measured = f"matrix products are {ratio:.1f} times as fast in bfloat16 on this CPU"
+    rule = "" if precision == "bfloat16" else f"; it is used from {_MIN_RATIO:.0f} times on"
     return ChosenPrecision(precision, measured + rule)
 
 

@@ -380,6 +380,8 @@ def test_plot_attention_draws_a_picture(tiny_model_dir, tmp_path, capsys):
     main([*arguments, "--text", "Anna sees a tree."])
     assert capsys.readouterr().out == "Anna hat einen Baum, sieht!\n"
     assert picture.read_bytes().startswith(b"\x89PNG")
+    main([*arguments, "--text", "Anna sees a tree. " * 9, "--overwrite"])
+    assert "--text, line 1: too many tokens, truncated to model.max_length=64\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -797,3 +799,45 @@ def test_a_symbolic_link_is_replaced_not_followed(tmp_path):
     ModelDir(tmp_path).write_config(Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
     assert (tmp_path / "precious").read_text() == "kept"
     assert not (tmp_path / "config.yaml").is_symlink()
+
+
+# What newcomers do wrong most often: the command, and what its one line says.
+MISTAKES = {
+    "": "the following arguments are required: COMMAND (see keras-transformer --help)",
+    "trian --source a.en": "argument COMMAND: invalid choice: 'trian'",
+    "translate": "the following arguments are required: --model-dir (see keras-transformer translate --help)",
+    "translate --model-dir missing": "missing: not a model directory (it has no config.yaml)",
+    "translate --model-dir a.en": "--model-dir must be a directory; received --model-dir='a.en'",
+    "translate --model-dir model --beam 4": "unrecognized arguments: --beam 4",
+    "translate --model-dir model --beam-size 0": "--beam-size must be positive; received --beam-size=0",
+    "translate --model-dir model --beam-size four": "argument --beam-size: invalid int value: 'four'",
+    "translate --model-dir model --tag de": "a tag such as <bt> or >>de<<",
+    "train --source a.en --target missing.de --model-dir new": "--target must be a file that exists, a pattern of",
+    "train --source a.en --target a.de --model-dir new": "give the validation text in one way: by --valid-source",
+    "train {text} --set model.dmodel=8": "unknown configuration key 'model.dmodel'; did you mean 'd_model'?",
+    "train {text} --set d_model=8": "--set must be given SECTION.KEY=VALUE; received 'd_model=8'",
+    "train {text} --set model.dropout=2": "model.dropout must be at least 0 and below 1; received model.dropout=2",
+    "train {text} --config missing.yaml": "missing.yaml: No such file or directory",
+    "train {short}": "source and target must have the same number of lines: a.en has 3, short.de has 2",
+    "evaluate --model-dir model --source a.en --reference short.de": "a.en has 3, short.de has 2",
+    "evaluate --model-dir model --source empty.en --reference empty.en": "empty.en: the text is empty",
+    "export --model-dir model --output out --format tflite": "argument --format: invalid choice: 'tflite'",
+    "serve": "give either --model-dir or --servable",
+    "serve --servable model": "model: there is no folder of a version, such as 1, with a saved_model.pb",
+    "plot-attention --model-dir model --text A --output a.gif": "--output must be a file ending in .png, .svg, .pdf or",
+    "average --model-dir model --last 5": "model: no checkpoints to average",
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_newcomer_s_mistake_is_one_line_that_names_it(command, fails, tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny_model_dir, "model")
+    for name, text in (("a.en", "A\nB\nC\n"), ("a.de", "D\nE\nF\n"), ("short.de", "D\nE\n"), ("empty.en", "")):
+        pathlib.Path(name).write_text(text)
+    valid = "--valid-source a.en --valid-target a.de --model-dir new"
+    texts = {"text": f"--source a.en --target a.de {valid}", "short": f"--source a.en --target short.de {valid}"}
+    message = fails(*shlex.split(command.format(**texts)))
+    assert message.startswith("keras-transformer") and ": error: " in message
+    assert MISTAKES[command] in message
+    assert not pathlib.Path("new").exists()
