@@ -7,7 +7,7 @@ once, before the first step, and is an ancestor of all.
 
 import functools
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 import keras
 import numpy as np
@@ -129,7 +129,7 @@ class CacheEntries:
         if parents is None:
             entries = ops.arange(prefix_length, dtype="int32")
             prefix_ids = ops.maximum(entries - prefix_length + state.first_positions, 0)  # (batch, prefix length)
-            is_token = state.is_ancestor[:, :1, :prefix_length]
+            is_token = cast(Tensor, state.is_ancestor)[:, :1, :prefix_length]
             mask = ops.logical_and(entries[:, None] >= entries[None, :], is_token)
             return NewPositions(0, mask, prefix_ids, lambda: prefix_ids)
         first_entry = position * beam_size
