@@ -102,6 +102,7 @@ lint: $(VENV)/installed-lint
 	$(BIN)/ruff format --check
 	$(BIN)/python .ci/any_share.py 8 keras_transformer training export
 	$(BIN)/python .ci/size.py
+	$(BIN)/python .ci/prose.py
 	rm -rf build/lint && mkdir -p build/lint
 	cp -r keras_transformer build/lint && cp -r training export build/lint/keras_transformer
 	cd build/lint && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p keras_transformer

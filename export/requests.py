@@ -206,7 +206,7 @@ def _differences(
 
 @contextlib.contextmanager
 def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterator[None]:
-    """In this block, a share of the weights is larger or smaller by a unit: with each four nudges twice as many."""
+    """In this block, some weights are one unit larger or smaller: twice the number with every fourth nudge."""
     random, share = np.random.default_rng(nudge), 2.0 ** (nudge // 4 - _MAX_NUDGES // 4 + 1)
     weights = [variable for variable in variables if variable.dtype.is_floating]
     kept = [variable.numpy() for variable in weights]

@@ -38,8 +38,8 @@ def neighborhood_mask(
 ) -> Annotated[Tensor, "bool (1, number of queries, number of keys)"]:
     """Returns True where a key is in the neighborhood of a query.
 
-    Of the r positions of a neighborhood, `r // 2` lie on either side of the query's own. A causal mask leaves out those
-    after it.
+    A neighborhood has r positions: the query's position and `r // 2` on either side. A causal mask excludes those after
+    the query.
     """
     reach = neighborhood // 2
     distance = key_positions[None, :] - query_positions[:, None]

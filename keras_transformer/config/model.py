@@ -78,8 +78,8 @@ class TransformerConfig:
         normalization: "layer", or "rms", root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467),
             which is cheaper. Defaults to "layer".
         gated: bool. Whether the feed-forward networks are gated linear units (Shazeer 2020, arXiv 2002.05202): with
-            the activation "silu" SwiGLU, with "gelu" GEGLU. They have half as many weights more, or as many with two
-            thirds of d_ff. Defaults to False.
+            the activation "silu" SwiGLU, with "gelu" GEGLU. They have 1.5 times the weights, or the same number with
+            two thirds of d_ff. Defaults to False.
         num_key_value_heads: int or None. Heads of keys and values, a divisor of num_heads: each serves as many heads of
             queries (Ainslie et al. 2023, arXiv 2305.13245); at most 1,000. Defaults to `num_heads`.
         query_key_norm: bool. Whether the queries and keys of each head are normalized by their root mean square, with

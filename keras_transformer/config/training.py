@@ -48,7 +48,7 @@ class TrainingConfig:
             which the device multiplies fastest; float16 only on GPUs that do not have bfloat16. In float16, gradients
             are scaled to its small range. A step in which one still overflows is skipped: it counts, but changes no
             weights. Defaults to "auto".
-        validate_every: int. Updates between validations, each of which saves a checkpoint; at most 1,000,000,000.
+        validate_every: int. Updates between validations, which save a checkpoint; at most 1,000,000,000.
             Defaults to 1000.
         validate_by: "perplexity", or "bleu", which translates the validation text by greedy search: the score by
             which checkpoints are compared. Defaults to "perplexity".

@@ -58,10 +58,10 @@ def beam_search(
     """Searches for the sequences with the highest `log P / ((5 + length) / 6) ** length_penalty`.
 
     Section 6.1 of "Attention Is All You Need", with the length penalty of Wu et al. (2016); the length includes the
-    end token. Of the best beam_size continuations of a sequence's hypotheses, those that end are finished; the best
-    beam_size continuations that do not end are continued. At the maximum length of a sequence all end as they are.
-    The search for a sequence ends as soon as no hypothesis can still get among its n_best. Among equals the one that
-    finished earlier comes first, then the lower place in the beam, then the lower token id.
+    end token. If one of the best beam_size continuations of a sequence's hypotheses ends, it is finished. The best
+    beam_size continuations that do not end are continued. At the maximum length of a sequence, all hypotheses end. The
+    search for a sequence ends as soon as no hypothesis can still get among its n_best. Ties go to the hypothesis that
+    finished first, then to the lower index in the beam, then to the lower token id.
 
     Args:
         step: the step function, see `keras_transformer.decoding.protocol`.
@@ -109,7 +109,7 @@ def beam_search(
         history = active.history.append(newest, parents)
         logits, state = step(constraints.token_at(newest), parents, position, active.state)
         logits, allowed_logits = constraints.apply(logits, newest, history, position, active.max_lengths, end_ids)
-        # Of a hypothesis' continuations one ends for each end token, so that of this many at least beam_size go on.
+        # At least beam_size of these do not end: each hypothesis has only one continuation for each end token.
         num_continuations = (1 + len(end_ids)) * beam_size
         log_probs, token_ids = continuations(active.log_probs, logits, allowed_logits, num_continuations)
         k = token_ids.shape[-1]  # log_probs and token_ids: (n, beam_size, k)
@@ -126,7 +126,7 @@ def beam_search(
         is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
         new_scores = ops.where(is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE)
         new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
-        # Of equals the first is taken, so what finished earlier comes first.
+        # Ties go to the hypothesis that finished first.
         scores, kept = stable_top_k(ops.concatenate([active.results.scores, new_scores], axis=1), n_best)
         ends = gather_in_rows(ops.concatenate([active.results.ends, new_ends], axis=1), kept)
 

@@ -98,7 +98,7 @@ class Constraints(NamedTuple):
         if not (self._has_penalty or self.no_repeat_ngram_size or self.exactly_once is not None):
             return History((), ())
         batch = ops.shape(start_ids)[0]
-        # There is room for an n-gram in any case.
+        # Pad so that at least one n-gram fits.
         room = ops.full((batch, max_length + 1 + self.no_repeat_ngram_size), -1, "int32")
         token_ids = ops.concatenate([room, start_ids[:, :-1]], axis=1)
         return History(

@@ -9,7 +9,7 @@ from keras import ops
 from ..gather import first_maximum, gather_in_rows
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
-# Of sizes that are only known at run time: good for the 1,000 to 4,000 tokens that a shortlist leaves.
+# For vocabularies whose size is only known at run time; fast for the 1,000 to 4,000 tokens of a shortlist.
 _GROUP_SIZE = 16
 
 

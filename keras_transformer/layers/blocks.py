@@ -172,8 +172,8 @@ class FeedForward(keras.layers.Layer):
     """`activation(x W1 + b1) W2 + b2`, the same at every position (section 3.3, equation 2).
 
     With `gated`, `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2`, a gated linear unit (Shazeer 2020,
-    arXiv 2002.05202): with the activation "silu" it is that paper's SwiGLU, with "gelu" its GEGLU. It has half as many
-    weights again; with two thirds of the width, as many.
+    arXiv 2002.05202): with the activation "silu" it is that paper's SwiGLU, with "gelu" its GEGLU. It has 1.5 times
+    the weights; with two thirds of the width, it has the same number.
 
     Args:
         d_ff: int. Width between the two products.

@@ -1,9 +1,9 @@
 """Functional models, computed one position at a time.
 
-A functional model is a list of calls: of layers, and of operations such as `a + b`. What does not depend on the target
-is computed once. Of what does, layers with causal self-attention attend to a cache, and layers that take position ids
-are given those of the step. Everything else must treat each position by itself. That cannot be seen from outside, so
-only layers and operations of which it is known are accepted.
+A functional model is a list of calls: of layers, and of operations such as `a + b`. Calls that do not
+depend on the target are computed once. In the other calls, layers with causal self-attention attend to a cache, and
+layers that take position ids are given those of the step. All other layers and operations must treat each position by
+itself, which cannot be checked; only those that are known to do so are accepted.
 """
 
 import inspect
@@ -34,7 +34,7 @@ _LAST_AXIS_LAYERS = (
     layers.BatchNormalization, layers.Concatenate, layers.LayerNormalization, layers.RMSNormalization, layers.Softmax,
     layers.UnitNormalization,
 )  # fmt: skip
-# Of its operations Keras exports the functions only, after which the classes are named.
+# Keras exports operations as functions only; the classes have the names of these functions.
 _ELEMENT_WISE_FUNCTIONS = (
     ops.abs, ops.absolute, ops.add, ops.cast, ops.celu, ops.clip, ops.cos, ops.divide, ops.elu, ops.equal, ops.erf,
     ops.exp, ops.expm1, ops.gelu, ops.greater, ops.greater_equal, ops.hard_sigmoid, ops.hard_silu, ops.hard_tanh,

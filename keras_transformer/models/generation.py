@@ -93,7 +93,7 @@ def generate(
             Defaults to 1.
         no_repeat_ngram_size: no n-gram of this size occurs twice, those of the prompt included. Defaults to 0: n-grams
             may be repeated.
-        min_new_tokens: no text ends before it has as many new tokens, with the stop token. Defaults to 0.
+        min_new_tokens: no text ends before it has this many new tokens, including the stop token. Defaults to 0.
         seed: of sampling. The same seed gives the same text, on every backend and in any batch. Defaults to None: from
             Keras' global seed.
 

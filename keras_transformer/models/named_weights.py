@@ -14,7 +14,7 @@ def named_weights(model: Transformer) -> Iterator[tuple[str, keras.Variable]]:
     "encoder/1/feed_forward/hidden/bias" and "decoder/final_norm/beta"; then "target_embedding", "source_embedding",
     "logits/kernel" and "logits/bias". With the options that have them, there are "feed_forward/gate/kernel", norms of
     a "scale" alone, and "attention/query_norm/scale", "attention/key_norm/scale" and
-    "attention/relative_bias/embeddings". Of weights that are shared, only the first of these has its name.
+    "attention/relative_bias/embeddings". A shared weight has only the first of its names.
 
     Args:
         model: Transformer.
@@ -37,7 +37,7 @@ def named_weights(model: Transformer) -> Iterator[tuple[str, keras.Variable]]:
 
 
 def _named_layers(model: Transformer) -> Iterator[tuple[str, keras.layers.Layer | None]]:
-    """Yields every layer with weights, or None in the place of one that an option would add."""
+    """Yields every layer with weights, or None instead of a layer that an option would add."""
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for i, layer in enumerate(stack.layers):
             for name in ("attention", "source_attention") if side == "decoder" else ("attention",):

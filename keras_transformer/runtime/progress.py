@@ -30,7 +30,7 @@ _bar: Any = None
 
 
 def say(message: str) -> None:
-    """Writes a line to standard error, above the bar if there is one; work goes on if nobody reads it any more."""
+    """Writes a line to standard error, above the bar if there is one; work goes on if the stream is closed."""
     global _last_line
     _last_line = time.monotonic()
     try:

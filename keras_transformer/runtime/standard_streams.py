@@ -8,11 +8,11 @@ from typing import BinaryIO
 
 from ..errors import StreamError
 
-# Of one line of text, without its end. Far more than any sentence has; an endless line must not fill the memory.
+# The longest line without its end. No sentence is so long; an endless line must not fill the memory.
 MAX_LINE_BYTES = 2**20
 _BYTES_PER_READ = 2**16
-# A writer that pauses for so long waits for an answer. A fast writer does not pause for so long, and nobody notices the
-# delay.
+# A writer that pauses for so long waits for an answer. A fast writer does not, and the delay is not
+# noticed.
 _SECONDS_OF_PAUSE = 0.02
 
 
@@ -99,7 +99,7 @@ def write_lines(lines: Iterable[str]) -> None:
 
     Raises:
         StreamError: They cannot be written.
-        BrokenPipeError: Nobody reads them.
+        BrokenPipeError: The reader closed the stream.
     """
     try:
         sys.stdout.buffer.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)

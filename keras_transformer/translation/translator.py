@@ -187,12 +187,12 @@ class Translator:
         Args:
             texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
             n: how many translations of each text, at most the beam size.
-            prefixes: as many: what the translations begin with, as well as the tokenizer can restore it, and without
+            prefixes: the beginning of each translation, as well as the tokenizer can restore it, and without
                 the white space at its end. It counts for their limit of length, not for their scores, and is truncated
                 after `config.max_length` tokens. Defaults to None: nothing.
             sampling: draws translations at random instead of searching the best; `n` is 1.
-            tags: as many: what is in front of each text instead of `decoding.tag`, such as ">>de<<"; "" for
-                `decoding.tag`. Defaults to None: `decoding.tag` everywhere.
+            tags: the tag in front of each text instead of `decoding.tag`, such as ">>de<<"; "" for `decoding.tag`.
+                Defaults to None: `decoding.tag` everywhere.
 
         Raises:
             ConfigError: An argument breaks its rule.
@@ -228,7 +228,7 @@ class Translator:
 
         Sentences end at line breaks and by rules for punctuation, capitals and abbreviations. One that is longer than
         the model's `max_length` tokens is divided at commas or spaces instead of being truncated. White space between
-        sentences stays as it is. Of a document, 200 sentences are translated, or fewer that reach 8,192 tokens.
+        sentences stays as it is. At most 200 sentences of a document are translated, and none after 8,192 tokens.
 
         Args:
             texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
@@ -250,7 +250,7 @@ class Translator:
 
         Args:
             sources: each is truncated after `config.max_length` tokens.
-            targets: as many; each is truncated after `config.max_length` tokens.
+            targets: one for each source; each is truncated after `config.max_length` tokens.
 
         Returns:
             float32 (number of pairs,).
@@ -279,7 +279,7 @@ class Translator:
 
         Args:
             sources: each is truncated after `config.max_length` tokens.
-            targets: as many; each is truncated after `config.max_length` tokens.
+            targets: one for each source; each is truncated after `config.max_length` tokens.
             layer: an index of `model.decoder.layers`. Defaults to -1: the last.
 
         Raises:

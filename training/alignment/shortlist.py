@@ -47,8 +47,8 @@ def build_shortlist(
 ) -> None:
     """Learns a shortlist from a parallel text and writes it into a model directory.
 
-    If this was stopped before, it goes on after the last pass that was completed. Of a sentence, what the model does
-    not read is not looked at.
+    If this was stopped before, it resumes after the last completed pass. Parts of sentences that the model does not
+    read are ignored.
 
     Args:
         links_path: a file for the links of each pair, see `write_links`. Defaults to None: none.

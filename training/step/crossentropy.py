@@ -27,7 +27,7 @@ def projected_crossentropy(
     gradient at once, so that no tensor has as many elements as there are tokens times vocabulary. What label
     smoothing adds to loss and gradient is linear in the logits: the mean of the kernel's columns stands for it.
 
-    Of two passes over the same tokens, the result is the mean of both plus the term of R-Drop (Liang et al. 2021,
+    For two passes over the same tokens, the result is the mean of both plus the term of R-Drop (Liang et al. 2021,
     arXiv 2106.14448): `consistency / 4 * (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁))` for every token. (That paper adds the losses
     of the passes, and so has twice this loss.)
 

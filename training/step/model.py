@@ -43,8 +43,8 @@ class TrainingModel(keras.Model):
     Each replica divides its sums by the number of tokens of all replicas before these are added up. Keras would give
     the mean of every replica the same weight, so that a token of a replica with more padding would count more.
 
-    Dropout depends on the step and on the place of the rows in the batch, not on which replica computes them: as many
-    parts altogether give the same training on any number of devices.
+    Dropout depends on the step and on the place of the rows in the batch, not on which replica computes them: the
+    same total number of parts gives the same training on any number of devices.
 
     Make it in the scope of the strategy.
 

@@ -35,7 +35,7 @@ class SentencePairs:
 
     Args:
         source: collection of str. A list, or sentences that are read again in each iteration.
-        target: collection of str, as many.
+        target: collection of str, one for each source.
         name: str. The name of this text in messages.
         weights: tuple of (int, float). Numbers of consecutive pairs with the same weight, and that weight, which is how
             often they are used in an epoch. Defaults to none: all pairs are used once.

@@ -19,7 +19,7 @@ class TextFingerprint(TypedDict):
     target: str
 
 
-# Of the texts "train" and "valid".
+# By the name of the text, "train" or "valid".
 Fingerprint = dict[str, TextFingerprint]
 
 _PAIRS_AT_A_TIME = 8192
