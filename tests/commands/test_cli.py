@@ -802,7 +802,7 @@ def test_a_symbolic_link_is_replaced_not_followed(tmp_path):
 
 
 # What newcomers do wrong most often: the command, and what its one line says.
-MISTAKES = {
+MISTAKES_OF_NEWCOMERS = {
     "": "the following arguments are required: COMMAND (see keras-transformer --help)",
     "trian --source a.en": "argument COMMAND: invalid choice: 'trian'",
     "translate": "the following arguments are required: --model-dir (see keras-transformer translate --help)",
@@ -829,7 +829,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("command", MISTAKES)
+@pytest.mark.parametrize("command", MISTAKES_OF_NEWCOMERS)
 def test_a_newcomer_s_mistake_is_one_line_that_names_it(command, fails, tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(tiny_model_dir, "model")
@@ -839,5 +839,5 @@ def test_a_newcomer_s_mistake_is_one_line_that_names_it(command, fails, tiny_mod
     texts = {"text": f"--source a.en --target a.de {valid}", "short": f"--source a.en --target short.de {valid}"}
     message = fails(*shlex.split(command.format(**texts)))
     assert message.startswith("keras-transformer") and ": error: " in message
-    assert MISTAKES[command] in message
+    assert MISTAKES_OF_NEWCOMERS[command] in message
     assert not pathlib.Path("new").exists()

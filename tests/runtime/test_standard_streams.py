@@ -143,7 +143,7 @@ from keras_transformer.runtime.standard_streams import write_lines
 def run(options):
     say("said")
     write_lines(["written"])
-COMMANDS["train"] = (COMMANDS["train"][0], run)
+COMMANDS["train"] = COMMANDS["train"]._replace(run=run)
 main(["train", "--model-dir", "m"])
 """
 
@@ -168,7 +168,7 @@ def run(options):
         say("said")
         os.write(2, b"by a library")
         assert file.fileno() > 2
-COMMANDS["train"] = (COMMANDS["train"][0], run)
+COMMANDS["train"] = COMMANDS["train"]._replace(run=run)
 main(["train", "--model-dir", "m"])
 """
     assert run(code, "<&- >&- 2>&-") == (0, "", "")
