@@ -40,11 +40,11 @@ def run_on_backends(backends, arguments_of):
 @pytest.fixture(
     scope="module",
     params=[
-        ("float32", ["tensorflow"]),
+        ("float32", BACKENDS[:1]),
         pytest.param(("float32", BACKENDS), marks=pytest.mark.slow),
         pytest.param(("mixed_bfloat16", BACKENDS), marks=pytest.mark.slow),
     ],
-    ids=["float32 on TensorFlow", "float32", "mixed_bfloat16"],
+    ids=["float32 on one backend", "float32", "mixed_bfloat16"],
 )
 def trained(request, tmp_path_factory):
     """For each backend that trained the directory of its models, their losses and predictions; and their policy."""
