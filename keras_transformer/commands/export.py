@@ -8,6 +8,7 @@ import typing
 from ..config.values import Precision, SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..rules import NotEmpty, check
+from ..runtime.packages import EXTRAS
 from ..runtime.standard_streams import write_lines
 from .options import (
     Languages,
@@ -28,9 +29,6 @@ if typing.TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
-
-# What the formats without search settings and a card need; the extras have the names of the formats.
-_PACKAGES = {"ctranslate2": ("ctranslate2",), "onnx": ("onnxruntime", "tf2onnx")}
 
 
 def add_options(parser: Parser) -> None:
@@ -158,14 +156,15 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
         raise ConfigError(f"--keep {given}: its tokenizer puts no placeholders")
     if options.terms is not None:
         raise ConfigError(f"--terms {given}: its tokenizer writes no translations beside terms")
-    if options.format in _PACKAGES:
+    if options.format != "hugging-face":
         if (options.beam_size, options.length_penalty) != (None, None):
             raise ConfigError(f"--beam-size and --length-penalty {given}: its files hold no search settings")
         if options.languages or options.license:
             raise ConfigError(f"--languages and --license {given}: its files have no card")
-        missing = [name for name in _PACKAGES[options.format] if importlib.util.find_spec(name) is None]
-        if missing:
-            raise MissingPackageError(
-                f"--format {options.format} needs the package {missing[0]}: "
-                f"pip install 'keras3-transformer[{options.format}]'"
-            )
+        # The extras of these formats have their names.
+        for name, extra in EXTRAS.items():
+            if extra == options.format and importlib.util.find_spec(name) is None:
+                raise MissingPackageError(
+                    f"--format {options.format} needs the package {name}: "
+                    f"pip install 'keras3-transformer[{options.format}]'"
+                )

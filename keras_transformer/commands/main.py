@@ -81,7 +81,7 @@ GROUPS = {
         "plot-attention": Command(
             plots.add_attention_options,
             plots.run_attention,
-            "--model-dir models/en-de --text 'A dog runs.' --output attention.svg",
+            "--model-dir models/en-de --text 'Dogs run.' --output attention.svg",
         ),
         "plot-training": Command(
             plots.add_training_options, plots.run_training, "models/a models/b --output training.png"
@@ -137,8 +137,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog=parser.prog, dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS
     )
     for name, command in COMMANDS.items():
-        example = f"example: keras-transformer {name} {command.example}"
-        command.add_options(subparsers.add_parser(name, description=command.run.__doc__, epilog=example))
+        subparser = subparsers.add_parser(name, description=command.run.__doc__)
+        command.add_options(subparser)
+        example = f"keras-transformer {name} {command.example}"
+        lines = textwrap.wrap(example, width=76, subsequent_indent="    ", break_on_hyphens=False)
+        subparser.example = "\nexample:\n  " + " \\\n  ".join(lines) + "\n"
     return parser.parse_args(arguments)
 
 

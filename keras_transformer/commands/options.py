@@ -54,6 +54,8 @@ def _is_file(path: str) -> bool:
 class Parser(argparse.ArgumentParser):
     """A parser whose options have rules, as the fields of a configuration do."""
 
+    example = ""  # argparse would wrap a command at hyphens: the help ends with this text as it is
+
     def __init__(self, **arguments: Any) -> None:
         # A prefix of an option is a typing mistake, and may name another option one day.
         super().__init__(**arguments, allow_abbrev=False)
@@ -64,6 +66,9 @@ class Parser(argparse.ArgumentParser):
         """Adds an option whose value must obey the rules of an annotation, which `check_options` checks."""
         self.rules[name] = rule
         self.add_argument(name, type=rule.__origin__, **arguments)
+
+    def format_help(self) -> str:
+        return super().format_help() + self.example
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())} (see {self.prog} --help)\n")

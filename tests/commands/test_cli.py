@@ -226,12 +226,14 @@ def test_help_imports_nothing_heavy():
         assert command in result.stdout
 
 
-def test_every_command_has_help(capsys):
+def test_the_help_of_every_command_ends_with_its_example(capsys):
     for command in COMMANDS:
         with pytest.raises(SystemExit) as stopped:
             main([command, "--help"])
         assert stopped.value.code == 0
-        assert f"keras-transformer {command}" in capsys.readouterr().out
+        _, example = capsys.readouterr().out.split("\nexample:\n")
+        expected = f"keras-transformer {command} {COMMANDS[command].example}"
+        assert shlex.split(example.replace("\\\n", "")) == shlex.split(expected)
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS.items())
