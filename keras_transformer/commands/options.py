@@ -9,7 +9,7 @@ import typing
 from collections.abc import Iterable
 from typing import Annotated, Any, NoReturn
 
-from ..config.decoding import BeamSize, LengthPenalty, Temperature, TopP
+from ..config.decoding import BeamSize, BlockSize, LengthPenalty, Temperature, TopP
 from ..config.values import PrecisionOrAuto, Tag
 from ..errors import ConfigError, StreamError
 from ..rules import Count, NotEmpty, Rule, Sentence, Size, at_most, check
@@ -92,6 +92,12 @@ def add_json(parser: Parser) -> None:
 def add_decoding(parser: Parser) -> None:
     parser.add_option(
         "--beam-size", BeamSize, metavar="N", help="hypotheses kept at each step, at most 1,000; 1 is greedy search"
+    )
+    parser.add_option(
+        "--block-size",
+        BlockSize,
+        metavar="N",
+        help="of greedy search with a drafter: tokens that a step computes, at most 16; 1 does without the drafter",
     )
     parser.add_option(
         "--length-penalty", LengthPenalty, metavar="ALPHA", help="0 to 5; the higher, the longer the translations"

@@ -9,6 +9,7 @@ from .mappings import check_fields
 from .values import Tag
 
 BeamSize = Annotated[Size, at_most(1000)]
+BlockSize = Annotated[Size, at_most(16)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
 TopP = Share
 Temperature = Positive
@@ -39,6 +40,8 @@ class DecodingConfig:
 
     Args:
         beam_size: int. Hypotheses kept at each step, at most 1,000; 1 is greedy search. Defaults to 4.
+        block_size: int. Tokens that a step of greedy search computes if the model directory has a drafter, see
+            keras-transformer draft, at most 16. Translations are the same with any. Defaults to 4.
         length_penalty: float. α in `log P / ((5 + length) / 6) ** α`, at most 5: the higher, the longer the
             translations. Defaults to 0.6.
         max_extra_tokens: int. How many tokens a translation may have more than its source; at most 1,000,000.
@@ -69,6 +72,7 @@ class DecodingConfig:
     """
 
     beam_size: BeamSize = 4
+    block_size: BlockSize = 4
     length_penalty: LengthPenalty = 0.6
     max_extra_tokens: Annotated[Count, at_most(1_000_000)] = 50
     forbidden_tokens: Literal["none", "special", "unknown"] = "none"

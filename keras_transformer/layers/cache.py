@@ -6,6 +6,9 @@ from keras import ops
 
 from ..tensors import Dimension, Tensor
 
+# An int or int scalar for all sequences, or an int tensor (batch,) with a position for each of them.
+Position = Dimension | Tensor
+
 
 class KeyValues(NamedTuple):
     """What attention reads."""
@@ -24,13 +27,13 @@ class GrowingCache(NamedTuple):
     keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
     values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
-    def write(self, new: KeyValues, position: Dimension) -> "GrowingCache":
+    def write(self, new: KeyValues, position: Position) -> "GrowingCache":
         """Returns the cache with `new` at its end, wherever `position` is."""
         return GrowingCache(
             ops.concatenate([self.keys, new.keys], axis=2), ops.concatenate([self.values, new.values], axis=2)
         )
 
-    def next_entry(self, position: Dimension) -> Dimension:
+    def next_entry(self, position: Position) -> Position:
         """Returns the number of the entry that is written next, wherever `position` is."""
         return ops.shape(self.keys)[2]
 
@@ -41,7 +44,7 @@ class FixedCache(NamedTuple):
     keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
     values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
-    def write(self, new: KeyValues, position: Dimension) -> "FixedCache":
+    def write(self, new: KeyValues, position: Position) -> "FixedCache":
         """Returns the cache with `new` at `position` and the positions after it.
 
         Raises:
@@ -55,7 +58,7 @@ class FixedCache(NamedTuple):
             )
         return FixedCache(_overwrite(self.keys, new.keys, position), _overwrite(self.values, new.values, position))
 
-    def next_entry(self, position: Dimension) -> Dimension:
+    def next_entry(self, position: Position) -> Position:
         """Returns the number of the entry that is written next: `position`."""
         return position
 
@@ -81,12 +84,13 @@ def empty_cache(
     )
 
 
-def _overwrite(entries: Tensor, new: Tensor, position: Dimension) -> Tensor:
+def _overwrite(entries: Tensor, new: Tensor, position: Position) -> Tensor:
     # One scatter into the rows of all sequences and heads: nothing else is touched or copied.
     batch, num_heads, length, width = ops.shape(entries)
     count = ops.shape(new)[2]
-    first_rows = ops.arange(batch * num_heads, dtype="int32") * length + ops.cast(position, "int32")
-    rows = first_rows[:, None] + ops.arange(count, dtype="int32")[None, :]  # (batch * num_heads, count)
+    first_rows = ops.reshape(ops.arange(batch * num_heads, dtype="int32") * length, (batch, num_heads))
+    first_rows = first_rows + ops.reshape(ops.cast(position, "int32"), (-1, 1))
+    rows = first_rows[:, :, None] + ops.arange(count, dtype="int32")  # (batch, num_heads, count)
     written = ops.scatter_update(
         ops.reshape(entries, (batch * num_heads * length, width)),
         ops.reshape(rows, (batch * num_heads * count, 1)),
