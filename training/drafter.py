@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer import MaskedLabelSmoothedCrossentropy
+from keras_transformer import MaskedLabelSmoothedCrossentropy, PositionalEmbedding
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.drafter_file import write_drafter
@@ -64,7 +64,7 @@ def train_drafter(
                 bar.advance()
 
             callback = keras.callbacks.LambdaCallback(on_train_batch_end=show)
-            history = trained.fit(_batches(pairs), steps_per_epoch=steps, verbose=0, callbacks=[callback])
+            history = trained.fit(_batches(pairs), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[callback])
         write_drafter(model_dir.drafter_path, drafter, model_dir.weights_sha256())
     _log.info(f"{model_dir.drafter_path}: loss {history.history['loss'][-1] / DEPTH:.3f}")
 
@@ -78,7 +78,7 @@ def drafting_model(model: Transformer, drafter: Drafter) -> keras.Model:
     model.trainable = False
     source, target = (keras.Input((None,), dtype="int32", name=name) for name in ("source", "target"))
     hidden = model.hidden_states({"source": source, "target": target})
-    embedded = model.target_embedding(target)
+    embedded = _TokenEmbedding(model.target_embedding)(target)
     logits = []
     for _ in range(DEPTH):
         # Before the first position there is no output, as in the first step of a search.
@@ -86,6 +86,20 @@ def drafting_model(model: Transformer, drafter: Drafter) -> keras.Model:
         hidden = drafter(before, embedded)
         logits.append(model.output_projection(hidden))
     return keras.Model({"source": source, "target": target}, logits)
+
+
+class _TokenEmbedding(keras.Operation):
+    """An embedding without positions, in a functional model."""
+
+    def __init__(self, embedding: PositionalEmbedding) -> None:
+        super().__init__()
+        self.embedding = embedding
+
+    def call(self, token_ids: Tensor) -> Tensor:
+        return self.embedding.embed_tokens(token_ids)
+
+    def compute_output_spec(self, token_ids: keras.KerasTensor) -> keras.KerasTensor:
+        return keras.KerasTensor((*token_ids.shape, self.embedding.d_model), dtype="float32")
 
 
 TokenIds = Annotated[np.ndarray, "int32 (length,)"]
@@ -101,9 +115,10 @@ def _translate(translator: Translator, sources: Iterable[str]) -> list[tuple[Tok
 
     pairs: list[tuple[TokenIds, TokenIds]] = []
     with ProgressBar("translating", "sentences") as bar:
-        for chunk in in_chunks((text for text in sources if text.strip()), _SENTENCES_PER_CALL):
-            rows = zip(*(side.numpy() for side in translate(tf.constant(chunk))), strict=True)
-            pairs += ((np.trim_zeros(source, "b"), np.trim_zeros(target, "b")) for source, target in rows)
+        for chunk in in_chunks(((text,) for text in sources if text.strip()), _SENTENCES_PER_CALL):
+            texts = [text for (text,) in chunk]
+            rows = zip(*(side.numpy() for side in translate(tf.constant(texts))), strict=True)
+            pairs.extend((np.trim_zeros(source, "b"), np.trim_zeros(target, "b")) for source, target in rows)
             bar.advance(len(chunk))
     if not pairs:
         raise ConfigError("the text is empty")

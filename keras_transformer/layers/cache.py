@@ -86,14 +86,15 @@ def empty_cache(
 
 def _overwrite(entries: Tensor, new: Tensor, position: Position) -> Tensor:
     # One scatter into the rows of all sequences and heads: nothing else is touched or copied.
-    batch, num_heads, length, width = ops.shape(entries)
-    count = ops.shape(new)[2]
-    first_rows = ops.reshape(ops.arange(batch * num_heads, dtype="int32") * length, (batch, num_heads))
-    first_rows = first_rows + ops.reshape(ops.cast(position, "int32"), (-1, 1))
-    rows = first_rows[:, :, None] + ops.arange(count, dtype="int32")  # (batch, num_heads, count)
-    written = ops.scatter_update(
-        ops.reshape(entries, (batch * num_heads * length, width)),
-        ops.reshape(rows, (batch * num_heads * count, 1)),
-        ops.reshape(new, (batch * num_heads * count, width)),
-    )
-    return ops.reshape(written, (batch, num_heads, length, width))
+    num_heads, width = entries.shape[1], entries.shape[3]
+    batch, count = ops.shape(entries)[0], ops.shape(new)[2]
+    if len(getattr(position, "shape", ())) == 1:
+        # All caches of a model have the same positions: what is computed from these is computed once.
+        batch = ops.shape(position)[0]
+    sequences = ops.arange(batch, dtype="int32")[:, None, None]
+    heads = ops.arange(num_heads, dtype="int32")[:, None]
+    positions = ops.reshape(ops.cast(position, "int32"), (-1, 1, 1)) + ops.arange(count, dtype="int32")
+    # (batch, num_heads, count) each
+    shared = ops.zeros_like(sequences + heads + positions)
+    indices = ops.stack([sequences + shared, heads + shared, positions + shared], axis=-1)
+    return ops.scatter_update(entries, ops.reshape(indices, (-1, 3)), ops.reshape(new, (-1, width)))

@@ -29,7 +29,7 @@ class Drafter(keras.layers.Layer):
 
     Call arguments:
         hidden: (..., d_model), the decoder's outputs at some positions, or the guesses for them.
-        embedded: (..., d_model), the embeddings of the tokens at the next positions.
+        embedded: (..., d_model), the embeddings of the tokens at the next positions, without their positions.
 
     Returns:
         (..., d_model), the guesses for the next positions.
@@ -107,12 +107,12 @@ def start_block_decoding(
     batch_size = ops.shape(encoded)[0]
     prefix_length = 0 if prefix is None else ops.shape(prefix)[1] + 1
 
-    def decode(embedded: Tensor, position_ids: Tensor, state: BlockState) -> tuple[Tensor, Any]:
+    def decode(embedded: Tensor, positions: Tensor, position_ids: Tensor, state: BlockState) -> tuple[Tensor, Any]:
         source_key_values, source_mask = state.source
         return decoder.step(
             embedded,
             state.caches,
-            position_ids[:, 0],
+            positions[:, 0],
             source_key_values=source_key_values,
             source_mask=source_mask,
             position_ids=position_ids,
@@ -121,22 +121,22 @@ def start_block_decoding(
     def step(
         token_ids: Tensor, num_kept: Tensor, positions: Tensor, state: BlockState
     ) -> tuple[Tensor, Tensor, BlockState]:
+        # What is drafted behind the last position is never kept; there may be no embedding for it.
+        position_ids = ops.minimum(positions + ops.arange(block_size, dtype="int32"), max_length - 1)
         if not isinstance(state.first_positions, tuple):
             positions = positions + state.first_positions
-        position_ids = positions + ops.arange(block_size, dtype="int32")
-        hidden = gather_in_rows(state.hidden, num_kept - 1)  # (batch, 1, d_model)
-        embedded = [embedding(token_ids, position_ids=positions)]
-        drafts = []
-        for i in range(1, block_size):
-            hidden = drafter(hidden, embedded[-1])
-            draft = first_maximum(logits_of(hidden[:, 0]))[:, None]  # (batch, 1)
-            drafts.append(draft)
-            token_ids = draft if candidates is None else take_rows(candidates, draft)
-            embedded.append(embedding(token_ids, position_ids=position_ids[:, i : i + 1]))
-        hidden, caches = decode(ops.concatenate(embedded, axis=1), position_ids, state)
-        logits = logits_of(ops.reshape(hidden, (-1, embedding.d_model)))
+            position_ids = position_ids + state.first_positions
+        hidden = gather_in_rows(state.hidden, num_kept - 1)[:, 0]  # (batch, d_model)
+        block, drafts = [token_ids[:, 0]], []
+        for _ in range(1, block_size):
+            hidden = drafter(hidden, ops.cast(embedding.embed_tokens(block[-1]), hidden.dtype))
+            drafts.append(first_maximum(logits_of(hidden)))  # (batch,)
+            block.append(drafts[-1] if candidates is None else take_rows(candidates, drafts[-1]))
+        embedded = embedding(ops.stack(block, axis=1), position_ids=position_ids)
+        outputs, caches = decode(embedded, positions, position_ids, state)
+        logits = logits_of(ops.reshape(outputs, (-1, embedding.d_model)))
         logits = ops.reshape(logits, (-1, block_size, last_size(logits)))
-        return ops.concatenate(drafts, axis=1), logits, state._replace(hidden=hidden, caches=caches)
+        return ops.stack(drafts, axis=1), logits, state._replace(hidden=outputs, caches=caches)
 
     state = BlockState(
         ops.zeros((batch_size, block_size, embedding.d_model), decoder.compute_dtype),
@@ -152,7 +152,9 @@ def start_block_decoding(
     places = ops.arange(prefix_length, dtype="int32")[None]
     prefix = ops.pad(ops.maximum(ops.cast(prefix, "int32"), 0), ((0, 0), (0, 1)))
     token_ids = gather_in_rows(prefix, ops.minimum(places + prefix_length - 1 - num_tokens, prefix_length - 1))
-    position_ids = ops.broadcast_to(places, ops.shape(token_ids))
-    hidden, caches = decode(embedding(token_ids, position_ids=position_ids), position_ids, state)
-    last = gather_in_rows(hidden, ops.maximum(num_tokens - 1, 0))  # (batch, 1, d_model)
+    last_place = ops.maximum(num_tokens - 1, 0)
+    position_ids = ops.minimum(places, last_place)
+    embedded = embedding(token_ids, position_ids=position_ids)
+    hidden, caches = decode(embedded, ops.zeros_like(num_tokens), position_ids, state)
+    last = gather_in_rows(hidden, last_place)  # (batch, 1, d_model)
     return step, state._replace(hidden=state.hidden + last, caches=caches, first_positions=num_tokens)
