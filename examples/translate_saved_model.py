@@ -3,7 +3,11 @@
 python examples/translate_saved_model.py servable/en-de/1 < in.txt > out.txt
 """
 
+import os
 import sys
+
+# TensorFlow logs its CPU kernels and missing GPUs otherwise.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's ops)

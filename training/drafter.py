@@ -64,7 +64,8 @@ def train_drafter(
                 bar.advance()
 
             callback = keras.callbacks.LambdaCallback(on_train_batch_end=show)
-            history = trained.fit(_batches(pairs), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[callback])
+            batches = _batches(pairs)
+            history = trained.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[callback])
         write_drafter(model_dir.drafter_path, drafter, model_dir.weights_sha256())
     _log.info(f"{model_dir.drafter_path}: loss {history.history['loss'][-1] / DEPTH:.3f}")
 

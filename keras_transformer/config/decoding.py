@@ -40,8 +40,6 @@ class DecodingConfig:
 
     Args:
         beam_size: int. Hypotheses kept at each step, at most 1,000; 1 is greedy search. Defaults to 4.
-        block_size: int. Tokens that a step of greedy search computes if the model directory has a drafter, see
-            keras-transformer draft, at most 16. Translations are the same with any. Defaults to 4.
         length_penalty: float. α in `log P / ((5 + length) / 6) ** α`, at most 5: the higher, the longer the
             translations. Defaults to 0.6.
         max_extra_tokens: int. How many tokens a translation may have more than its source; at most 1,000,000.
@@ -57,6 +55,8 @@ class DecodingConfig:
         shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for each source piece
             the target pieces that may translate it. Translations are searched among these, whenever the model
             directory has a shortlist. Defaults to False.
+        block_size: int. Tokens that a step of greedy search computes if the model directory has a drafter, see
+            `keras-transformer draft`; at most 16. Translations do not depend on it. Defaults to 4.
         tag: str or None. The tag in front of every source, one of the vocabulary, such as ">>de<<". Defaults to None:
             none.
         placeholders: bool. Whether URLs, e-mail addresses, `{names}`, formats such as `%s` and tags such as `<b>` are
@@ -72,7 +72,6 @@ class DecodingConfig:
     """
 
     beam_size: BeamSize = 4
-    block_size: BlockSize = 4
     length_penalty: LengthPenalty = 0.6
     max_extra_tokens: Annotated[Count, at_most(1_000_000)] = 50
     forbidden_tokens: Literal["none", "special", "unknown"] = "none"
@@ -80,6 +79,7 @@ class DecodingConfig:
     repetition_penalty: Annotated[Positive, at_most(100)] = 1.0
     min_length: Annotated[Count, at_most(1_000_000)] = 0
     shortlist: bool = False
+    block_size: BlockSize = 4
     tag: Tag | None = None
     placeholders: bool = False
     keep: list[Sentence] | None = None

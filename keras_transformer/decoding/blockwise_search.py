@@ -76,9 +76,9 @@ def blockwise_search(
     """Finds the sequences of `greedy_search`, several tokens a step.
 
     Blockwise parallel decoding (Stern et al. 2018, arXiv 1811.03115). A step computes the logits after the newest token
-    and after each draft. Of the drafts, the first ones are kept that are the most probable tokens, as greedy search
-    would have chosen them; the most probable token after these follows in any case. So drafts decide how many steps a
-    search takes, and not what it finds, up to the rounding of logits that are computed together.
+    and after each draft. It keeps the first drafts that greedy search would have chosen too, and the token that greedy
+    search chooses after them. So drafts decide how many steps a search takes, and not what it finds, up to the rounding
+    of logits that are computed together. Ties go to the lower token id, as in greedy search.
 
     The other arguments, results and errors are those of `greedy_search`.
 

@@ -38,7 +38,7 @@ class History(NamedTuple):
         return self._replace(token_ids=ops.concatenate([token_ids[:, :, 1:], newest[..., None]], axis=2))
 
     def append_block(self, block: Annotated[Tensor, "int32 (batch, n)"]) -> "History":
-        """Returns, from the history of one hypothesis, the n histories up to each token of a block that continues it."""
+        """Returns the n histories up to each token of a block that continues the only hypothesis."""
         if isinstance(self.token_ids, tuple):
             return self
         length, n = self.token_ids.shape[2], block.shape[1]

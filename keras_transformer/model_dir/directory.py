@@ -91,7 +91,7 @@ class ModelDir:
             ConfigError: The directory is not a model directory, its format is another one, or a value breaks its rule.
         """
         if not self.config_path.is_file():
-            raise ConfigError(f"{self}: not a model directory (it has no config.yaml)")
+            raise ConfigError(f"{self}: not a model directory (it has no config.yaml); train and import make one")
         sections = read_sections(self.config_path)
         with naming_source(self.config_path):
             version = sections.pop("format_version", None)

@@ -11,7 +11,7 @@ from keras import ops
 
 from ..decoding.blockwise_search import BlockStep
 from ..gather import first_maximum, gather_in_rows, take_rows
-from ..layers.arguments import LayerArguments, child_arguments, config_of
+from ..layers.arguments import LayerArguments, config_of
 from ..rules import Size, annotations_of, check_attributes
 from ..tensors import Dimension, Shape, Tensor, last_size
 from .incremental_decoding import logits_function
@@ -44,12 +44,11 @@ class Drafter(keras.layers.Layer):
         self.d_ff = d_ff
         check_attributes(self, Drafter)
 
-    def build(self, hidden_shape: Shape, embedded_shape: Shape) -> None:
+    def build(self, hidden_shape: Any, embedded_shape: Shape) -> None:
         d_model = hidden_shape[-1]
-        dtype = self.dtype_policy
-        self.inner_dense = keras.layers.Dense(self.d_ff, "relu", dtype=dtype, name="inner")
-        self.outer_dense = keras.layers.Dense(d_model, dtype=dtype, name="outer")
-        self.inner_dense.build((*hidden_shape[:-1], d_model + embedded_shape[-1]))
+        self.inner_dense = keras.layers.Dense(self.d_ff, "relu", dtype=self.dtype_policy, name="inner")
+        self.outer_dense = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="outer")
+        self.inner_dense.build((*hidden_shape[:-1], 2 * d_model))
         self.outer_dense.build((*hidden_shape[:-1], self.d_ff))
 
     def call(

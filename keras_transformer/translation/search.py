@@ -203,8 +203,10 @@ def _search_batch(
     beam_size = 1 if sampling else decoding.beam_size
     if request.drafter is not None and beam_size == 1 and not sampling:
         block_size, max_length = decoding.block_size, arguments["max_length"]
-        start = cast(Transformer, model), request.drafter, source, block_size, max_length
-        block_step, block_state = start_block_decoding(*start, **options)
+        transformer, drafter = cast(Transformer, model), request.drafter
+        block_step, block_state = start_block_decoding(
+            transformer, drafter, source, block_size, max_length, options.get("prefix"), options.get("candidates")
+        )
         return blockwise_search(block_step, block_state, max_lengths, block_size=block_size, **arguments)
     step, state = model.start_decoding(source, beam_size, **options)
     if sampling:
