@@ -31,20 +31,20 @@ def causal_mask(
 
 
 def neighborhood_mask(
-    query_positions: Annotated[Tensor, "int (number of queries,) or (batch, number of queries)"],
+    query_positions: Annotated[Tensor, "int (number of queries,)"],
     key_positions: Annotated[Tensor, "int (number of keys,)"],
     neighborhood: int,
     use_causal_mask: bool = False,
-) -> Annotated[Tensor, "bool (batch or 1, number of queries, number of keys)"]:
+) -> Annotated[Tensor, "bool (1, number of queries, number of keys)"]:
     """Returns True where a key is in the neighborhood of a query.
 
     A neighborhood has r positions: the query's position and `r // 2` on either side. A causal mask excludes those after
     the query.
     """
     reach = neighborhood // 2
-    distance = key_positions - ops.expand_dims(query_positions, -1)
+    distance = key_positions[None, :] - query_positions[:, None]
     mask = ops.logical_and(distance >= -reach, distance <= (0 if use_causal_mask else reach))
-    return mask if len(mask.shape) == 3 else ops.expand_dims(mask, 0)
+    return ops.expand_dims(mask, 0)
 
 
 def combine(*masks: Tensor | None) -> Tensor | None:

@@ -157,10 +157,8 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
     if options.terms is not None:
         raise ConfigError(f"--terms {given}: its tokenizer writes no translations beside terms")
     if options.format != "hugging-face":
-        if (options.beam_size, options.block_size, options.length_penalty) != (None, None, None):
-            raise ConfigError(
-                f"--beam-size, --block-size and --length-penalty {given}: its files hold no search settings"
-            )
+        if (options.beam_size, options.length_penalty) != (None, None):
+            raise ConfigError(f"--beam-size and --length-penalty {given}: its files hold no search settings")
         if options.languages or options.license:
             raise ConfigError(f"--languages and --license {given}: its files have no card")
         # The extras of these formats have their names.

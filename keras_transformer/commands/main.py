@@ -41,9 +41,6 @@ GROUPS = {
             model_files.run_align,
             "--source train.en --target train.de --model-dir models/en-de",
         ),
-        "draft": Command(
-            model_files.add_draft_options, model_files.run_draft, "--source train.en --model-dir models/en-de"
-        ),
     },
     "Prepare text": {
         "check-data": Command(

@@ -1,4 +1,4 @@
-"""The commands `average`, `import`, `align` and `draft`, which write files of a model directory."""
+"""The commands `average`, `import` and `align`, which write files of a model directory."""
 
 import argparse
 
@@ -6,7 +6,7 @@ from ..errors import ConfigError
 from ..rules import NotEmpty, Size
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import ONE_PER_LINE, ExistingDirectory, Parser, add_model_dir, add_overwrite, add_paths, check_outputs
+from .options import ExistingDirectory, Parser, add_model_dir, add_overwrite, add_paths, check_outputs
 from .trained import load_translator, read_trained
 
 
@@ -88,28 +88,3 @@ def run_align(options: argparse.Namespace) -> None:
 
         translator = load_translator(read_trained(options.model_dir, options)._replace(shortlist=False))
         write_links(options.links, len(pairs), attention_links(translator, pairs))
-
-
-def add_draft_options(parser: Parser) -> None:
-    add_model_dir(parser)
-    add_paths(
-        parser, "--source", f"sentences, such as those that the model was trained on, {ONE_PER_LINE}", required=True
-    )
-    parser.add_option("--steps", Size, default=1500, metavar="N", help="updates of the drafter's weights (1500)")
-    parser.epilog = (
-        "Writes drafter.npz into the model directory, with which translate, evaluate, export and serve compute several "
-        "tokens in a step of greedy search (--beam-size 1). It is learned from the model's translations of the text."
-    )
-
-
-def run_draft(options: argparse.Namespace) -> None:
-    """Train a small network that drafts tokens, so that greedy search takes fewer steps."""
-    from keras_transformer.training.text.text_files import read_texts
-
-    options.beam_size = options.block_size = 1
-    trained = read_trained(options.model_dir, options)
-    sources = read_texts(options.source)
-    translator = load_translator(trained)
-    from keras_transformer.training.drafter import train_drafter
-
-    train_drafter(trained.model_dir, translator, sources, options.steps)

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Iterable
 from typing import Annotated, Any, NoReturn
 
-from ..config.decoding import BeamSize, BlockSize, LengthPenalty, Temperature, TopP
+from ..config.decoding import BeamSize, LengthPenalty, Temperature, TopP
 from ..config.values import PrecisionOrAuto, Tag
 from ..errors import ConfigError, StreamError
 from ..rules import Count, NotEmpty, Rule, Sentence, Size, at_most, check
@@ -97,16 +97,10 @@ def add_decoding(parser: Parser) -> None:
         help="hypotheses kept at each step, at most 1,000; 1 is greedy search (the model's decoding.beam_size)",
     )
     parser.add_option(
-        "--block-size",
-        BlockSize,
-        metavar="N",
-        help="of greedy search with a drafter: tokens that a step computes, at most 16; 1 does not draft (the model's)",
-    )
-    parser.add_option(
         "--length-penalty",
         LengthPenalty,
         metavar="ALPHA",
-        help="0 to 5; the higher, the longer the translations (the model's)",
+        help="0 to 5; the higher, the longer the translations (the model's decoding.length_penalty)",
     )
     parser.add_argument(
         "--no-shortlist", action="store_true", help="search all pieces although the model directory has a shortlist"

@@ -63,11 +63,11 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
 
 
 def _api_of_servable(options: argparse.Namespace) -> "RestApi":
-    given = (options.beam_size, options.block_size, options.length_penalty, options.no_shortlist)
-    if (*given, options.precision, options.tag, options.terms) != (None, None, None, False, "auto", None, None):
+    given = (options.beam_size, options.length_penalty, options.precision, options.no_shortlist, options.tag)
+    if (*given, options.terms) != (None, None, "auto", False, None, None):
         raise ConfigError(
-            "--beam-size, --block-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for "
-            "--model-dir: a SavedModel has its own"
+            "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for --model-dir: a "
+            "SavedModel has its own"
         )
     with tensorflow_backend():
         from ..serving.rest import RestApi, load_servable

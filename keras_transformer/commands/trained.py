@@ -52,7 +52,7 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     config = model_dir.read_config()
     model_dir.weights_path()
     given = {name: value for name, value in vars(options).items() if value is not None}
-    changes = {name: given[name] for name in ("beam_size", "block_size", "length_penalty", "tag") if name in given}
+    changes = {name: given[name] for name in ("beam_size", "length_penalty", "tag") if name in given}
     decoding = dataclasses.replace(config.decoding, **changes)
     trained_with = config.data.tags or [None]
     if decoding.tag is None and None not in trained_with:

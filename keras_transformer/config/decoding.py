@@ -9,7 +9,6 @@ from .mappings import check_fields
 from .values import Tag
 
 BeamSize = Annotated[Size, at_most(1000)]
-BlockSize = Annotated[Size, at_most(16)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
 TopP = Share
 Temperature = Positive
@@ -55,8 +54,6 @@ class DecodingConfig:
         shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for each source piece
             the target pieces that may translate it. Translations are searched among these, whenever the model
             directory has a shortlist. Defaults to False.
-        block_size: int. Tokens that a step of greedy search computes if the model directory has a drafter, see
-            `keras-transformer draft`; at most 16. Translations do not depend on it. Defaults to 4.
         tag: str or None. The tag in front of every source, one of the vocabulary, such as ">>de<<". Defaults to None:
             none.
         placeholders: bool. Whether URLs, e-mail addresses, `{names}`, formats such as `%s` and tags such as `<b>` are
@@ -79,7 +76,6 @@ class DecodingConfig:
     repetition_penalty: Annotated[Positive, at_most(100)] = 1.0
     min_length: Annotated[Count, at_most(1_000_000)] = 0
     shortlist: bool = False
-    block_size: BlockSize = 4
     tag: Tag | None = None
     placeholders: bool = False
     keep: list[Sentence] | None = None

@@ -8,20 +8,9 @@ the record back from the ends of the sequences once, when all of them are finish
 """
 
 from .beam_search import beam_search
-from .blockwise_search import BlockStep, blockwise_search
 from .constraints import Constraints
 from .greedy_search import greedy_search
 from .protocol import Decodable, Hypotheses, Step
 from .sampling import sample
 
-__all__ = [
-    "BlockStep",
-    "Constraints",
-    "Decodable",
-    "Hypotheses",
-    "Step",
-    "beam_search",
-    "blockwise_search",
-    "greedy_search",
-    "sample",
-]
+__all__ = ["Constraints", "Decodable", "Hypotheses", "Step", "beam_search", "greedy_search", "sample"]

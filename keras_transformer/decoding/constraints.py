@@ -37,22 +37,6 @@ class History(NamedTuple):
         token_ids = self.token_ids if parents is None else gather_in_rows(self.token_ids, parents)
         return self._replace(token_ids=ops.concatenate([token_ids[:, :, 1:], newest[..., None]], axis=2))
 
-    def append_block(self, block: Annotated[Tensor, "int32 (batch, n)"]) -> "History":
-        """Returns the n histories up to each token of a block that continues the only hypothesis."""
-        if isinstance(self.token_ids, tuple):
-            return self
-        length, n = self.token_ids.shape[2], block.shape[1]
-        length = ops.shape(self.token_ids)[2] if length is None else length
-        token_ids = ops.concatenate([self.token_ids, block[:, None]], axis=2)
-        windows = [token_ids[:, :, i + 1 : i + 1 + length] for i in range(n)]
-        return self._replace(token_ids=ops.concatenate(windows, axis=1))
-
-    def select(self, hypotheses: Annotated[Tensor, "int32 (batch, n)"]) -> "History":
-        """Returns the histories of some hypotheses."""
-        if isinstance(self.token_ids, tuple):
-            return self
-        return self._replace(token_ids=gather_in_rows(self.token_ids, hypotheses))
-
 
 class Constraints(NamedTuple):
     """The constraints of a search.
@@ -127,7 +111,7 @@ class Constraints(NamedTuple):
         logits: Annotated[Tensor, "(batch, beam_size, vocab_size)"],
         newest: Annotated[Tensor, "int32 (batch, beam_size)"],
         history: History,
-        position: Annotated[Tensor, "int32, broadcasts to (batch, beam_size)"],
+        position: Annotated[Tensor, "int32 ()"],
         max_lengths: Annotated[Tensor, "int32 (batch, 1)"],
         end_ids: Sequence[int],
     ) -> tuple[
@@ -160,7 +144,7 @@ class Constraints(NamedTuple):
         if end_ids and (ops.is_tensor(self.min_length) or self.min_length > 1):
             is_too_short = position + 1 < self.min_length
             allowed_logits = allowed_logits + ops.where(
-                ops.expand_dims(is_too_short, -1), _minus_infinity_at(end_ids, vocab_size), np.float32(0)
+                is_too_short, _minus_infinity_at(end_ids, vocab_size), np.float32(0)
             )
         if self.no_repeat_ngram_size:
             is_repeat = _repeats_ngram(history.token_ids, self.no_repeat_ngram_size, vocab_size)
@@ -243,7 +227,7 @@ def _repeats_ngram(
 
 def _breaks_exactly_once(
     history: History,
-    num_left: Tensor,  # int32, broadcasts to (batch, beam_size), how many tokens there is room for
+    num_left: Tensor,  # int32 (batch, 1), how many tokens there is room for
     end_ids: Sequence[int],
     vocab_size: Dimension,
 ) -> Annotated[Tensor, "bool (batch, beam_size, vocab_size)"]:

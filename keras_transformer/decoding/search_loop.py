@@ -6,7 +6,7 @@ is returned of them.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 from keras import ops, tree
 
@@ -59,12 +59,12 @@ Active = TypeVar("Active", bound=ActiveRows)
 
 
 def extend_until_finished(
-    extend: Callable[[Tensor, Active], tuple[Active, Tensor | tuple[()]]],
+    extend: Callable[[Tensor, Active], tuple[Active, Tensor]],
     is_unfinished: Callable[[Active], Tensor],
     active: Active,
-    record: Annotated[Tensor, "int32 (number of steps, batch, ...)"] | tuple[()],
+    record: Annotated[Tensor, "int32 (number of steps, batch, ...)"],
     drop_finished: bool,
-) -> tuple[Tensor, Any, tuple[Tensor, ...]]:
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Extends all sequences by one token per step until every one is finished.
 
     Args:
@@ -72,7 +72,7 @@ def extend_until_finished(
             token, and what is written of the step, (n, ...).
         is_unfinished: takes the active sequences, returns bool (n,).
         active: a NamedTuple of nests of tensors (n, ...), see above.
-        record: where the steps are written; () for a search that writes no record.
+        record: where the steps are written.
         drop_finished: whether the rows of finished sequences are left out, as soon as they are an eighth of all; fewer
             would not pay. Shapes then change.
 
@@ -80,10 +80,8 @@ def extend_until_finished(
         The number of steps, the record of them, and the results of all sequences.
     """
 
-    def step(position: Tensor, record: Any, active: Active) -> tuple[Tensor, Any, Active]:
+    def step(position: Tensor, record: Tensor, active: Active) -> tuple[Tensor, Tensor, Active]:
         active, newest = extend(position, active)
-        if isinstance(record, tuple):
-            return position + 1, record, active
         at = ops.stack([ops.full_like(active.rows, position), active.rows], axis=-1)  # (n, 2)
         return position + 1, ops.scatter_update(record, at, newest), active
 
@@ -95,9 +93,9 @@ def extend_until_finished(
         return num_steps, record, active.results
 
     def steps(
-        position: Tensor, record: Any, active: Active, results: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Any, Active, tuple[Tensor, ...]]:
-        def few_finished(position: Tensor, record: Any, active: Active) -> Tensor:
+        position: Tensor, record: Tensor, active: Active, results: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor, Active, tuple[Tensor, ...]]:
+        def few_finished(position: Tensor, record: Tensor, active: Active) -> Tensor:
             # The mean of no rows is NaN, which is not above anything.
             return ops.mean(ops.cast(is_unfinished(active), "float32")) > 7 / 8
 

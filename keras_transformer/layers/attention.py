@@ -17,7 +17,7 @@ from ..rules import OddSize, Rate, Size, annotations_of, check_attributes, requi
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .arguments import CommonArguments, check_batch, check_mask, child_arguments, config_of, name_ours, require_built
 from .attention_axes import AttentionAxes
-from .cache import Cache, GrowingCache, KeyValues, Position, empty_cache
+from .cache import Cache, GrowingCache, KeyValues, empty_cache
 from .elementary import Dropout
 from .local_attention import divide
 from .relative_positions import RelativePositions, T5RelativeBias, alibi_bias, rotate
@@ -400,7 +400,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self,
         hidden: Annotated[Tensor, "(batch, n, d_model)"],
         cache: Cache,
-        position: Position,
+        position: Dimension,
         mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
         position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
         entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
@@ -408,12 +408,11 @@ class MultiHeadAttention(keras.layers.Layer):
         """Computes new positions of causal self-attention only; the arguments are those of `DecoderLayer.step`."""
         first_entry = cache.next_entry(position)
 
-        def new_entries() -> Annotated[Tensor, "int32 (batch or 1, n)"]:
-            first = ops.reshape(ops.cast(first_entry, "int32"), (-1, 1))
-            return first + ops.arange(ops.shape(hidden)[1], dtype="int32")
+        def new_entries() -> Tensor:
+            return ops.cast(first_entry, "int32") + ops.arange(ops.shape(hidden)[1], dtype="int32")
 
         if self.relative_positions is not None and position_ids is None:
-            position_ids = new_entries()
+            position_ids = new_entries()[None, :]
         # Given twice, keys and values are projected by a product each: to join the kernels of the two would take
         # longer than it saves for so few positions.
         cache = cache.write(self.project_key_value(hidden, hidden, position_ids), position)
@@ -422,7 +421,7 @@ class MultiHeadAttention(keras.layers.Layer):
             # What one call attends to. The newest position sees all of a cache that grows.
             entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
             if self.reach is None:
-                mask = ops.expand_dims(new_entries(), -1) >= entries
+                mask = ops.expand_dims(new_entries()[:, None] >= entries[None, :], 0)
             else:
                 mask = neighborhood_mask(new_entries(), entries, self.reach, use_causal_mask=True)
         return self.attend(hidden, cache, mask, position_ids, entry_position_ids), cache

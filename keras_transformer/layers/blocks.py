@@ -22,7 +22,7 @@ from .arguments import (
     require_built,
 )
 from .attention import MultiHeadAttention, spec_with_scores
-from .cache import Cache, KeyValues, Position
+from .cache import Cache, KeyValues
 from .elementary import Dropout, Normalization, make_normalization
 from .relative_positions import RelativePositions
 
@@ -443,7 +443,7 @@ class EncoderLayer(keras.layers.Layer):
         self,
         inputs: Annotated[Tensor, "(batch, n, d_model)"],
         cache: Cache,
-        position: Position,
+        position: Dimension,
         mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
         position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
         entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
@@ -640,7 +640,7 @@ class DecoderLayer(keras.layers.Layer):
         self,
         target: Annotated[Tensor, "(batch, n, d_model)"],
         cache: Cache,
-        position: Position,
+        position: Dimension,
         mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
         source_key_values: KeyValues | None = None,
         source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,
@@ -652,8 +652,7 @@ class DecoderLayer(keras.layers.Layer):
         Args:
             target: the next position of n hypotheses in a beam search, or n next positions.
             cache: from `init_cache` or the previous step.
-            position: int, int scalar, or int (batch,): the place in a `FixedCache` where the n entries go, for each
-                sequence its own.
+            position: int or int scalar, the place in a `FixedCache` where the n entries go.
             mask: True = attend: the entries that each of the n may attend to, within its neighborhood if the layer
                 has one. Defaults to None: the n are next positions, and each sees itself and the entries before it,
                 within its neighborhood.

@@ -6,9 +6,6 @@ from keras import ops
 
 from ..tensors import Dimension, Tensor
 
-# An int or int scalar for all sequences, or an int tensor (batch,) with a position for each of them.
-Position = Dimension | Tensor
-
 
 class KeyValues(NamedTuple):
     """What attention reads."""
@@ -27,13 +24,13 @@ class GrowingCache(NamedTuple):
     keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
     values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
-    def write(self, new: KeyValues, position: Position) -> "GrowingCache":
+    def write(self, new: KeyValues, position: Dimension) -> "GrowingCache":
         """Returns the cache with `new` at its end, wherever `position` is."""
         return GrowingCache(
             ops.concatenate([self.keys, new.keys], axis=2), ops.concatenate([self.values, new.values], axis=2)
         )
 
-    def next_entry(self, position: Position) -> Position:
+    def next_entry(self, position: Dimension) -> Dimension:
         """Returns the number of the entry that is written next, wherever `position` is."""
         return ops.shape(self.keys)[2]
 
@@ -44,7 +41,7 @@ class FixedCache(NamedTuple):
     keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
     values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
-    def write(self, new: KeyValues, position: Position) -> "FixedCache":
+    def write(self, new: KeyValues, position: Dimension) -> "FixedCache":
         """Returns the cache with `new` at `position` and the positions after it.
 
         Raises:
@@ -58,7 +55,7 @@ class FixedCache(NamedTuple):
             )
         return FixedCache(_overwrite(self.keys, new.keys, position), _overwrite(self.values, new.values, position))
 
-    def next_entry(self, position: Position) -> Position:
+    def next_entry(self, position: Dimension) -> Dimension:
         """Returns the number of the entry that is written next: `position`."""
         return position
 
@@ -84,17 +81,15 @@ def empty_cache(
     )
 
 
-def _overwrite(entries: Tensor, new: Tensor, position: Position) -> Tensor:
+def _overwrite(entries: Tensor, new: Tensor, position: Dimension) -> Tensor:
     # One scatter into the rows of all sequences and heads: nothing else is touched or copied.
-    num_heads, width = entries.shape[1], entries.shape[3]
-    batch, count = ops.shape(entries)[0], ops.shape(new)[2]
-    if len(getattr(position, "shape", ())) == 1:
-        # All caches of a model have the same positions: what is computed from these is computed once.
-        batch = ops.shape(position)[0]
-    sequences = ops.arange(batch, dtype="int32")[:, None, None]
-    heads = ops.arange(num_heads, dtype="int32")[:, None]
-    positions = ops.reshape(ops.cast(position, "int32"), (-1, 1, 1)) + ops.arange(count, dtype="int32")
-    # (batch, num_heads, count) each
-    shared = ops.zeros_like(sequences + heads + positions)
-    indices = ops.stack([sequences + shared, heads + shared, positions + shared], axis=-1)
-    return ops.scatter_update(entries, ops.reshape(indices, (-1, 3)), ops.reshape(new, (-1, width)))
+    batch, num_heads, length, width = ops.shape(entries)
+    count = ops.shape(new)[2]
+    first_rows = ops.arange(batch * num_heads, dtype="int32") * length + ops.cast(position, "int32")
+    rows = first_rows[:, None] + ops.arange(count, dtype="int32")[None, :]  # (batch * num_heads, count)
+    written = ops.scatter_update(
+        ops.reshape(entries, (batch * num_heads * length, width)),
+        ops.reshape(rows, (batch * num_heads * count, 1)),
+        ops.reshape(new, (batch * num_heads * count, width)),
+    )
+    return ops.reshape(written, (batch, num_heads, length, width))

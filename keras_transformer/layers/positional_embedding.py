@@ -145,7 +145,10 @@ class PositionalEmbedding(keras.layers.Layer):
         start_index: Dimension = 0,
     ) -> Annotated[Tensor, "(batch, length, d_model)"]:
         self._check_positions(token_ids, position_ids, start_index)
-        embedded = self.embed_tokens(token_ids)
+        tokens = take_rows(ops.convert_to_tensor(self.token_table), ops.cast(token_ids, "int32"))
+        embedded = ops.cast(tokens, "float32")  # (batch, length, d_model)
+        if self.scale_embedding:
+            embedded = embedded * self.d_model**0.5
         if self.positions is not None:
             if position_ids is None:
                 position_ids = consecutive_positions(ops.shape(token_ids)[1], start_index)
@@ -155,12 +158,6 @@ class PositionalEmbedding(keras.layers.Layer):
     def _check_positions(self, token_ids: Tensor, position_ids: Tensor | None, start_index: Dimension) -> None:
         max_length = self.max_length if self.positions == "learned" else None
         check_positions("token_ids", token_ids.shape[1], position_ids, start_index, max_length)
-
-    def embed_tokens(self, token_ids: Annotated[Tensor, "int (...)"]) -> Annotated[Tensor, "float32 (..., d_model)"]:
-        """Returns the tokens without their positions."""
-        tokens = take_rows(ops.convert_to_tensor(self.token_table), ops.cast(token_ids, "int32"))
-        embedded = ops.cast(tokens, "float32")
-        return embedded * self.d_model**0.5 if self.scale_embedding else embedded
 
     def encode_positions(
         self, position_ids: Annotated[Tensor, "int (...)"]

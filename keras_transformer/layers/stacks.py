@@ -21,7 +21,7 @@ from .blocks import (
     show_options,
     take_scores,
 )
-from .cache import Cache, KeyValues, Position
+from .cache import Cache, KeyValues
 from .elementary import make_normalization
 
 
@@ -119,7 +119,7 @@ class Encoder(keras.layers.Layer):
         self,
         inputs: Annotated[Tensor, "(batch, n, d_model)"],
         caches: Sequence[Cache],
-        position: Position,
+        position: Dimension,
         mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
         position_ids: Annotated[Tensor, "int, broadcasts to (batch, n)"] | None = None,
         entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
@@ -259,7 +259,7 @@ class Decoder(keras.layers.Layer):
         self,
         target: Annotated[Tensor, "(batch, n, d_model)"],
         caches: Sequence[Cache],
-        position: Position,
+        position: Dimension,
         mask: Annotated[Tensor, "bool, broadcasts to (batch, n, number of entries)"] | None = None,
         source_key_values: Sequence[KeyValues] | None = None,
         source_mask: Annotated[Tensor, "bool (batch, source length)"] | None = None,

@@ -9,7 +9,6 @@
     training_state.previous.npz            the one before
     alignment.npz                          while `align` runs: what it needs to resume
     shortlist.npz                          for each source piece the target pieces that may translate it
-    drafter.npz                            drafts tokens for greedy search, of which a step then computes several
     evaluation.json                        the scores that `evaluate` measured last
     log.csv, tensorboard/                  the training run's log, for people
     NAME.sha256                            the checksum of a binary file or of the tokenizer's
@@ -59,7 +58,6 @@ class ModelDir:
         self.previous_state_path = self.path / "training_state.previous.npz"
         self.alignment_path = self.path / "alignment.npz"
         self.shortlist_path = self.path / "shortlist.npz"
-        self.drafter_path = self.path / "drafter.npz"
         self.evaluation_path = self.path / "evaluation.json"
         self.log_path = self.path / "log.csv"
         self.tensorboard_path = self.path / "tensorboard"

@@ -1,7 +1,6 @@
 """Models built of the layers."""
 
-from .drafts import Drafter
 from .generation import Generated, generate, start_decoding
 from .transformer import Transformer, build_transformer
 
-__all__ = ["Drafter", "Generated", "Transformer", "build_transformer", "generate", "start_decoding"]
+__all__ = ["Generated", "Transformer", "build_transformer", "generate", "start_decoding"]

@@ -177,7 +177,7 @@ def decoder_step(
     The source of its state is a tuple of what `decoder.project_source` returns and of the source's mask. The projection
     has a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None.
     """
-    logits_of = logits_function(output_projection, decoder.compute_dtype, candidates)
+    logits_of = _logits_function(output_projection, decoder.compute_dtype, candidates)
 
     def step(
         token_ids: Tensor, parents: Tensor | None, position: Dimension, state: DecoderState
@@ -200,7 +200,7 @@ def decoder_step(
     return step
 
 
-def logits_function(
+def _logits_function(
     output_projection: keras.layers.Layer, compute_dtype: str, candidates: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
     """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size or candidates)."""

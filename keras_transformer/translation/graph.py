@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ..config import DecodingConfig
 from ..config.values import Language
-from ..models import Drafter, Transformer
+from ..models import Transformer
 from ..models.transformer import GUIDED_HEAD
 from ..rules import require
 from ..tensors import Tensor
@@ -35,7 +35,6 @@ class TranslationGraph:
         is_int8: whether matrices are rounded to 8 bits.
         candidates: the pieces that translations may have; None for all.
         is_guided: whether the first head of the decoder's last layer was trained to align.
-        drafter: see `Request`.
     """
 
     def __init__(
@@ -47,17 +46,14 @@ class TranslationGraph:
         is_int8: bool,
         candidates: CandidateTable | None,
         is_guided: bool,
-        drafter: Drafter | None,
     ) -> None:
         self.model = model
-        self.drafter = drafter
         self.codec = codec
         self.decoding = decoding
         self.language = language
         self.candidates = candidates
         self.is_guided = is_guided
-        self._variables = [*model.variables, *([] if drafter is None else drafter.variables)]
-        matrices = [variable for variable in self._variables if is_int8 and len(variable.shape) == 2]
+        matrices = [variable for variable in model.variables if is_int8 and len(variable.shape) == 2]
         self._int8_matrices = {id(variable): _Int8Matrix.of(variable) for variable in matrices}
 
     @property
@@ -67,7 +63,7 @@ class TranslationGraph:
     @property
     def weights(self) -> list[tf.Variable]:
         """The variables that the functions read."""
-        others = [variable.value for variable in self._variables if id(variable) not in self._int8_matrices]
+        others = [variable.value for variable in self.model.variables if id(variable) not in self._int8_matrices]
         return others + [tensor for matrix in self._int8_matrices.values() for tensor in matrix]
 
     def _read_weights(self) -> keras.StatelessScope:
@@ -78,9 +74,9 @@ class TranslationGraph:
         matrices = self._int8_matrices
         values = [
             matrices[id(variable)].to_float() if id(variable) in matrices else tf.identity(variable.value)
-            for variable in self._variables
+            for variable in self.model.variables
         ]
-        return keras.StatelessScope(state_mapping=list(zip(self._variables, values, strict=True)))
+        return keras.StatelessScope(state_mapping=list(zip(self.model.variables, values, strict=True)))
 
     def search(
         self,
@@ -115,9 +111,7 @@ class TranslationGraph:
             limits = tf.maximum(limits, self.codec.num_missing(source.placeholders, prefix))
         with self._read_weights():
             candidates = None if self.candidates is None else self.candidates.read()
-            request = Request(
-                source.token_ids, most, limits, prefix, source.placeholders, sampling, candidates, self.drafter
-            )
+            request = Request(source.token_ids, most, limits, prefix, source.placeholders, sampling, candidates)
             token_ids, scores = search_tokens(self.model, self.decoding, request, n_best)
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
@@ -146,7 +140,7 @@ class TranslationGraph:
         limits = tf.where(lengths > 1, most, 0)
         with self._read_weights():
             candidates = None if self.candidates is None else self.candidates.read()
-            request = Request(source, most, limits, None, None, None, candidates, self.drafter)
+            request = Request(source, most, limits, None, None, None, candidates)
             translations, scores = search_tokens(self.model, self.decoding, request, n_best=1)
         return translations[:, 0], scores[:, 0]
 

@@ -8,11 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import DecodingConfig, TransformerConfig
-from ..decoding import Constraints, Decodable, Hypotheses, beam_search, blockwise_search, greedy_search, sample
+from ..decoding import Constraints, Decodable, Hypotheses, beam_search, greedy_search, sample
 from ..decoding.sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
-from ..models import Drafter, Transformer
-from ..models.drafts import start_block_decoding
 from ..rules import check
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
@@ -130,7 +128,6 @@ class Request(NamedTuple):
             vocabulary.
         sampling: for translations drawn at random instead of searched.
         candidates: the pieces that translations may have; None for all.
-        drafter: what drafts tokens in greedy search, of which a step then computes several; None for one by one.
     """
 
     source: Annotated[tf.RaggedTensor, "int32 (batch, None)"]
@@ -140,7 +137,6 @@ class Request(NamedTuple):
     placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None
     sampling: Sampling | None
     candidates: Candidates | None
-    drafter: Drafter | None
 
 
 def search_tokens(
@@ -201,13 +197,6 @@ def _search_batch(
     )
     sampling = request.sampling
     beam_size = 1 if sampling else decoding.beam_size
-    if request.drafter is not None and beam_size == 1 and not sampling:
-        block_size, max_length = decoding.block_size, arguments["max_length"]
-        transformer, drafter = cast(Transformer, model), request.drafter
-        block_step, block_state = start_block_decoding(
-            transformer, drafter, source, block_size, max_length, options.get("prefix"), options.get("candidates")
-        )
-        return blockwise_search(block_step, block_state, max_lengths, block_size=block_size, **arguments)
     step, state = model.start_decoding(source, beam_size, **options)
     if sampling:
         draw: dict[str, Any] = sampling._asdict()

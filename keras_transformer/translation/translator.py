@@ -13,9 +13,7 @@ from ..config import Config, DecodingConfig
 from ..config.values import Language, Precision
 from ..errors import ConfigError, Error
 from ..model_dir import ModelDir
-from ..model_dir.drafter_file import read_drafter
 from ..model_dir.shortlist_file import Shortlist, read_shortlist
-from ..models import Drafter
 from ..rules import check, checked, require
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
@@ -48,8 +46,6 @@ class Translator:
         shortlist: the pieces among which translations are searched. Scores are then those of a model that knows only
             these. Defaults to None: all pieces.
         is_guided: whether the model was trained with `training.guided_alignment`. Its first head then aligns.
-        drafter: what drafts tokens for greedy search, of which a step then computes `decoding.block_size`. The
-            translations are the same. Defaults to None: a step computes one token.
 
     Attributes:
         graph: the same as functions of tensors, for `tf.function` and SavedModels.
@@ -72,7 +68,6 @@ class Translator:
         is_int8: bool = False,
         shortlist: Shortlist | None = None,
         is_guided: bool = False,
-        drafter: Drafter | None = None,
     ) -> None:
         check("language", language, Language | None)
         self.tokenizers = TokenizerPair.of(tokenizers)
@@ -94,7 +89,7 @@ class Translator:
             # As the last ones they are the last of any candidates, too.
             also = self.tokenizers.target.placeholder_ids if codec.spans else range(0)
             self.candidates = CandidateTable(shortlist, model.config.target_vocab_size, also)
-        self.graph = TranslationGraph(model, codec, decoding, language, is_int8, self.candidates, is_guided, drafter)
+        self.graph = TranslationGraph(model, codec, decoding, language, is_int8, self.candidates, is_guided)
         self._traced: dict[tuple[object, ...], Callable[..., Any]] = {}
         self._process = os.getpid()
         # The arguments of `load`.
@@ -155,11 +150,7 @@ class Translator:
             pieces = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
         is_guided = config.training.guided_alignment > 0
         decoding = decoding or config.decoding
-        drafter = None
-        if decoding.beam_size == 1 and decoding.block_size > 1 and model_dir.drafter_path.is_file():
-            dtype, weights = model.variables[0].dtype, model_dir.weights_sha256()
-            drafter = read_drafter(model_dir.drafter_path, config.model.d_model, dtype, weights)
-        translator = cls(model, tokenizers, decoding, language, is_int8, pieces, is_guided, drafter)
+        translator = cls(model, tokenizers, decoding, language, is_int8, pieces, is_guided)
         translator._loaded_with = (os.path.abspath(model_dir.path), decoding, precision, language, shortlist)
         return translator
 

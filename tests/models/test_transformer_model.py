@@ -10,9 +10,6 @@ from keras import ops
 from keras.quantizers import GPTQConfig
 
 from keras_transformer import TiedProjection, Transformer, TransformerConfig, build_transformer
-from keras_transformer.decoding import Constraints, blockwise_search, greedy_search
-from keras_transformer.models import Drafter
-from keras_transformer.models.drafts import start_block_decoding
 
 SIZES = dict(num_layers=2, d_model=8, d_ff=12, num_heads=2, key_dim=3, value_dim=5, max_length=12)
 SOURCE = np.array([[4, 7, 9, 2, 0], [3, 2, 0, 0, 0], [5, 6, 7, 8, 2]])
@@ -183,37 +180,6 @@ def test_a_state_may_grow_with_each_step(variant):
     model = model_of(**variant)
     for beam_size in (1, 3):
         assert_each_hypothesis_equals_the_full_pass(model, beam_size, max_length=None)
-
-
-@pytest.mark.parametrize("prefix", [None, [[-1, 1, 5], [1, 4, 3], [-1, -1, 1]]])
-@each([VARIANTS[1], MODERN[0]], slow=[*VARIANTS[2:4], *MODERN[1:]])
-def test_steps_by_blocks_find_what_greedy_search_finds(variant, prefix):
-    model = model_of(**variant)
-    drafter = reference.randomize(drafter_of(model), seed=1)
-    candidates = ops.convert_to_tensor(np.array([0, 1, 2, 4, 5, 7, 8, 9], "int32"))
-    # Learned positions end at 12.
-    max_lengths, max_length = [10, 7, 3], 10
-    start_id, options = 1, dict(candidates=candidates)
-    if prefix is not None:
-        start_id = np.array(prefix, "int32")
-        options["prefix"] = start_id[:, :-1]
-    arguments = dict(
-        max_length=max_length, start_id=start_id, end_id=2, constraints=Constraints(candidates=candidates, min_length=3)
-    )
-    step, state = model.start_decoding(SOURCE, max_length=max_length, **options)
-    expected = greedy_search(step, state, max_lengths, **arguments)
-    step, state = start_block_decoding(model, drafter, SOURCE, 3, max_length, **options)
-    actual = blockwise_search(step, state, max_lengths, block_size=3, **arguments)
-    np.testing.assert_array_equal(actual.token_ids, expected.token_ids)
-    np.testing.assert_array_equal(actual.lengths, expected.lengths)
-    np.testing.assert_allclose(actual.scores, expected.scores, rtol=1e-4)
-    assert len(np.unique(ops.convert_to_numpy(actual.token_ids))) > 2
-
-
-def drafter_of(model):
-    drafter = Drafter(d_ff=16)
-    drafter.build(*[(None, None, model.config.d_model)] * 2)
-    return drafter
 
 
 @each([], slow=[*VARIANTS, *MODERN])
