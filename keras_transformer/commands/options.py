@@ -91,16 +91,10 @@ def add_json(parser: Parser) -> None:
 
 def add_decoding(parser: Parser) -> None:
     parser.add_option(
-        "--beam-size",
-        BeamSize,
-        metavar="N",
-        help="hypotheses kept at each step, at most 1,000; 1 is greedy search (the model's decoding.beam_size)",
+        "--beam-size", BeamSize, metavar="N", help="hypotheses of a step, at most 1,000; 1 is greedy search (the model's)"
     )
     parser.add_option(
-        "--length-penalty",
-        LengthPenalty,
-        metavar="ALPHA",
-        help="0 to 5; the higher, the longer the translations (the model's decoding.length_penalty)",
+        "--length-penalty", LengthPenalty, metavar="ALPHA", help="0 to 5; higher for longer translations (the model's)"
     )
     parser.add_argument(
         "--no-shortlist", action="store_true", help="search all pieces although the model directory has a shortlist"

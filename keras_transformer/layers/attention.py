@@ -274,7 +274,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if neighborhood is not None and mask is None and not return_attention_scores:
             heads = self._attend_to_blocks(targets, sources, key, source_mask, neighborhood, training, use_causal_mask)
             return axes.unfold(self._outputs(targets, heads), query)
-        queries, keys, values = self._project_all(targets, sources, key, training)
+        queries, keys, values = self._project_all(targets, sources, key)
         bias = self._bias(queries, keys, use_causal_mask)
         # Not by indexing with None, for which LiteRT has no operation where batch and length are unknown.
         mask = combine(mask, None if source_mask is None else ops.expand_dims(source_mask, (1, 2)))
@@ -430,15 +430,11 @@ class MultiHeadAttention(keras.layers.Layer):
         (queries,) = _project_to_heads(query, [self.query_dense], self.num_heads)
         return self._with_positions(queries, "query_norm", position_ids)
 
-    def _project_all(
-        self, query: Tensor, value: Tensor, key: Tensor | None, training: bool | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        # For the few rows of a sentence it takes longer to join the kernels than it saves.
-        if training and key is None and value is query and self._num_kv_heads == self.num_heads:
+    def _project_all(self, query: Tensor, value: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        if key is None and value is query and self._num_kv_heads == self.num_heads:
             projections = [self.query_dense, self.key_dense, self.value_dense]
             queries, keys, values = _project_to_heads(query, projections, self.num_heads)
             return self._with_positions(queries, "query_norm"), self._with_positions(keys, "key_norm"), values
-        key = value if key is None and not training else key
         return self._project_query(query), *self.project_key_value(value, key)
 
     def _with_positions(self, heads: Tensor, norm: str, position_ids: Tensor | None = None) -> Tensor:
