@@ -91,7 +91,7 @@ def add_json(parser: Parser) -> None:
 
 def add_decoding(parser: Parser) -> None:
     parser.add_option(
-        "--beam-size", BeamSize, metavar="N", help="hypotheses of a step, at most 1,000; 1 is greedy search (the model's)"
+        "--beam-size", BeamSize, metavar="N", help="hypotheses of a step, up to 1,000; 1 is greedy search (the model's)"
     )
     parser.add_option(
         "--length-penalty", LengthPenalty, metavar="ALPHA", help="0 to 5; higher for longer translations (the model's)"
