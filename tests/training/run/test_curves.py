@@ -108,7 +108,10 @@ def test_a_damaged_log_is_named(log, message, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["absent", "--output", "a.png"], "absent: not a model directory (it has no config.yaml); train and import make one"),
+        (
+            ["absent", "--output", "a.png"],
+            "absent: not a model directory (it has no config.yaml); train and import make one",
+        ),
         (["a", "imported", "--output", "a.png"], "imported: no training log (it has no log.csv)"),
         (
             ["a", "--output", "a.gif"],
