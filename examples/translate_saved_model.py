@@ -6,7 +6,7 @@ python examples/translate_saved_model.py servable/en-de/1 < in.txt > out.txt
 import os
 import sys
 
-# TensorFlow logs its CPU kernels and missing GPUs otherwise.
+# Hides most of what TensorFlow logs about the processor and missing GPUs.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf

@@ -89,7 +89,7 @@ class ModelDir:
             ConfigError: The directory is not a model directory, its format is another one, or a value breaks its rule.
         """
         if not self.config_path.is_file():
-            raise ConfigError(f"{self}: not a model directory (it has no config.yaml); train and import make one")
+            raise ConfigError(f"{self}: not a model directory (it has no config.yaml); create one with train or import")
         sections = read_sections(self.config_path)
         with naming_source(self.config_path):
             version = sections.pop("format_version", None)

@@ -110,7 +110,7 @@ def test_a_damaged_log_is_named(log, message, tmp_path):
     [
         (
             ["absent", "--output", "a.png"],
-            "absent: not a model directory (it has no config.yaml); train and import make one",
+            "absent: not a model directory (it has no config.yaml); create one with train or import",
         ),
         (["a", "imported", "--output", "a.png"], "imported: no training log (it has no log.csv)"),
         (
