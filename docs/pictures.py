@@ -107,7 +107,7 @@ def results() -> Figure:
 # What each part is, and where.
 FLOW = {
     "text": ("two files, line by line", "training/text"),
-    "subwords": ("pieces of words\nand their ids", "tokenizers"),
+    "subwords": ("parts of words\nand their ids", "tokenizers"),
     "batches": ("rows of a length,\npadded with 0", "training/batches"),
     "model": ("encoder, decoder,\nloss of each token", "models, training/step"),
     "search": ("the best of four\nbeginnings, step by step", "decoding"),

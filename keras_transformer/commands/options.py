@@ -97,7 +97,7 @@ def add_decoding(parser: Parser) -> None:
         "--length-penalty", LengthPenalty, metavar="ALPHA", help="0 to 5; higher for longer translations (the model's)"
     )
     parser.add_argument(
-        "--no-shortlist", action="store_true", help="search all pieces although the model directory has a shortlist"
+        "--no-shortlist", action="store_true", help="search all tokens although the model directory has a shortlist"
     )
     add_tag(parser)
 

@@ -33,7 +33,7 @@ class Trained(NamedTuple):
     config: Config
     decoding: DecodingConfig  # that of the configuration, as the options change it
     precision: PrecisionOrAuto = "float32"
-    shortlist: bool = True  # whether to search among the pieces of the directory's shortlist, if it has one
+    shortlist: bool = True  # whether to search among the tokens of the directory's shortlist, if it has one
 
 
 def read_trained(path: str, options: argparse.Namespace) -> Trained:

@@ -82,7 +82,7 @@ class DataConfig:
         weights: list of float or None. For each corpus, how often its pairs are used in an epoch: 2 is twice; 0.5 is
             half of them, chosen at random but always in the same way; each from 0.001 to 1,000. Defaults to None: once.
         tags: list of str or None. For each corpus, the tag in front of its sources, such as ">>de<<" for a language to
-            translate into or "<bt>" for back-translations; None for a corpus without one. A tag is one piece of the
+            translate into or "<bt>" for back-translations; None for a corpus without one. A tag is one token of the
             vocabulary, which no text contains. Defaults to None: no tags.
         valid_tags: list of str or None. The same for the corpora to validate on, among `tags`. Pairs that are held out
             keep theirs. Defaults to None: no tags.

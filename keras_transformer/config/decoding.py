@@ -51,8 +51,8 @@ class DecodingConfig:
             Defaults to 1: no penalty.
         min_length: int. The fewest tokens of a translation that is not empty, with its end token; at most 1,000,000.
             Defaults to 0.
-        shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for each source piece
-            the target pieces that may translate it. Translations are searched among these, whenever the model
+        shortlist: bool. Whether training ends with a shortlist, which makes translation faster: for each source token
+            the target tokens that may translate it. Translations are searched among these, whenever the model
             directory has a shortlist. Defaults to False.
         tag: str or None. The tag in front of every source, one of the vocabulary, such as ">>de<<". Defaults to None:
             none.

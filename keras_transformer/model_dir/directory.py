@@ -8,7 +8,7 @@
     training_state.npz                     what resuming a training run needs: weights, optimizer, step, scores, log
     training_state.previous.npz            the one before
     alignment.npz                          while `align` runs: what it needs to resume
-    shortlist.npz                          for each source piece the target pieces that may translate it
+    shortlist.npz                          for each source token the target tokens that may translate it
     evaluation.json                        the scores that `evaluate` measured last
     log.csv, tensorboard/                  the training run's log, for people
     NAME.sha256                            the checksum of a binary file or of the tokenizer's

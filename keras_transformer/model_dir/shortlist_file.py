@@ -1,4 +1,4 @@
-"""`shortlist.npz`: which target pieces may translate each source piece, so that a search looks only at these."""
+"""`shortlist.npz`: which target tokens may translate each source token, so that a search looks only at these."""
 
 import hashlib
 import pathlib
@@ -12,9 +12,9 @@ from .files import reading_archive, replacing_with_checksum
 
 
 class Shortlist(NamedTuple):
-    """The target pieces among which translations are searched."""
+    """The target tokens among which translations are searched."""
 
-    # For each source piece those that may translate it, padded with 0.
+    # For each source token those that may translate it, padded with 0.
     by_source: Annotated[np.ndarray, "int32 (source_vocab_size, n)"]
     always: Annotated[np.ndarray, "int32 (m,)"]  # those that may be anywhere, ascending; 0 to 3 are among them
 
@@ -49,9 +49,9 @@ def read_shortlist(
             )
         for name, ids, rank in (("by_source", by_source, 2), ("always", always, 1)):
             if ids.dtype.kind not in "iu" or ids.ndim != rank or not ((ids >= 0) & (ids < target_vocab_size)).all():
-                raise ValueError(f"{name} does not hold ids of target pieces")
+                raise ValueError(f"{name} does not hold ids of target tokens")
         if len(by_source) != source_vocab_size or not np.isin(range(4), always).all():
-            raise ValueError("pieces are missing")
+            raise ValueError("tokens are missing")
     return Shortlist(by_source.astype("int32"), always.astype("int32"))
 
 

@@ -33,7 +33,7 @@ class TranslationGraph:
     Args:
         language: of documents.
         is_int8: whether matrices are rounded to 8 bits.
-        candidates: the pieces that translations may have; None for all.
+        candidates: the tokens that translations may have; None for all.
         is_guided: whether the first head of the decoder's last layer was trained to align.
     """
 

@@ -79,8 +79,8 @@ class CandidateTable(tf.Module):
     """A shortlist as variables, which a SavedModel stores once for all its signatures.
 
     Args:
-        vocab_size: the number of target pieces.
-        also: ids of more pieces that any translation may have.
+        vocab_size: the number of target tokens.
+        also: ids of more tokens that any translation may have.
     """
 
     def __init__(self, shortlist: Shortlist, vocab_size: int, also: range) -> None:
@@ -95,7 +95,7 @@ class CandidateTable(tf.Module):
 
 
 class Candidates(NamedTuple):
-    """A `Shortlist` as tensors, and the number of target pieces."""
+    """A `Shortlist` as tensors, and the number of target tokens."""
 
     by_source: Annotated[Tensor, "int32 (source_vocab_size, n)"]
     always: Annotated[Tensor, "int32 (m,)"]
@@ -106,7 +106,7 @@ class Candidates(NamedTuple):
         source: Annotated[Tensor, "int32 (batch, source length)"],
         prefix: Annotated[Tensor, "int32 (batch, prefix length)"] | None,
     ) -> Annotated[Tensor, "int32 (number of candidates,)"]:
-        """Returns the pieces that the translations of a batch may have, ascending, with those of their prefixes."""
+        """Returns the tokens that the translations of a batch may have, ascending, with those of their prefixes."""
         parts = [self.always, tf.reshape(tf.gather(self.by_source, source), [-1])]
         if prefix is not None:
             parts.append(tf.maximum(tf.reshape(prefix, [-1]), Tokenizer.pad_id))
@@ -124,10 +124,10 @@ class Request(NamedTuple):
         positions: what a text adds to a batch, see `map_in_length_batches`.
         max_lengths: the most tokens of each translation, without its prefix.
         prefix: the tokens that each translation begins with.
-        placeholders: which placeholders each text has, and its translation exactly once. They are the last pieces of a
+        placeholders: which placeholders each text has, and its translation exactly once. They are the last tokens of a
             vocabulary.
         sampling: for translations drawn at random instead of searched.
-        candidates: the pieces that translations may have; None for all.
+        candidates: the tokens that translations may have; None for all.
     """
 
     source: Annotated[tf.RaggedTensor, "int32 (batch, None)"]

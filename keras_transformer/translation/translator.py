@@ -43,8 +43,8 @@ class Translator:
         language: of the texts, such as "en", by whose rules documents are divided into sentences. Defaults to None:
             unknown.
         is_int8: whether matrices are rounded to 8 bits, in which they are exported; the model computes in float32.
-        shortlist: the pieces among which translations are searched. Scores are then those of a model that knows only
-            these. Defaults to None: all pieces.
+        shortlist: the tokens among which translations are searched. Scores are then those of a model that knows only
+            these. Defaults to None: all tokens.
         is_guided: whether the model was trained with `training.guided_alignment`. Its first head then aligns.
 
     Attributes:
@@ -118,7 +118,7 @@ class Translator:
                 "int8" rounds matrices to 8 bits, for SavedModels of a quarter of the size that compute in float32.
                 Defaults to "float32".
             language: of the texts, see `Translator`.
-            shortlist: whether translations are searched among the pieces of the directory's shortlist, if it has one.
+            shortlist: whether translations are searched among the tokens of the directory's shortlist, if it has one.
 
         Raises:
             ConfigError: It is not a model directory, it has no trained weights, or a value breaks its rule.
@@ -143,14 +143,14 @@ class Translator:
         is_int8 = precision == "int8"
         model = model_dir.load_model(config.model, "float32" if is_int8 else precision)
         tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
-        pieces = None
+        shortlisted = None
         if shortlist and model_dir.shortlist_path.is_file():
             files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
             source, target = tokenizers
-            pieces = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
+            shortlisted = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
         is_guided = config.training.guided_alignment > 0
         decoding = decoding or config.decoding
-        translator = cls(model, tokenizers, decoding, language, is_int8, pieces, is_guided)
+        translator = cls(model, tokenizers, decoding, language, is_int8, shortlisted, is_guided)
         translator._loaded_with = (os.path.abspath(model_dir.path), decoding, precision, language, shortlist)
         return translator
 

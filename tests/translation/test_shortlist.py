@@ -162,7 +162,7 @@ def test_a_shortlist_that_does_not_fit_is_refused(tmp_path):
         InvalidFileError, match="made with other tokenizers; make it again with keras-transformer align"
     ):
         read_shortlist(path, 500, 500, [b"b"])
-    with pytest.raises(DamagedFileError, match="does not hold ids of target pieces"):
+    with pytest.raises(DamagedFileError, match="does not hold ids of target tokens"):
         read_shortlist(path, 500, 300, [b"a"])
     with pytest.raises(DamagedFileError, match="pieces are missing"):
         read_shortlist(path, 501, 500, [b"a"])

@@ -1,4 +1,4 @@
-"""A shortlist for a model: the target pieces that may translate each source piece, learned from a parallel text."""
+"""A shortlist for a model: the target tokens that may translate each source token, learned from a parallel text."""
 
 import hashlib
 import itertools
@@ -30,7 +30,7 @@ from ..text.corpus import SentencePairs, in_chunks
 from ..text.fingerprint import fingerprint_of
 from .model_1 import PASSES, Counts, Sentences, best_links, count_links, in_blocks
 
-# For each source piece; and pieces that may be anywhere, the most frequent ones.
+# For each source token; and tokens that may be anywhere, the most frequent ones.
 CANDIDATES_PER_PIECE = 50
 FREQUENT_PIECES = 500
 # What bounds memory: sentences that are tokenized together, and those that are aligned together.
@@ -71,17 +71,17 @@ def build_shortlist(
         files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
         write_shortlist(model_dir.shortlist_path, shortlist, files)
         remove_with_checksum(model_dir.alignment_path)
-    per_piece = np.count_nonzero(shortlist.by_source, axis=1).mean()
+    per_token = np.count_nonzero(shortlist.by_source, axis=1).mean()
     _log.info(
-        f"{model_dir.shortlist_path}: {len(shortlist.always):,} target pieces always, and {per_piece:.1f} for each "
-        "source piece"
+        f"{model_dir.shortlist_path}: {len(shortlist.always):,} target tokens always, and {per_token:.1f} for each "
+        "source token"
     )
 
 
 def shortlist_of(counts: Counts, tokenizers: TokenizerPair) -> Shortlist:
-    """Chooses for each source piece the target pieces that come from it with the highest probabilities.
+    """Chooses for each source token the target tokens that come from it with the highest probabilities.
 
-    A source piece that is a target piece too may stay as it is.
+    A source token that is a target token too may stay as it is.
     """
     source_size, target_size = (tokenizer.vocab_size for tokenizer in tokenizers)
     frequencies = np.bincount(counts.target_ids, counts.forward, target_size)
@@ -119,12 +119,12 @@ def write_links(path: str | os.PathLike[str], number: int, links_of_pairs: Itera
 
 
 def _same_pieces(tokenizers: TokenizerPair) -> Annotated[np.ndarray, "int32 (source_vocab_size,)"]:
-    """For each source piece the same target piece, or 0."""
+    """For each source token the same target token, or 0."""
     source, target = (
         tokenizer.id_to_piece(tf.range(tokenizer.vocab_size)).numpy().tolist() for tokenizer in tokenizers
     )
-    places = {piece: place for place, piece in enumerate(target)}
-    return np.array([places.get(piece, Tokenizer.pad_id) for piece in source], "int32")
+    places = {token: place for place, token in enumerate(target)}
+    return np.array([places.get(token, Tokenizer.pad_id) for token in source], "int32")
 
 
 def _learn_counts(path: pathlib.Path, pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int) -> Counts:

@@ -46,7 +46,7 @@ def test_align_makes_a_shortlist_that_the_commands_use(arguments, capsys, tmp_pa
     monkeypatch.setattr(shortlist_module, "CANDIDATES_PER_PIECE", 12)
     without = translate(capsys, arguments)
     main([*arguments, "--links", str(tmp_path / "links")])
-    assert "target pieces always" in capsys.readouterr().err
+    assert "target tokens always" in capsys.readouterr().err
     shortlist, tokenizer = read(arguments)
     assert set(range(4)) <= set(shortlist.always.tolist()) and len(shortlist.always) <= 9
     for source, target in sentence_pairs():
@@ -128,4 +128,4 @@ def test_training_ends_with_a_shortlist_if_the_configuration_asks_for_it(argumen
     for is_asked_for in ("false", "true"):
         main([*command, f"decoding.shortlist={is_asked_for}"])
         assert (tmp_path / "trained" / "shortlist.npz").exists() == (is_asked_for == "true")
-    assert "target pieces always" in capsys.readouterr().err
+    assert "target tokens always" in capsys.readouterr().err
