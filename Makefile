@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Python compiles what it imports; compiling all of TensorFlow takes half a minute.
+unexport PYTHONDONTWRITEBYTECODE
+INSTALL := install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: demo test test-all test-beam test-jax test-torch test-keras test-servers lint docs pictures chaos
 
@@ -46,7 +49,7 @@ LIGHT_TESTS_torch := $(wildcard tests/layers/test_*.py) $(wildcard tests/decodin
 
 test-jax test-torch: test-%: $(VENV)-%/installed
 	rm -rf build/lib
-	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	$(VENV)-$*/bin/pip $(INSTALL) --force-reinstall --no-deps .
 	KERAS_BACKEND=$* PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 OMP_NUM_THREADS=1 \
 		$(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) $(LIGHT_TESTS) $(LIGHT_TESTS_$*)
 
@@ -66,7 +69,7 @@ test-keras: $(KERAS_RELEASES:%=test-keras-%)
 
 $(KERAS_RELEASES:%=test-keras-%): test-keras-%: $(VENV)-keras-%/installed
 	rm -rf build/lib
-	$(VENV)-keras-$*/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	$(VENV)-keras-$*/bin/pip $(INSTALL) --force-reinstall --no-deps .
 	for backend in jax tensorflow; do \
 		KERAS_BACKEND=$$backend PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 \
 			$(VENV)-keras-$*/bin/pytest --noconftest $(KERAS_TESTS) || exit 1; \
@@ -74,7 +77,7 @@ $(KERAS_RELEASES:%=test-keras-%): test-keras-%: $(VENV)-keras-%/installed
 
 $(VENV)-keras-%/installed: Makefile setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install --quiet --disable-pip-version-check . '$(KERAS_$*)' $(PYTEST_PACKAGES) $(JAX) $(TENSORFLOW)
+	$(@D)/bin/pip $(INSTALL) . '$(KERAS_$*)' $(PYTEST_PACKAGES) $(JAX) $(TENSORFLOW)
 	touch $@
 
 # A SavedModel with the TensorFlow of each release of TensorFlow Serving from 2.16 on, and with the tensorflow-text 2.12
@@ -93,7 +96,7 @@ test-servers: $(VENV)/installed-test $(SERVERS:%=%/installed)
 
 $(VENV)-servers-%/installed: Makefile
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install --quiet --disable-pip-version-check $(PACKAGES_$*)
+	$(@D)/bin/pip $(INSTALL) $(PACKAGES_$*)
 	touch $@
 
 # Types and the directions of imports are checked on the package as it is installed: training/ and export/ are parts of it.
@@ -127,15 +130,12 @@ demo/model:
 chaos: $(VENV)/installed
 	$(BIN)/python tests/training/run/chaos.py --runs 50
 
-$(VENV)/installed: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	@echo "Installing TensorFlow and the rest into $(VENV); this takes a minute or two."
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[translation,plots]'
+$(VENV)/installed: $(VENV)/installed-plots
 	touch $@
 
 $(VENV)-beam/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)-beam
-	$(VENV)-beam/bin/pip install --quiet --disable-pip-version-check --editable '.[translation,beam]' 'pytest>=8,<10'
+	$(VENV)-beam/bin/pip $(INSTALL) --editable '.[translation,beam]' 'pytest>=8,<10'
 	touch $@
 
 JAX := 'jax>=0.10,<0.13'
@@ -145,9 +145,11 @@ TORCH ?= torch
 
 $(VENV)-jax/installed $(VENV)-torch/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install --quiet --disable-pip-version-check . $(PYTEST_PACKAGES) $(if $(findstring jax,$@),$(JAX),'$(TORCH)')
+	$(@D)/bin/pip $(INSTALL) . $(PYTEST_PACKAGES) $(if $(findstring jax,$@),$(JAX),'$(TORCH)')
 	touch $@
 
-$(VENV)/installed-%: $(VENV)/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
+$(VENV)/installed-%: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	@echo "Installing TensorFlow and the rest into $(VENV); this takes a minute or two."
+	$(BIN)/pip $(INSTALL) --editable '.[translation,plots,$*]'
 	touch $@

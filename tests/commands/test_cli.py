@@ -104,6 +104,7 @@ def test_a_vocabulary_larger_than_the_text_supports_is_refused(text, fails, tmp_
     assert not model_dir.exists()
 
 
+@pytest.mark.slow
 def test_train_reads_shards_and_several_corpora_and_holds_pairs_out(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pairs = generate(300, seed=4)
@@ -281,6 +282,7 @@ def test_translate_answers_every_line_with_one_line(translator, translate):
     assert "line 6:" in output.err and "truncated to model.max_length=64" in output.err
 
 
+@pytest.mark.slow
 def test_translate_documents_answers_every_line_with_one_line(translator, translate):
     lines = ["Anna sees a tree. Anna buys two apples.", "", "Zoë greets the bridge. " + "x" * 5000, "Mr. Anna. Zoë"]
     output = translate("\n".join(lines).encode() + b"\n", "--documents", "--language", "en")
@@ -295,6 +297,7 @@ def test_translate_documents_answers_every_line_with_one_line(translator, transl
     ]
 
 
+@pytest.mark.slow
 def test_translate_with_prefixes_and_sampling(translate, tmp_path, monkeypatch, capsys):
     lines = ["Anna sees a tree."] * 3 + ["", "the dog buys two apples."]
 
@@ -335,6 +338,7 @@ def test_translate_refuses_options_that_do_not_go_together(tiny_model_dir, fails
     assert message in fails("translate", "--model-dir", str(tiny_model_dir), *options)
 
 
+@pytest.mark.slow
 def test_translate_n_best_gives_number_score_and_translation(translate):
     output = translate(b"Anna sees a tree.\n", "--n-best", 2, "--beam-size", 3)
     rows = [line.split("\t") for line in output.out.splitlines()]
@@ -376,6 +380,7 @@ def test_score_prefers_the_known_translation(tiny_model_dir, known_pairs, text, 
     assert len(right) == 2 and all(0 >= score > other for score, other in zip(right, wrong))
 
 
+@pytest.mark.slow
 def test_plot_attention_draws_a_picture(tiny_model_dir, tmp_path, capsys):
     picture = tmp_path / "attention.png"
     arguments = ["plot-attention", "--model-dir", str(tiny_model_dir), "--output", str(picture)]
@@ -757,6 +762,7 @@ def test_evaluate_and_score_say_which_lines_they_cut(tiny_model_dir, text, capsy
     assert len(said) == 1 and said[0].startswith(f"{source}, line 3: ")
 
 
+@pytest.mark.slow
 def test_a_path_is_a_path_whatever_its_characters(tiny_model_dir, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "[x]*"
     shutil.copytree(tiny_model_dir, folder / "?")

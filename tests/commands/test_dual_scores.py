@@ -1,12 +1,14 @@
 """`score --reverse-model-dir`: by the log probabilities that the command prints for each direction."""
 
 import numpy as np
+import pytest
 from conftest import sentence_pairs
 
 from keras_transformer import Translator
 from keras_transformer.commands.main import main
 
 
+@pytest.mark.slow
 def test_dual_scores_are_those_of_both_directions(tiny_model_dir, wordpiece_model_dir, tmp_path, capsys):
     english, german = (list(side) for side in zip(*sentence_pairs()[:10], strict=True))
     german = german[:5] + german[:5]

@@ -69,14 +69,9 @@ def test_with_every_token_a_candidate_nothing_changes(kind):
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    @pytest.mark.parametrize(
-        "constraints",
-        [*(pytest.param(some, marks=pytest.mark.slow) for some in CONSTRAINTS[:-1]), CONSTRAINTS[-1]],
-        ids=str,
-    )
-    @pytest.mark.parametrize(
-        "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "beam")) for kind in SEARCHES]
-    )
+    @pytest.mark.slow
+    @pytest.mark.parametrize("constraints", CONSTRAINTS, ids=str)
+    @pytest.mark.parametrize("kind", SEARCHES)
     def test_in_a_graph_the_number_of_candidates_may_be_unknown(kind, constraints):
         signature = [tf.TensorSpec((None, None, None), tf.float32), tf.TensorSpec((None,), tf.int32)]
 

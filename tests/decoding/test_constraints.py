@@ -114,7 +114,7 @@ def test_a_beam_that_holds_all_finds_the_best_sequences_that_are_allowed(constra
 
 
 @pytest.mark.parametrize("constraints", CONSTRAINTS)
-@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.slow), 2.5])
 def test_sampling_draws_from_what_is_allowed_by_its_own_numbers(constraints, temperature):
     rows, length = 60, 8
     arguments = dict(max_length=length, start_id=START, end_id=END, seed=5, temperature=temperature)
@@ -181,10 +181,8 @@ def test_constraints_are_checked(constraints, message):
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    @pytest.mark.parametrize(
-        "limits",
-        [*(pytest.param(short, marks=pytest.mark.slow) for short in ([2, 2, 2, 2], [3, 1, 2, 2])), [9, 5, 7, 2]],
-    )
+    @pytest.mark.slow
+    @pytest.mark.parametrize("limits", [[2, 2, 2, 2], [3, 1, 2, 2], [9, 5, 7, 2]])
     def test_required_tokens_are_there_with_other_constraints_and_rows_that_leave_the_batch(limits):
         required = [[False, False], [True, False], [False, True], [True, True]]
         constraints = dict(no_repeat_ngram_size=2, repetition_penalty=2.0, min_length=2, forbidden_ids=[0])

@@ -120,7 +120,7 @@ def test_a_wide_beam_equals_exhaustive_search(vocab_size, max_lengths, n_best, f
 # Against plain searches.
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("alpha", [0.6, *(pytest.param(alpha, marks=pytest.mark.slow) for alpha in (0.0, 1.0))])
 @pytest.mark.parametrize(
     ("vocab_size", "beam_size", "n_best", "forbidden"),
     [
@@ -171,6 +171,7 @@ def test_a_batch_equals_its_sentences_one_by_one():
             assert_same_sentences(together[i], alone)
 
 
+@pytest.mark.slow
 def test_a_neighbor_that_goes_on_for_long_changes_nothing():
     # All sentences but the last are done before position 20. What their models answer from there
     # on, here that they are sure of an end, must not be seen.

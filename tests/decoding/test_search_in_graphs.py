@@ -44,7 +44,7 @@ def compiled(function, batch):
     return [function]
 
 
-@pytest.mark.parametrize("batch", [3, 0])
+@pytest.mark.parametrize("batch", [3, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_compiled_search_equals_a_plain_one(batch):
     def beam(tables, max_lengths):
         return search(tables, max_lengths, beam_size=3, max_length=9, n_best=2)
@@ -84,7 +84,10 @@ if keras.backend.backend() == "tensorflow":
         return search(tables, max_lengths, beam_size=3, n_best=2, **options), follow(tables, max_lengths, **options)
 
     @pytest.mark.parametrize("graph_search", [graph_search, graph_search_that_drops])
-    @pytest.mark.parametrize("max_lengths", [[9, 4, 0, 2], [3], [], list(range(40))])
+    @pytest.mark.parametrize(
+        "max_lengths",
+        [[9, 4, 0, 2], *(pytest.param(limits, marks=pytest.mark.slow) for limits in ([3], [], list(range(40))))],
+    )
     def test_in_a_graph_batch_and_capacity_may_be_unknown(max_lengths, graph_search):
         tables = random_tables(59, len(max_lengths), 7)
         max_lengths = np.array(max_lengths, "int32")

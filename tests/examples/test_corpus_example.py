@@ -175,6 +175,7 @@ def test_it_has_the_gender_of_the_noun_in_the_clause_before(pairs) -> None:
     assert len(nouns) > 5
 
 
+@pytest.mark.slow
 def test_the_german_depends_on_the_english_alone() -> None:
     translations, repeated, draw = {}, 0, random.Random(1)
     for first in range(20):
@@ -229,6 +230,7 @@ def test_write_makes_line_aligned_splits(tmp_path) -> None:
     assert [pair for split in (0, 2, 4) for pair in zip(lines[split], lines[split + 1])] == generate(48, seed=1)
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_same_sentences_in_every_process(tmp_path) -> None:
     command = [sys.executable, "-m", "examples.corpus", str(tmp_path), "--seed", "3"]
     root, environment = pathlib.Path(__file__).resolve().parents[2], os.environ | {"PYTHONHASHSEED": "1"}

@@ -43,9 +43,6 @@ EXAMPLES = {
     "two_modalities": Example("--epochs 1", (0.2, 1), (0.9, 1)),
     "vision_transformer": Example("--epochs 1", (0.15, 1), (0.9, 1)),
 }
-# Where all backends are installed, these stand for the others, which have their turn in `make test-jax` and `make
-# test-torch`.
-ON_TENSORFLOW = ("training_loops",)
 EXAMPLES_HERE = [name for name, example in EXAMPLES.items() if example.backends_here]
 
 
@@ -77,7 +74,8 @@ def test_every_script_is_listed():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if "tensorflow" in INSTALLED and name not in ON_TENSORFLOW else [])
+        # `make test-jax` and `make test-torch` run them, where TensorFlow is not installed.
+        pytest.param(name, marks=[pytest.mark.slow] if "tensorflow" in INSTALLED else [])
         for name in EXAMPLES_HERE
     ],
 )

@@ -46,9 +46,8 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [name if number == 0 else pytest.param(name, marks=pytest.mark.slow) for number, name in enumerate(MODELS)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_each_step_has_the_logits_of_the_model_for_any_batch_and_lengths(name, tmp_path):
     sizes = dict(num_layers=2, d_model=16, d_ff=24, num_heads=2, max_length=16)
     vocab_sizes = dict(source_vocab_size=len(VOCABULARY), target_vocab_size=len(VOCABULARY))

@@ -68,7 +68,8 @@ def swap_tokenizer(path):
     file.write_bytes(saved_model.SerializeToString())
 
 
-@pytest.mark.parametrize("names", [["serving_default"], pytest.param([*SIGNATURES], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [["serving_default"], [*SIGNATURES]])
 def test_what_is_healthy_passes(translator, names, tmp_path, caplog):
     servable = servable_of(translator, names)
     save(servable, tmp_path)

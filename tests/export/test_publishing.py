@@ -46,6 +46,7 @@ def run_trials(folder, fault):
     return disturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault, status", [("kill", -signal.SIGKILL), ("full", 28)])
 def test_at_whatever_instant_an_export_breaks_off_no_half_version_appears(tmp_path, fault, status):
     disturbed = run_trials(tmp_path, fault)

@@ -204,6 +204,7 @@ def test_the_batches_are_what_they_are_meant_to_be(expected):
     assert text == expected_text and score == pytest.approx(expected_score, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_fresh_process_without_this_package_answers_the_same(saved_model, expected, tmp_path):
     assert_same(run_process(FRESH_PROCESS, saved_model, tmp_path)[0], expected)
 
@@ -263,6 +264,7 @@ print(*translate(token_id=ids)["token_id"].numpy()[0].tolist())
 """
 
 
+@pytest.mark.slow
 def test_tokens_are_translated_where_tensorflow_text_is_not(translator, tmp_path):
     path = export_servable(
         translator,
@@ -351,6 +353,7 @@ def test_a_servable_has_the_weights_of_its_precision_and_its_translator_s_answer
     assert f", {precision}, " in (path / "assets.extra" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_every_warm_up_request_is_answered(
     translator, saved_model, session, other_translator, other_saved_model, other_session
 ):
@@ -472,6 +475,7 @@ def test_the_servers_of_the_model_card_are_those_that_are_tried():
     assert list(TRIED.items()) == packages[1:]
 
 
+@pytest.mark.slow
 def test_a_saved_model_that_translates_otherwise_is_not_published(
     wordpiece_model_dir, other_translator, other_saved_model, tmp_path, monkeypatch
 ):
@@ -491,6 +495,7 @@ def test_a_saved_model_that_translates_otherwise_is_not_published(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_an_operation_that_no_server_has_is_not_published(tiny_model_dir, tmp_path):
     class Other(Translator):
         def detokenize(self, token_ids):

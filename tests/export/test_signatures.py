@@ -122,6 +122,7 @@ def test_translate(predict, translator, name):
     assert strings(answer["text"])[0] == TARGETS[0]
 
 
+@pytest.mark.slow
 def test_translate_n_best(predict, translator):
     answer, expected = predict("translate_n_best", text=TEXTS), translator.n_best(TEXTS, 4)
     assert strings(answer["text"]) == [[text for text, _ in row] for row in expected]
@@ -146,6 +147,7 @@ def test_translate_with_prefix(predict, translator):
     assert strings(limited["text"]) == ["".join(row[:5]).replace("▁", " ")[1:] for row in pieces]
 
 
+@pytest.mark.slow
 def test_translate_tokens(predict, translator):
     token_ids = predict("tokenize", text=TEXTS)["token_id"]
     answer, expected = predict("translate_tokens", token_id=token_ids), predict("translate", text=TEXTS)
@@ -203,6 +205,7 @@ def test_tokenize_and_detokenize(predict, translator):
     assert strings(predict("detokenize", token_id=strange)["text"]) == strings(translator.detokenize(strange).numpy())
 
 
+@pytest.mark.slow
 def test_special_symbols_in_a_text_are_text_in_every_signature(predict, translator):
     texts = ["</s>", "<pad> a", "<unk>", "<s>Anna", "▁", "␛_", "<0x0A>", "a<0x41>", "Anna sees a tree.</s> <s>"]
     tokens = predict("tokenize", text=texts)

@@ -68,6 +68,7 @@ def test_an_encoder_layer(settings):
     assert_same(from_keras_hub(to_keras_hub(layer)), layer)
 
 
+@pytest.mark.slow
 @each_setting
 def test_a_decoder_layer_without_a_source(settings):
     hub = built(keras_hub.layers.TransformerDecoder, settings, 8)
@@ -80,7 +81,7 @@ def test_a_decoder_layer_without_a_source(settings):
 
 
 @each_setting
-@pytest.mark.parametrize("source_width", [8, 5])
+@pytest.mark.parametrize("source_width", [8, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_decoder_layer_with_a_source(settings, source_width):
     hub = built(keras_hub.layers.TransformerDecoder, settings, 8, source_width)
     layer = from_keras_hub(hub)

@@ -115,6 +115,7 @@ def test_rms_normalization_is_computed_in_float32(dtype):
 # The layers and the stacks.
 
 
+@pytest.mark.slow
 @every_option
 @pytest.mark.parametrize("causal", [False, True])
 def test_an_encoder_layer_equals_numpy(options, causal):
@@ -166,7 +167,7 @@ def test_far_positions_share_the_buckets_of_t5(causal):
         (None, (1, 2, 3, 4, 5)),
         pytest.param(TARGET + 2, (1, 2, 3, 4, 5), marks=pytest.mark.slow),
         pytest.param(None, (2, 5), marks=pytest.mark.slow),
-        (TARGET, (2, 5)),
+        pytest.param(TARGET, (2, 5), marks=pytest.mark.slow),
     ],
 )
 def test_steps_equal_one_call(options, max_length, ends):
@@ -411,6 +412,7 @@ def test_every_kernel_and_bias_is_regularized(make, rows):
     np.testing.assert_allclose(sorted(float(loss) for loss in layer.losses), sorted(expected), rtol=1e-5)
 
 
+@pytest.mark.slow
 @each_block
 def test_dropout_with_a_seed_is_the_same_in_every_run(make, rows):
     rates = dict(dropout=0.5, attention_dropout=0.5, activation_dropout=0.5)

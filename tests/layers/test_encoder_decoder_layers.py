@@ -197,6 +197,7 @@ def test_the_encoder_honors_implicit_masks_and_passes_them_on(norm_first, stack)
     assert_differs(without, expected)
 
 
+@pytest.mark.slow
 @both_norms
 @pytest.mark.parametrize("stack", [False, True])
 def test_the_decoder_honors_implicit_masks_and_passes_them_on(norm_first, stack):
@@ -258,7 +259,7 @@ def test_what_comes_later_changes_nothing(norm_first, with_source):
 
 @both_norms
 @pytest.mark.parametrize("with_source", [False, True])
-@pytest.mark.parametrize("stack", [False, True])
+@pytest.mark.parametrize("stack", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("growing", [False, True])
 def test_steps_equal_one_call(norm_first, with_source, stack, growing):
     arguments = dict(**SIZES, norm_first=norm_first)
@@ -283,7 +284,7 @@ def test_steps_equal_one_call(norm_first, with_source, stack, growing):
 
 
 @pytest.mark.parametrize("neighborhood", [None, pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("stack", [False, True])
+@pytest.mark.parametrize("stack", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(
     ("max_length", "as_position"), [(TARGET, int), (TARGET + 2, ops.convert_to_tensor), (None, int)]
 )

@@ -98,6 +98,7 @@ def test_a_copy_computes_the_same_with_as_many_weights(name, model, tmp_path):
     np.testing.assert_allclose(numpy(copied(TOKEN_IDS)), numpy(model(TOKEN_IDS)), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["deepcopy", "pickle"])
 @pytest.mark.parametrize(
     "make",
@@ -122,6 +123,7 @@ def test_a_copy_of_a_layer_is_the_same_and_apart(make, name):
     np.testing.assert_array_equal(numpy(layer(*inputs)), outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["deepcopy", "pickle"])
 def test_a_copied_transformer_decodes(name):
     transformer = build_transformer(TransformerConfig(9, 9, num_layers=1, d_model=8, d_ff=12, num_heads=2))
@@ -184,10 +186,8 @@ def test_adapted_layers_learn_and_their_kernels_stay():
         assert np.any(numpy(layer.lora_kernel_b) != 0)
 
 
-@pytest.mark.parametrize(
-    "policy",
-    ["mixed_float16", *(pytest.param(name, marks=pytest.mark.slow) for name in ("float16", "bfloat16", "float64"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_float16", "float16", "bfloat16", "float64"])
 def test_a_model_of_any_dtype_policy_learns(policy):
     if BACKEND == "jax" and policy == "float64":
         pytest.skip("JAX has no float64 unless it is told to")

@@ -212,6 +212,7 @@ def test_the_heads_of_a_group_share_keys_that_a_cache_holds_once():
     assert [tuple(t.shape) for t in layer.init_cache(BATCH, 3)] == [(BATCH, 2, 3, 6), (BATCH, 2, 3, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16", "float64"])
 def test_every_precision(dtype):
     if dtype == "float64" and keras.backend.backend() == "jax":

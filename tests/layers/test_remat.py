@@ -24,7 +24,8 @@ def trained(remat, policy):
     return [keras.ops.convert_to_numpy(weight) for weight in model.weights], losses
 
 
-@pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_training_is_the_same(policy):
     weights, losses = trained(False, policy)
     weights_with_remat, losses_with_remat = trained(True, policy)
@@ -34,6 +35,7 @@ def test_training_is_the_same(policy):
         np.testing.assert_allclose(weight, expected, rtol=rtol, atol=atol)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="reads TensorFlow's graph")
 def test_layers_are_computed_again_in_the_gradient():
     import tensorflow as tf

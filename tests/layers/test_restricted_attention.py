@@ -111,6 +111,7 @@ def test_weights_are_dropped_in_training_alone():
     assert set(np.unique(np.round(thirds, 4))) == {0.0, 2.0, 4.0, 6.0}
 
 
+@pytest.mark.slow
 @both
 def test_gradients_are_those_of_full_attention_with_a_band_mask(use_causal_mask):
     # One step of plain gradient descent at rate 1 shows the gradient of every weight; the dense
@@ -178,6 +179,7 @@ def test_with_scores_or_a_mask_or_other_lengths_equals_numpy(lengths, use_causal
     np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_one_graph_takes_any_two_lengths():
     layer = attention_of(5)
     query, value = keras.Input((None, D_MODEL)), keras.Input((None, D_MODEL))
@@ -203,6 +205,7 @@ if keras.backend.backend() != "torch":
         signature = [tf.TensorSpec([None, None, *shape], dtype) for dtype, shape in shapes]
         return tf.function(function, input_signature=signature, jit_compile=True)
 
+    @pytest.mark.slow
     @both
     def test_one_graph_takes_any_length(use_causal_mask):
         layer = attention_of(5)
@@ -248,6 +251,7 @@ if keras.backend.backend() != "torch":
         tensors = [tensor for operation in graph.get_operations() for tensor in operation.outputs]
         return [tensor.shape.num_elements() for tensor in tensors]
 
+    @pytest.mark.slow
     @both
     def test_time_and_memory_grow_with_the_length_not_with_its_square(use_causal_mask):
         restricted, full = (attention_of(r, num_heads=2) for r in (33, None))

@@ -95,12 +95,12 @@ def log_probs_of(model, sequence, source=None):
 @pytest.mark.parametrize(
     "make, source",
     [
-        (language_model, None),
+        pytest.param(language_model, None, marks=pytest.mark.slow),
         pytest.param(lambda: language_model(neighborhood=3), None, marks=pytest.mark.slow),
         (lambda: language_model("rotary", neighborhood=3), None),
         pytest.param(lambda: language_model("alibi"), None, marks=pytest.mark.slow),
-        (lambda: language_model("t5"), None),
-        (sequential_model, None),
+        pytest.param(lambda: language_model("t5"), None, marks=pytest.mark.slow),
+        pytest.param(sequential_model, None, marks=pytest.mark.slow),
         (translation_model, SOURCE),
         pytest.param(tiny_transformer, SOURCE, marks=pytest.mark.slow),
     ],
@@ -163,11 +163,8 @@ def test_a_transformer_needs_a_source_of_known_tokens(arguments, message):
         generate(tiny_transformer(), [[1], [1]], max_new_tokens=2, **arguments)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [pytest.param(language_model, marks=pytest.mark.slow), lambda: language_model("rotary", 3)],
-    ids=["sinusoidal", "rotary"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [language_model, lambda: language_model("rotary", 3)], ids=["sinusoidal", "rotary"])
 def test_beam_search_over_prompts_is_exhaustive_search_if_the_beam_is_wide(make):
     model, prompts, stop = make(), [[3, 4], [7]], 2
     generated = generate(model, prompts, max_new_tokens=2, beam_size=VOCAB_SIZE, stop_ids=stop)
@@ -187,10 +184,10 @@ def test_beam_search_over_prompts_is_exhaustive_search_if_the_beam_is_wide(make)
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"beam_size": 3}, marks=pytest.mark.slow),
         {"repetition_penalty": 1.5, "beam_size": 2},
-        {"temperature": 1.2, "top_k": 5, "seed": 4},
+        pytest.param({"temperature": 1.2, "top_k": 5, "seed": 4}, marks=pytest.mark.slow),
     ],
     ids=["greedy", "beam", "penalty", "sampled"],
 )
@@ -205,6 +202,7 @@ def test_a_prompt_in_a_batch_gives_what_it_gives_alone(options):
         np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_prompts_may_be_an_array_padded_on_either_side():
     model = language_model()
     expected = generate(model, PROMPTS, max_new_tokens=3).token_ids
@@ -228,6 +226,7 @@ def test_a_text_ends_with_any_stop_token():
         assert stopped.token_ids[row].tolist() == [*free[row, :length], *[0] * (6 - length)]
 
 
+@pytest.mark.slow
 def test_seeds_forbidden_tokens_and_prompts_that_are_alike():
     model = language_model()
     options = dict(max_new_tokens=8, temperature=2.0, forbidden_ids=[5, 6])
@@ -456,6 +455,7 @@ def all_tokens():
 # PyTorch traces nothing.
 if keras.backend.backend() != "torch":
 
+    @pytest.mark.slow
     def test_nothing_is_traced_twice(monkeypatch):
         model = language_model()
         traced = []

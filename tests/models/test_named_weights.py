@@ -8,6 +8,7 @@ from keras_transformer.models.named_weights import named_weights
 SIZES = dict(source_vocab_size=7, target_vocab_size=7, num_layers=1, d_model=8, d_ff=12, num_heads=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tie_embeddings", ["all", "target", "none"])
 @pytest.mark.parametrize(
     "changes",

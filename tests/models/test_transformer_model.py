@@ -48,8 +48,8 @@ def each(variants, slow=()):
 
 
 two_variants = each(VARIANTS[:2])
-two_quick_variants = each([VARIANTS[1], MODERN[0]], slow=[VARIANTS[0], *VARIANTS[2:], *MODERN[1:]])
 # What takes seconds with each.
+one_modern_variant = each(MODERN[:1], slow=[*VARIANTS, *MODERN[1:]])
 one_variant = each(VARIANTS[1:2], slow=[VARIANTS[0], *VARIANTS[2:]])
 
 
@@ -63,7 +63,7 @@ def logits_of(model, source, target):
     return ops.convert_to_numpy(model({"source": source, "target": target}))
 
 
-@each([*VARIANTS, *MODERN])
+@each([VARIANTS[1], *MODERN], slow=[VARIANTS[0], *VARIANTS[2:]])
 def test_the_model_equals_numpy_and_its_hidden_states_times_the_output_kernel(variant):
     model = model_of(**variant)
     expected, logits = reference.transformer(model, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
@@ -158,7 +158,7 @@ def assert_each_hypothesis_equals_the_full_pass(model, beam_size, max_length=LEN
         np.testing.assert_allclose(logits.reshape(expected.shape), expected, atol=2e-5)
 
 
-@two_quick_variants
+@one_modern_variant
 def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(variant):
     assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3)
 
@@ -175,7 +175,7 @@ def test_ancestors_by_hand(max_length):
     assert is_ancestor[:, :6].tolist() == expected and not is_ancestor[:, 6:].any()
 
 
-@two_quick_variants
+@one_modern_variant
 def test_a_state_may_grow_with_each_step(variant):
     model = model_of(**variant)
     for beam_size in (1, 3):
@@ -215,6 +215,7 @@ def test_gptq_quantizes_the_encoder():
         np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=1e-4)
 
 
+@pytest.mark.slow
 @two_variants
 def test_more_padding_changes_nothing_beyond_rounding(variant):
     # Sums over more zeros may be taken in another order: float32 keeps logits of about 10 to 1e-5.
@@ -229,6 +230,7 @@ def test_more_padding_changes_nothing_beyond_rounding(variant):
         np.testing.assert_allclose(alone[0], logits[i, real], atol=1e-5)
 
 
+@pytest.mark.slow
 @two_variants
 def test_future_target_tokens_change_nothing(variant):
     model = model_of(**variant)
@@ -289,7 +291,8 @@ def test_logits_are_float32_under_a_mixed_policy(tie_embeddings):
     assert 0 < np.sqrt(np.mean(difference**2)) < 0.02 * np.abs(exact).max()
 
 
-@two_quick_variants
+@pytest.mark.slow
+@one_modern_variant
 def test_a_saved_model_is_the_same_model(variant, tmp_path):
     model = model_of(**variant)
     model.save(tmp_path / "model.keras")
@@ -309,10 +312,11 @@ def by_json(model):
     return keras.models.model_from_json(model.to_json())
 
 
+@pytest.mark.slow
 @one_variant
 @pytest.mark.parametrize(
     "copied",
-    [keras.models.clone_model, *(pytest.param(f, marks=pytest.mark.slow) for f in (clone_with_a_function, by_json))],
+    [keras.models.clone_model, clone_with_a_function, by_json],
 )
 def test_a_copy_is_a_transformer_with_tied_weights_of_its_own(variant, copied):
     model = model_of(**variant)

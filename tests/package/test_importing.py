@@ -121,6 +121,7 @@ def test_layers_model_loss_and_search_need_nothing_of_linux():
     assert run_code(WITHOUT_LINUX, KERAS_BACKEND="jax") == "(1, 2)\n(1, 2)\n"
 
 
+@pytest.mark.slow
 def test_the_translator_is_what_needs_tensorflow():
     code = """
 import sys
@@ -142,7 +143,10 @@ except ImportError as error:
     [
         # Looking for Keras is not importing it.
         "import importlib.util, keras_transformer; importlib.util.find_spec('keras')",
-        "import keras_transformer.config; from keras_transformer.decoding import greedy_search",
+        pytest.param(
+            "import keras_transformer.config; from keras_transformer.decoding import greedy_search",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("import keras; import keras_transformer", marks=pytest.mark.slow),
         pytest.param("import keras_transformer; keras_transformer.EncoderLayer", marks=pytest.mark.slow),
     ],

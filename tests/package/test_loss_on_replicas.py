@@ -181,7 +181,8 @@ def run(*scripts, arguments=(), environments=({},)):
         assert process.returncode == 0, output
 
 
-@pytest.mark.parametrize("arguments", [[], pytest.param(["more"], marks=pytest.mark.slow)], ids=["few", "more"])
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [[], ["more"]], ids=["few", "more"])
 def test_two_replicas_equal_one_device(arguments):
     run(MODEL, REPLICAS, arguments=arguments)
 

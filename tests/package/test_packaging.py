@@ -41,6 +41,7 @@ def test_the_wheel_puts_one_name_into_site_packages(wheel):
     assert {name for name in tops if not name.endswith(".dist-info")} == {"keras_transformer"}
 
 
+@pytest.mark.slow
 def test_the_installed_wheel_finds_training_export_and_its_recipes(wheel, tmp_path):
     site = tmp_path / "site"
     subprocess.run(

@@ -75,13 +75,10 @@ def check(folder, name, first, number):
     assert sum(result["message"] is not None for result in results) >= number / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        "model.safetensors",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in (*MARIAN_FILES, "target.spm")),
-        *(pytest.param(f"{name}.json", marks=pytest.mark.slow) for name in ("config", "generation_config", "vocab")),
-    ],
+    ["model.safetensors", *MARIAN_FILES, "target.spm", "config.json", "generation_config.json", "vocab.json"],
 )
 def test_each_of_10_damages_has_one_line(folders, name):
     check(folders[name in HUGGING_FACE_FILES], name, 0, 10)

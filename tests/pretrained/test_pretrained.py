@@ -241,6 +241,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_each_mistake_has_its_line_and_nothing_is_written(mistake, marian_folder, tmp_path, capsys):
     make, message = MISTAKES[mistake]

@@ -94,7 +94,7 @@ def test_a_command_without_its_packages_ends_in_one_line(tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
-        ("Translator", "tensorflow"),
+        pytest.param("Translator", "tensorflow", marks=pytest.mark.slow),
         pytest.param("tokenizers", "tensorflow_text", marks=pytest.mark.slow),
         pytest.param("translation", "tensorflow_text", marks=pytest.mark.slow),
         ("model_dir", "yaml"),

@@ -145,3 +145,9 @@ PLACES = """return [
 def test_words_are_told_from_tokens(page, port):
     page.open(f"http://localhost:{port}/")
     assert page.run(PLACES) == [[0, 1, 1, 1, -1], [0, 0, 0, 0, 0, 1, -1], [0, 1, 1, 2, -1], [0, 1]]
+
+
+def test_lines_are_divided_into_sentences(page, port):
+    page.open(f"http://localhost:{port}/")
+    divided = page.run("return sentencesOf('Dr. A. Smith, i.e. he, runs!  No. 5. \\n\\nIs it a dog? Yes. ')")
+    assert divided == ["Dr. A. Smith, i.e. he, runs!", "No. 5.", "Is it a dog?", "Yes."]

@@ -95,6 +95,7 @@ def test_a_name_is_written_as_in_addresses():
         assert status == 200 and answer["model_version_status"][0]["state"] == "AVAILABLE"
 
 
+@pytest.mark.slow
 def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
     shutil.copytree(servable, tmp_path / "tiny" / "7")
     (tmp_path / "tiny" / "6").mkdir()
@@ -194,6 +195,7 @@ def test_what_fails_is_answered_and_a_client_that_is_gone_is_not_reported(capfd)
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     arguments = ["serve", "--model-dir", str(tiny_model_dir), "--port", "0", "--precision", "float32"]
     process = subprocess.Popen(

@@ -138,6 +138,7 @@ def test_the_panels_of_a_picture_are_the_weights(found):
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == attention.queries
 
 
+@pytest.mark.slow
 def test_a_token_may_have_the_marks_of_formulas_and_a_large_picture_has_fewer_pixels(translator, tmp_path, monkeypatch):
     pieces = ["$x^$", "$\\frac$", "</s>"]
     attention_figure(Attention(np.ones((1, 1, 3, 3), "float32"), pieces, pieces), [0], [0]).canvas.draw()
@@ -187,6 +188,7 @@ def test_bytes_are_shown_as_the_characters_that_they_make():
     assert readable([*broken, *spelled("é")]) == [*broken, "é 1/2", "é 2/2"]
 
 
+@pytest.mark.slow
 def test_restricted_self_attention_has_no_weights_to_show(tiny_model_dir, tmp_path):
     translator = random_translator(tiny_model_dir, neighborhood=3)
     assert {*translate_with_attention(translator, TEXT).by_kind} == {"cross"}
@@ -213,6 +215,7 @@ def test_a_view_is_checked(translator, tmp_path):
             AttentionView(layer=layer)
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_page_and_a_picture_of_every_head(tiny_model_dir, wordpiece_model_dir, tmp_path, capsys):
     arguments = ["plot-attention", "--model-dir", str(tiny_model_dir), "--text", TEXT, "--kind", "decoder"]
     main([*arguments, "--layer", "all", "--head", "2", "--output", str(tmp_path / "a.html")])

@@ -27,6 +27,7 @@ def deep(greedy):
     return Translator(build_transformer(config, dtype="float32"), greedy.tokenizers, DecodingConfig())
 
 
+@pytest.mark.slow
 def test_a_translation_continues_its_prefix_with_the_most_probable_tokens(greedy):
     prefixes = ["", "Anna", "der Hund hat", "Zoë malt 🙂", "Anna hat einen Baum, sieht!", "meine", ""]
     sources = SOURCES[:6] + [" "]
@@ -42,6 +43,7 @@ def test_a_translation_continues_its_prefix_with_the_most_probable_tokens(greedy
     assert actual[2][1] == pytest.approx(score, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_score_of_a_translation_with_a_prefix_is_that_of_the_rest(tiny_model_dir):
     beam = Translator.load(tiny_model_dir, DecodingConfig(beam_size=2, length_penalty=0.0))
     ((text, score),) = beam.translate(SOURCES[2:3], prefixes=[TARGETS[2][:12]])[0].hypotheses
@@ -65,6 +67,7 @@ def test_empty_prefixes_change_nothing_and_long_ones_stay_as_they_are(greedy, ti
     assert all(text.startswith("der") for text, _ in n_best[0].hypotheses) and len(n_best[1].hypotheses) == 4
 
 
+@pytest.mark.slow
 def test_max_lengths_limit_a_translation_with_its_prefix(greedy):
     sources, prefixes = tf.constant(SOURCES[:4]), tf.constant(["", "Anna hat", "", "Anna"])
     actual = greedy.graph.search(sources, prefixes=prefixes, max_lengths=tf.constant([3, 6, 0, 1]))
@@ -86,7 +89,7 @@ def test_the_log_probability_of_each_token_is_numpys(greedy):
         assert not row[len(ids) :].any() and total == pytest.approx(row.sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("layer", [1, -1, *(pytest.param(layer, marks=pytest.mark.slow) for layer in (0, 2))])
+@pytest.mark.parametrize("layer", [-1, *(pytest.param(layer, marks=pytest.mark.slow) for layer in (0, 1, 2))])
 def test_an_alignment_is_the_attention_of_a_layer_in_a_call_of_the_decoder(deep, layer):
     actual = deep.align(SOURCES[:5], TARGETS[5:0:-1], layer)
     for source, target, alignment in zip(SOURCES, TARGETS[5:0:-1], actual):

@@ -83,6 +83,7 @@ def test_each_comes_back_once_in_every_translation(translator):
         assert_kept(texts, [each[place][0] for each in actual])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoding", [{"beam_size": 1}, {"max_extra_tokens": 0, "no_repeat_ngram_size": 1}])
 def test_each_comes_back_once_with_other_searches_and_with_a_shortlist(model_dir, decoding):
     translator = load(model_dir, **decoding)
@@ -117,6 +118,7 @@ def test_documents_are_not_divided_in_what_stays(translator):
 only_tiny = pytest.mark.parametrize("model_dir", ["tiny"], indirect=True)
 
 
+@pytest.mark.slow
 @only_tiny
 def test_texts_without_any_are_translated_as_before(model_dir, translator):
     texts = [f"{subject} sees a tree." for subject in SUBJECTS] + ["", "  "]
@@ -148,6 +150,7 @@ def translated(path, texts, size):
             yield from (text.decode() for text in session.run(signature.outputs["text"].name, feed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [60, pytest.param(10_000, marks=pytest.mark.long)])
 def test_each_comes_back_once_from_a_saved_model_in_session_mode(model_dir, number, tmp_path):
     translator = load(model_dir, beam_size=2)

@@ -81,8 +81,8 @@ def test_the_candidates_of_a_batch_are_those_of_its_texts(plain):
     ("decoding", "options"),
     [
         pytest.param(dict(beam_size=4), dict(n=4), marks=pytest.mark.slow),
-        (dict(beam_size=1, forbidden_tokens="unknown"), {}),
-        (dict(beam_size=1), dict(sampling=Sampling(3, top_k=9))),
+        pytest.param(dict(beam_size=1, forbidden_tokens="unknown"), {}, marks=pytest.mark.slow),
+        pytest.param(dict(beam_size=1), dict(sampling=Sampling(3, top_k=9)), marks=pytest.mark.slow),
         (dict(beam_size=3, no_repeat_ngram_size=2, repetition_penalty=1.3, min_length=5), dict(n=3, prefixes=True)),
     ],
     ids=["beam", "greedy", "sampling", "prefixes and restrictions"],
@@ -123,6 +123,7 @@ def test_a_thousand_translations_are_those_of_a_model_without_the_other_pieces(p
     assert num_others <= 2
 
 
+@pytest.mark.slow
 def test_with_every_piece_in_the_list_translations_are_those_without_it(plain):
     everything = np.arange(plain.model.config.target_vocab_size, dtype="int32")
     translator = with_shortlist(plain, Shortlist(np.zeros((len(everything), 1), "int32"), everything), beam_size=4)

@@ -108,6 +108,7 @@ def test_a_text_is_translated_in_its_place_as_it_is_alone(translator):
     assert backwards == actual[::-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
     config = dataclasses.replace(ModelDir(wordpiece_model_dir).read_config().model, logits_bias=True)
@@ -167,6 +168,7 @@ def test_a_beam_of_one_is_the_most_probable_token_at_each_step(greedy):
     )
 
 
+@pytest.mark.slow
 def test_a_translation_has_at_most_max_extra_tokens_more_than_its_source(tiny_model_dir, greedy):
     sources = ["Anna sees a tree.", "Zoë", "the dog buys the bridge. Anna paints"]
     longest = [greedy_ids(greedy, source, n + 3) for source, n in zip(sources, greedy.num_tokens(sources))]
@@ -178,6 +180,7 @@ def test_a_translation_has_at_most_max_extra_tokens_more_than_its_source(tiny_mo
         assert expected != greedy(sources)
 
 
+@pytest.mark.slow
 def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_model_dir, translator):
     other = Translator.load(tiny_model_dir, precision="bfloat16")
     assert {weight.dtype for weight in other.model.weights} == {"bfloat16"}
@@ -194,6 +197,7 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
         Translator.load(tiny_model_dir, precision="half")
 
 
+@pytest.mark.slow
 def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir, translator):
     rounded, by_hand = Translator.load(tiny_model_dir, precision="int8"), Translator.load(tiny_model_dir)
     num_matrices = 0
@@ -253,6 +257,7 @@ WRONG_ARGUMENTS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_wrong_type_is_one_line_and_leaves_the_translator_as_it_was(tiny_model_dir):
     # Nothing is traced yet.
     translator = Translator.load(tiny_model_dir)
@@ -263,6 +268,7 @@ def test_a_wrong_type_is_one_line_and_leaves_the_translator_as_it_was(tiny_model
     assert translator(["Anna sees a tree."]) == ["Anna hat einen Baum, sieht!"]
 
 
+@pytest.mark.slow
 def test_a_translator_is_pickled_as_its_directory(tiny_model_dir, monkeypatch, tmp_path):
     monkeypatch.chdir(tiny_model_dir)
     pickled = pickle.dumps(Translator.load(".", DecodingConfig(beam_size=1), language="en"))
@@ -325,6 +331,7 @@ def test_what_cannot_be_read_of_a_text_is_not_tokenized(translator):
 DOCUMENT = "Anna sees a tree. the dog buys two apples.  Zoë greets the bridge.\n\nAnna paints a tree.\n"
 
 
+@pytest.mark.slow
 def test_a_document_is_its_sentences_translated_with_their_white_space(translator):
     sentences = ["Anna sees a tree. the dog buys two apples.", "Zoë greets the bridge.", "Anna paints a tree."]
     first, second, third = translator(sentences)
@@ -416,6 +423,7 @@ def test_the_language_of_a_translator_divides_its_documents(tiny_model_dir, tran
         Translator.load(tiny_model_dir, language="German")
 
 
+@pytest.mark.slow
 def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(translator):
     sources = [source for source, _ in sentence_pairs()] + ["", LONG]
     sampling = Sampling(seed=3, temperature=2.0)
@@ -459,7 +467,8 @@ def repeats(ids):
     return len(set(pairs)) < len(pairs)
 
 
-@pytest.mark.parametrize("beam_size", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("beam_size", [1, 3])
 def test_the_configuration_s_rules_hold_for_translations(ids_of, beam_size):
     assert any(map(repeats, ids_of(beam_size=beam_size)))
     bound = ids_of(beam_size=beam_size, no_repeat_ngram_size=2, min_length=9)

@@ -40,6 +40,7 @@ def translate(capsys, arguments, *options):
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_align_makes_a_shortlist_that_the_commands_use(arguments, capsys, tmp_path, monkeypatch):
     # So that the list leaves something out of this small vocabulary.
     monkeypatch.setattr(shortlist_module, "FREQUENT_PIECES", 5)

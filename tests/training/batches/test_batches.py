@@ -251,6 +251,7 @@ def test_batches_hold_no_more_than_tokens_per_batch(tokens_per_batch, random_pai
         assert bucket.batch_size * longest <= tokens_per_batch or bucket.batch_size == 1
 
 
+@pytest.mark.slow
 def test_the_share_of_padding_is_that_of_the_batches(random_pairs):
     pairs = random_pairs(np.random.default_rng(1), 200)
     plan = plan_batches(pairs, tokens_per_batch=200, num_buckets=4)
@@ -290,12 +291,12 @@ def num_pairs_in(bucket, buckets, pairs):
 @pytest.mark.parametrize(
     "num_pairs, tokens_per_batch, num_buckets, num_parts",
     [
-        (1, 64, 8, 1),
         (1, 64, 8, 3),
-        (37, 40, 1, 1),
-        (250, 128, 8, 1),
         (250, 90, 3, 4),
-        (400, 31, 5, 2),
+        pytest.param(1, 64, 8, 1, marks=pytest.mark.slow),
+        pytest.param(37, 40, 1, 1, marks=pytest.mark.slow),
+        pytest.param(250, 128, 8, 1, marks=pytest.mark.slow),
+        pytest.param(400, 31, 5, 2, marks=pytest.mark.slow),
     ],
 )
 def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets, num_parts, random_pairs):
@@ -332,6 +333,7 @@ def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets
             assert number <= shapes[shape] < number + pairs.num_blocks
 
 
+@pytest.mark.slow
 def test_the_pairs_of_a_batch_do_not_depend_on_the_number_of_replicas(random_pairs):
     pairs = random_pairs(np.random.default_rng(10), 80)
     alone, together = (
@@ -346,6 +348,7 @@ def test_the_pairs_of_a_batch_do_not_depend_on_the_number_of_replicas(random_pai
         assert not labels[rows:].any() and not inputs["source"][rows:].any()
 
 
+@pytest.mark.slow
 def test_the_order_depends_on_the_seed_and_the_epoch(random_pairs):
     pairs = random_pairs(np.random.default_rng(4), 150)
     plan = plan_batches(pairs, tokens_per_batch=100)
@@ -362,6 +365,7 @@ def test_the_order_depends_on_the_seed_and_the_epoch(random_pairs):
         assert {str(batch) for batch in one} != {str(batch) for batch in other}
 
 
+@pytest.mark.slow
 def test_a_dataset_that_starts_later_gives_the_same_batches(random_pairs):
     pairs = random_pairs(np.random.default_rng(5), 60)
     plan = plan_batches(pairs, tokens_per_batch=100, num_buckets=3)
@@ -372,6 +376,7 @@ def test_a_dataset_that_starts_later_gives_the_same_batches(random_pairs):
         assert as_lists(first(resumed, 4 * steps - first_step)) == straight[first_step:]
 
 
+@pytest.mark.slow
 def test_a_training_dataset_gives_the_same_batches_each_time_it_is_iterated(random_pairs):
     pairs = random_pairs(np.random.default_rng(6), 60)
     dataset = training_dataset(plan_batches(pairs, tokens_per_batch=100), seed=7, start_id=START, first_step=5)

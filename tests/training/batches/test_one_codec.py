@@ -52,7 +52,11 @@ def filled(token_ids):
     return [[token_id for token_id in row.tolist() if token_id] for row in token_ids.numpy()]
 
 
-@pytest.mark.parametrize("decoding", [{}, {"placeholders": True, "tag": ">>de<<", "terms": GLOSSARY}], ids=str)
+@pytest.mark.parametrize(
+    "decoding",
+    [pytest.param({}, marks=pytest.mark.slow), {"placeholders": True, "tag": ">>de<<", "terms": GLOSSARY}],
+    ids=str,
+)
 @pytest.mark.parametrize("kind", SIZES)
 def test_training_and_translation_read_the_same_tokens(tmp_path, kind, decoding):
     tokenizer = train_tokenizer([*LINES, *sum(PAIRS, ())], kind, SIZES[kind], [">>de<<"], terms=True)

@@ -60,6 +60,7 @@ def test_a_share_of_the_sources_is_annotated_anew_each_time(lexicon, pairs):
     assert TermAnnotation(lexicon, 0.0, seed=3).annotate(texts, [""]) == ["a \ufdd1\ufdd2\ufdd3 w1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
 def test_pairs_with_terms_are_encoded_differently_in_each_epoch(tmp_path, lexicon, pairs, kind):
     size = {"bpe": 360, "wordpiece": 130}[kind]

@@ -119,6 +119,7 @@ def test_wordpiece_pieces_keep_case():
     assert {"H", "h"} < set(pieces)
 
 
+@pytest.mark.slow
 def test_wordpiece_size_is_as_near_as_a_threshold_comes_or_within_5_percent():
     lines = make_lines(100)
     counts = collections.Counter(word for line in lines for word in line.split())

@@ -192,6 +192,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_compares_models_with_files(model_dirs, tmp_path, capsys):
     source = write(tmp_path / "source", ["Anna sees a tree.", "the dog buys two apples."])
     # What the model answers.
@@ -244,6 +245,7 @@ def test_what_a_sentence_holds_ends_no_line_and_does_not_reach_the_terminal(tmp_
     assert not re.search("[\x00\x1b\x85]", capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_text_that_comes_through_a_pipe_is_read_once(tmp_path):
     write(tmp_path / "lines", FIRST)
     files = "--source <(cat lines) --reference <(cat lines) --hypotheses <(cat lines) <(cat lines)"
@@ -265,6 +267,7 @@ def test_the_name_of_a_file_need_not_be_utf_8(tmp_path, monkeypatch, capfdbinary
     assert b"\nfran\xe7ais " in capfdbinary.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_once_for_all_test_sets(model_dirs, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for number, (source, target) in enumerate(sentence_pairs()[:2]):

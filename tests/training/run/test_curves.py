@@ -77,6 +77,7 @@ def test_the_page_has_the_numbers_of_the_logs(tmp_path):
     assert page.count("http") == page.count("http://www.w3.org/2000/svg") + page.count("http-equiv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, start", [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF"), ("a.html", b"<!doctype")]
 )

@@ -136,6 +136,7 @@ def test_frozen_weights_stay_and_all_others_learn(freeze, frozen, learning, trai
     assert changed == {path for path in before if path.partition("/")[0] in learning}
 
 
+@pytest.mark.slow
 def test_a_vocabulary_that_does_not_know_the_text_is_reported(trained, tmp_path, capsys, monkeypatch):
     # It is noticed before the first step.
     monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)
@@ -165,6 +166,7 @@ def test_weights_without_a_training_are_not_written_over(trained, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change, message",
     [

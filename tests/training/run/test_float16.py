@@ -116,6 +116,7 @@ def test_gradients_are_scaled_before_they_are_rounded():
     assert errors[1024.0] < 0.01 and errors[1024.0] < errors[None] / 3
 
 
+@pytest.mark.slow
 def test_a_step_that_overflows_changes_no_weight_and_the_next_one_trains():
     config = load_recipe("demo", [*TINY, FLOAT16, "training.warmup_steps=1"])
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_length=16))

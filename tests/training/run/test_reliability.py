@@ -278,6 +278,7 @@ def write_nan(model_dir, path):
     save_weights(model, path)
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_finite_are_neither_used_nor_averaged(copy, capsys):
     write_nan(copy, copy.average_path)
     load_model(copy)
@@ -315,16 +316,13 @@ def interrupt(monkeypatch, owner, name, step, number):
     monkeypatch.setattr(owner, name, send_signal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "owner, name, count, number, code, step",
     [
         pytest.param(ProgressReport, "after_step", 5, signal.SIGTERM, 143, 5, id="within an interval"),
-        pytest.param(
-            *(ProgressReport, "after_step", 6, signal.SIGINT, 130, 6),
-            id="last step of an interval",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(loop, "_validate", 1, signal.SIGTERM, 143, 3, id="validation", marks=pytest.mark.slow),
+        pytest.param(ProgressReport, "after_step", 6, signal.SIGINT, 130, 6, id="last step of an interval"),
+        pytest.param(loop, "_validate", 1, signal.SIGTERM, 143, 3, id="validation"),
     ],
 )
 def test_a_signal_stops_after_a_step_that_is_saved(
@@ -375,6 +373,7 @@ def test_the_exit_codes_are_in_the_help(capsys):
 # Full disks
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(unfinished, monkeypatch, limit_file_sizes):
     before = contents(unfinished.path)
     save = loop.save_checkpoint
@@ -432,6 +431,7 @@ def test_a_run_that_was_killed_between_two_states_resumes(unfinished, undisturbe
     assert_as_if_undisturbed(unfinished, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04", b"not an archive"])
 def test_a_damaged_state_without_one_before_is_named(unfinished, content):
     path = unfinished.training_state_path

@@ -103,6 +103,7 @@ def test_a_tag_counts_for_the_longest_source(two_directions):
     assert tagged.translate(["dog " * max_length])[0].source_length > max_length
 
 
+@pytest.mark.slow
 def test_the_commands_put_the_tag_in_front(two_directions, tmp_path, capsys):
     path = two_directions[0]
     for name, lines in (("en", ENGLISH), ("de", GERMAN)):
@@ -126,6 +127,7 @@ def test_the_commands_put_the_tag_in_front(two_directions, tmp_path, capsys):
     assert "--tag must be a tag such as <bt> or >>de<<; received --tag='de'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_each_text_may_have_a_tag_of_its_own(two_directions):
     to_german, to_english = (translator_for(two_directions[0], tag) for tag in (">>de<<", ">>en<<"))
     texts, tags = [*ENGLISH[:3], *GERMAN[:3], ""], [">>de<<", "", ">>de<<", ">>en<<", ">>en<<", ">>en<<", ">>en<<"]

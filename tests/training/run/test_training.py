@@ -103,7 +103,7 @@ def assert_average_of(model_dir, paths):
 
 
 CLIPPED = (
-    *("training.steps=6", "training.validate_every=1", "model.dropout=0.0"),
+    *("training.steps=6", "training.validate_every=2", "model.dropout=0.0"),
     *("training.clip_norm=0.5", "training.average_last=0"),
     *("training.warmup_steps=2", "training.peak_learning_rate=0.02"),
 )
@@ -122,7 +122,7 @@ def test_two_devices_train_to_the_losses_of_one(files, tmp_path, capsys):
     one = logged(train_here(tmp_path / "one", *CLIPPED), "loss")
     assert "1 device;" in capsys.readouterr().err
     two = logged(ModelDir(tmp_path / "two"), "loss")
-    assert len(one) == len(two) == 6
+    assert len(one) == len(two) == 3
     np.testing.assert_allclose(two, one, rtol=1e-4)
     assert one[-1] < one[0]
 
@@ -146,6 +146,7 @@ def test_the_paper_recipes_have_the_sizes_of_table_3():
     assert (base.training.average_last, big.training.average_last) == (5, 20)
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed_from_its_last_checkpoint(files, tmp_path, capsys):
     overrides = (
         *("training.steps=30", "training.validate_every=10"),
@@ -476,6 +477,7 @@ def test_the_logged_bleu_is_that_of_the_greedy_translations(ranked_by_bleu):
         assert logged(ranked_by_bleu, "val_bleu")[row] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_training_stops_after_patience_validations_without_a_new_best(tmp_path, capsys):
     overrides = (
         *("training.steps=40", "training.validate_every=2", "training.average_last=0"),
@@ -561,6 +563,7 @@ def test_average_needs_checkpoints_and_a_positive_number(trained, tmp_path):
         average_checkpoints(empty, last=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_path", [str, ModelDir])
 def test_average_takes_the_number_of_the_recipe_by_default(trained, tmp_path, as_path):
     copy = shutil.copytree(trained.path, tmp_path / "copy")

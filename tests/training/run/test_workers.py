@@ -346,6 +346,7 @@ def test_a_callback_of_one_worker_stops_both_after_the_same_validation(start, fi
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
 
+@pytest.mark.slow
 def test_a_worker_that_waits_for_the_others_can_be_interrupted(files, tmp_path):  # noqa: F811
     worker = Worker(command(files, tmp_path / "chief"), free_addresses(2), 0)
     worker.wait_for("waiting until all workers are connected: ")

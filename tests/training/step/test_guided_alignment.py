@@ -100,6 +100,7 @@ def test_the_step_adds_the_loss_for_each_target_token_and_the_head_learns(linked
     assert guidance(guided) < 0.3 * before
 
 
+@pytest.mark.slow
 def test_a_translator_aligns_with_the_head_that_learned_it(tiny_model_dir):
     mean = Translator.load(tiny_model_dir)
     guided = Translator(mean.model, mean.tokenizers, mean.decoding, is_guided=True)

@@ -33,7 +33,7 @@ def with_logits(hidden, kernel, labels, label_smoothing, consistency, bias=None)
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 10, 53, 1000])
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("label_smoothing", [pytest.param(0.0, marks=pytest.mark.slow), 0.1])
 @pytest.mark.parametrize("passes, consistency", [(1, 0.0), (2, 0.0), (2, 5.0)])
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_loss_and_gradients_are_those_of_the_logits(
@@ -109,6 +109,7 @@ def test_nothing_in_the_graph_is_as_large_as_tokens_times_vocabulary(monkeypatch
     assert max(sizes) < num_tokens * vocab_size / 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tie_embeddings", ["none", "target", "all"])
 @pytest.mark.parametrize("logits_bias", [False, True])
 def test_hidden_states_times_the_kernel_of_the_output_projection_plus_its_bias_are_the_logits(

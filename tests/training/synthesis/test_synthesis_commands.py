@@ -34,6 +34,7 @@ def mono(tmp_path):
     return tmp_path / "mono.*"
 
 
+@pytest.mark.slow
 def test_back_translations_become_sources(tiny_model_dir, mono, tmp_path, caplog):
     source, target = run("backtranslate", tiny_model_dir, tmp_path / "out" / "bt", "--target", mono)
     assert target == ENGLISH
