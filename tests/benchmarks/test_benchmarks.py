@@ -25,6 +25,7 @@ def test_fit_recovers_a_power_law(exponent):
     assert fit_power_law(sizes, noisy) == pytest.approx((exponent, 3e-9))
 
 
+@pytest.mark.slow
 def test_only_the_recurrent_layer_has_a_loop():
     held = {"self-attention": {}, "recurrent": {}, "convolutional": {"k": 3}, "restricted self-attention": {"r": 5}}
     loops = [kind for kind in KINDS if has_loop(forward(kind, n=16, d=4, **held[kind]))]
@@ -44,6 +45,7 @@ def connects_ends(layers, length):
     return not np.array_equal(last_output(np.zeros(4)), last_output(np.array([1e3, -1e3, 2e3, 5e2])))
 
 
+@pytest.mark.slow
 def test_path_length_is_the_number_of_layers_that_connect_the_ends():
     stacks = {
         "convolutional": (

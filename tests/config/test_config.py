@@ -206,6 +206,7 @@ def test_values_of_different_sections_must_fit_each_other():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -58,6 +58,7 @@ def test_candidates_are_searched_as_if_the_others_could_not_be(kind, constraints
     assert_same(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_with_every_token_a_candidate_nothing_changes(kind):
     everything = ops.arange(VOCAB_SIZE, dtype="int32")

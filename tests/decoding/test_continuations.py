@@ -76,6 +76,7 @@ def test_top_k_is_that_of_a_stable_sort(vocab_size, k):
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("jit_compile", [False, True])
     @pytest.mark.parametrize("vocab_size", [997, 7993])
     def test_top_k_of_an_unknown_batch_is_that_of_a_stable_sort(vocab_size, jit_compile):

@@ -33,6 +33,7 @@ def counting(calls):
     return counting_step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_beam_search_stops_as_soon_as_nothing_can_change(alpha):
     tables = random_tables(23, 12, 5)

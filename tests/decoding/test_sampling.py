@@ -132,6 +132,7 @@ def test_arguments_that_are_refused(options, message):
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
+    @pytest.mark.slow
     def test_a_row_draws_the_same_when_others_leave_the_batch():
         def tokens(drop_finished):
             @tf.function(input_signature=[tf.TensorSpec([None], "int32")], autograph=False)

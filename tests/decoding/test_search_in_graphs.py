@@ -113,6 +113,7 @@ if keras.backend.backend() == "tensorflow":
             assert num_rows == sorted(num_rows, reverse=True) and (num_rows[-1] < 5) == drop_finished
         assert_same(*found)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("beam_size", [1, 3])
     def test_sentences_that_are_done_leave_the_batch(beam_size):
         # Each costs as many steps as it needs alone, and what waits until an eighth is done.

@@ -124,6 +124,7 @@ def ask(url, text):
     return subprocess.run(command, input=text, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_client_translates_by_rest(url):
     done = ask(url, "\n".join([*TEXTS, "a" * 3000]))
     assert done.returncode == 0, done.stderr

@@ -237,6 +237,7 @@ def test_the_folder_holds_what_ctranslate2_reads_and_the_tokenizer(tmp_path):
     assert len(result.hypotheses[0]) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes, rule",
     [

@@ -155,6 +155,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_hugging_face_has_not_is_one_line(name, tokenizer, tmp_path):
     changes, message = REFUSED[name]

@@ -187,6 +187,7 @@ def test_the_card_beside_the_versions_is_that_of_the_last_and_appears_before_it(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "7", "README.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, damage",
     [

@@ -213,6 +213,7 @@ def test_a_session_answers_the_same(session, expected):
     assert_same(session(BATCHES), expected)
 
 
+@pytest.mark.slow
 def test_the_c_api_without_tensorflow_python_answers_the_same(of_c_api, expected):
     requests, answers, _ = of_c_api
     assert_same(answers[len(requests) :], expected)
@@ -242,6 +243,7 @@ def test_the_signature_is_text_to_text_and_score(saved_model):
     }
 
 
+@pytest.mark.slow
 def test_every_signature_is_there_once(saved_model, other_saved_model):
     signatures = read_meta_graph(saved_model).signature_def
     assert {*signatures} - {"__saved_model_init_op"} == {*SIGNATURES}
@@ -285,6 +287,7 @@ def test_the_weights_are_saved_once(translator, saved_model):
     assert num_bytes <= size < num_bytes + 10_000
 
 
+@pytest.mark.slow
 def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, other_saved_model):
     # The model server links tensorflow-text's ops_lib, which holds these.
     sentencepiece = {
@@ -375,6 +378,7 @@ def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(
         assert min(lengths) == 1 and max(lengths) > 50
 
 
+@pytest.mark.slow
 def test_after_the_warm_up_requests_no_graph_is_optimized_any_more(of_c_api):
     requests, _, optimized = of_c_api
     assert len(optimized) == len(requests) + len(BATCHES)
@@ -419,6 +423,7 @@ def content(path):
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
+@pytest.mark.slow
 def test_what_appears_is_what_was_verified_and_nothing_before(saved_and_verified):
     path, seen = saved_and_verified
     published = content(path)
@@ -452,6 +457,7 @@ def test_the_model_card_says_what_an_operator_asks(translator, saved_model):
         assert all(f"`{key}`" in section for key in (*signature.inputs, *signature.outputs))
 
 
+@pytest.mark.slow
 def test_the_command_s_languages_divide_documents_and_what_trained_the_model_is_told(tiny_model_dir, tmp_path, capsys):
     folder = shutil.copytree(tiny_model_dir, tmp_path / "model")
     text = {"train": {"lines": 1200, "source": "ab" * 32, "target": "cd" * 32}}

@@ -133,6 +133,7 @@ def test_translate_n_best(predict, translator):
     assert_source(answer, translator, TEXTS)
 
 
+@pytest.mark.slow
 def test_translate_with_prefix(predict, translator):
     prefixes = [target[: 3 * i] for i, target in enumerate(HYPOTHESES)]
     answer = predict("translate_with_prefix", text=TEXTS, prefix=prefixes, max_length=[0] * len(TEXTS))
@@ -175,6 +176,7 @@ def test_score(predict, translator):
     assert answer["truncated"].tolist() == (longest > 64).tolist()
 
 
+@pytest.mark.slow
 def test_align(predict, translator):
     answer, expected = predict("align", source=TEXTS, target=HYPOTHESES), translator.align(TEXTS, HYPOTHESES)
     for i, alignment in enumerate(expected):
@@ -296,6 +298,7 @@ def test_rest_in_rows_and_columns(server, predict, name):
                 np.testing.assert_allclose(found, values, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rest_takes_texts_alone(server):
     (answer,) = post(server, {"instances": [SOURCES[0]]})["predictions"]
     assert answer["text"] == TARGETS[0] and answer["truncated"] is False

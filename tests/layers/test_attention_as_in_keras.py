@@ -84,6 +84,7 @@ def test_arguments(arguments):
     assert_equal(QUERY, QUERY, call={"use_causal_mask": True}, **arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape", [(5, 7), (1, 5, 7), (2, 1, 7), (2, 5, 7), (2, 3, 5, 7), (1, 3, 1, 7), (2, 1, 5, 7), (1, 1, 1, 7)], ids=str
 )
@@ -96,6 +97,7 @@ def test_every_form_of_mask(shape, dtype):
     assert_equal(QUERY, VALUE, KEY, {"attention_mask": mask, "use_causal_mask": True, **padding})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_causal_mask", [False, True])
 @pytest.mark.parametrize("sliding_window", [1, 2, 3, 10])
 def test_sliding_windows(sliding_window, use_causal_mask):
@@ -116,6 +118,7 @@ def test_sliding_windows(sliding_window, use_causal_mask):
     np.testing.assert_array_equal(numpy(window(QUERY, QUERY, **call)), numpy(near(QUERY, QUERY, **call)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query_shape", "value_shape", "axes", "mask_shapes"),
     [

@@ -183,6 +183,7 @@ def test_steps_equal_one_call(options, max_length, ends):
         assert_close(output, whole[:, start:end])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", ["rotary", "alibi", "t5"])
 @pytest.mark.parametrize("growing", [False, True])
 def test_entries_may_lie_elsewhere_than_their_places_in_the_sequence(positions, growing):
@@ -246,6 +247,7 @@ def test_interleaved_entries_of_a_beam_equal_each_hypothesis_by_itself(options, 
 # Masks and scores.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [OPTIONS["rotary"], OPTIONS["alibi"], OPTIONS["all with rotary"]], ids=["rotary", "alibi", "all"]
 )
@@ -332,6 +334,7 @@ def test_stacks_return_the_scores_of_each_layer():
     assert [one.shape for one in scores] == [(BATCH, 4, TARGET, TARGET)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", [False, True])
 def test_a_functional_model_may_have_scores_and_masks(stack):
     target, source = keras.Input((None, D_MODEL)), keras.Input((None, 8))
@@ -390,6 +393,7 @@ def test_an_initializer_with_a_seed_draws_the_same_in_every_run_and_other_number
     assert len({tuple(kernel.reshape(-1)) for kernel in compared}) == len(compared) >= 3
 
 
+@pytest.mark.slow
 @each_block
 def test_biases_are_initialized_as_asked(make, rows):
     layer = make(**SQUARE, attention_bias=True, bias_initializer="ones")

@@ -178,6 +178,7 @@ def test_decoder_equals_numpy(norm_first):
 # Masks and causality.
 
 
+@pytest.mark.slow
 @both_norms
 @pytest.mark.parametrize("stack", [False, True])
 def test_the_encoder_honors_implicit_masks_and_passes_them_on(norm_first, stack):
@@ -240,6 +241,7 @@ def test_what_is_masked_changes_no_real_position(norm_first):
         np.testing.assert_array_equal(numpy(changed)[TARGET_MASK], numpy(output)[TARGET_MASK])
 
 
+@pytest.mark.slow
 @both_norms
 @pytest.mark.parametrize("with_source", [False, True])
 def test_what_comes_later_changes_nothing(norm_first, with_source):

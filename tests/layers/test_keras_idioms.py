@@ -89,6 +89,7 @@ COPIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COPIES)
 def test_a_copy_computes_the_same_with_as_many_weights(name, model, tmp_path):
     copied = COPIES[name](model, tmp_path)
@@ -173,6 +174,7 @@ def test_a_layer_may_be_applied_to_every_time_step():
     np.testing.assert_allclose(numpy(outputs[:, 1]), numpy(layer(FEATURES)), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_adapted_layers_learn_and_their_kernels_stay():
     model = make_model()
     adapted = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dense)]

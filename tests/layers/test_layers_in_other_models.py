@@ -39,19 +39,13 @@ def run_on_backends(backends, arguments_of):
 # `make test-jax` and `make test-torch` train on these backends too.
 @pytest.fixture(
     scope="module",
-    params=[
-        ("float32", BACKENDS[:1]),
-        pytest.param(("float32", BACKENDS), marks=pytest.mark.slow),
-        pytest.param(("mixed_bfloat16", BACKENDS), marks=pytest.mark.slow),
-    ],
-    ids=["float32 on one backend", "float32", "mixed_bfloat16"],
+    params=["float32", "mixed_bfloat16"],
 )
 def trained(request, tmp_path_factory):
     """For each backend that trained the directory of its models, their losses and predictions; and their policy."""
-    policy, backends = request.param
-    directories = {backend: tmp_path_factory.mktemp(backend) for backend in backends}
-    run_on_backends(backends, lambda backend: ["train", directories[backend], policy])
-    return directories, policy
+    directories = {backend: tmp_path_factory.mktemp(backend) for backend in BACKENDS}
+    run_on_backends(BACKENDS, lambda backend: ["train", directories[backend], request.param])
+    return directories, request.param
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +59,7 @@ def loaded(trained, tmp_path_factory):
     return {backend: np.load(path) for backend, path in outputs.items()}
 
 
+@pytest.mark.slow
 def test_fit_learns(trained):
     for directory in trained[0].values():
         losses = json.loads((directory / "losses.json").read_text())
@@ -73,6 +68,7 @@ def test_fit_learns(trained):
             assert of_epochs[-1] < 0.8 * of_epochs[0], model
 
 
+@pytest.mark.slow
 def test_a_fresh_process_of_any_backend_loads_the_same_model(trained, loaded):
     directories, policy = trained
     for backend, directory in directories.items():

@@ -152,6 +152,7 @@ def test_a_neighborhood_equals_numpy(arguments, use_causal_mask):
     np.testing.assert_allclose(numpy(as_a_mask), expected, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("max_length", [None, 9])
 def test_steps_from_a_cache_equal_one_call(arguments, max_length):

@@ -77,6 +77,7 @@ def test_equals_numpy(length, neighborhood, use_causal_mask):
         np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 @both
 def test_what_lies_outside_a_neighborhood_changes_nothing(use_causal_mask):
     layer = attention_of(5)
@@ -264,6 +265,7 @@ if keras.backend.backend() != "torch":
         # Full attention's n * n elements do not escape the count.
         assert max(sizes_of_tensors(full, 1024, use_causal_mask)) == 2 * 1024 * 1024
 
+    @pytest.mark.slow
     @both
     def test_a_short_sentence_costs_little_however_large_the_neighborhood(use_causal_mask):
         sizes = sizes_of_tensors(attention_of(9999, num_heads=2), 20, use_causal_mask)

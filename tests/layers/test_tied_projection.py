@@ -313,6 +313,7 @@ def test_a_stock_embedding_with_lora_is_the_sum():
     np.testing.assert_allclose(numpy(model(TOKEN_IDS)), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_a_quantized_stock_embedding_is_scaled(mode):
     model = stock_model()

@@ -151,6 +151,7 @@ def test_causal_attention_of_any_kind_generates(layers):
         np.testing.assert_array_equal(token_ids, 1 + logits[:, 1:].argmax(axis=-1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -248,6 +249,7 @@ def monotonous_model():
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prompts", "options", "expected"),
     [
@@ -387,6 +389,7 @@ def test_arguments_that_are_refused(arguments, message):
         generate(sequential_model(), **arguments)
 
 
+@pytest.mark.slow
 def test_after_a_prefix_the_logits_are_those_of_one_call():
     # In the search, too, whose hypotheses share it.
     model = tiny_transformer()

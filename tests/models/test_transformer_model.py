@@ -158,11 +158,13 @@ def assert_each_hypothesis_equals_the_full_pass(model, beam_size, max_length=LEN
         np.testing.assert_allclose(logits.reshape(expected.shape), expected, atol=2e-5)
 
 
+@pytest.mark.slow
 @one_modern_variant
 def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(variant):
     assert_each_hypothesis_equals_the_full_pass(model_of(**variant), beam_size=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_length", [4, None])
 def test_ancestors_by_hand(max_length):
     # Two hypotheses at position 2. The first descends from hypothesis 1 at position 0 and from 0 at position 1; the
@@ -249,6 +251,7 @@ def test_a_source_of_padding_alone_stays_finite():
     assert np.all(np.isfinite(logits))
 
 
+@pytest.mark.slow
 def test_the_base_model_has_the_papers_number_of_parameters():
     # Shared table: 37,000 * 512 = 18,944,000.
     # Attention, four projections without bias: 4 * 512 * 512 = 1,048,576.
@@ -263,6 +266,7 @@ def test_the_base_model_has_the_papers_number_of_parameters():
     keras.backend.clear_session()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tie_embeddings", "tables"), [("all", 1), ("target", 2), ("none", 3)])
 def test_tied_tables_are_one_variable(tie_embeddings, tables):
     model = model_of(source_vocab_size=11, tie_embeddings=tie_embeddings)
@@ -355,6 +359,7 @@ def test_a_clone_without_the_models_layers_is_refused():
         keras.models.clone_model(model_of(), clone_function=renamed)
 
 
+@pytest.mark.slow
 def test_a_configuration_makes_the_model_again():
     model = model_of(norm_first=True, positions="learned", tie_embeddings="target", dropout=0.3)
     copy = Transformer.from_config(model.get_config())

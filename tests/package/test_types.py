@@ -131,10 +131,12 @@ def diagnostics(tmp_path_factory):
     return by_file
 
 
+@pytest.mark.slow
 def test_what_is_right_has_no_error(diagnostics):
     assert diagnostics["right.py"] == []
 
 
+@pytest.mark.slow
 def test_a_wrong_name_argument_or_type_is_one_error(diagnostics):
     expected = [
         (number, rule.strip())

@@ -50,6 +50,7 @@ def test_a_python_program_sees_warnings_and_can_turn_them_off(damaged_model_dir)
     assert is_warning(line, damaged_model_dir)
 
 
+@pytest.mark.slow
 def test_a_python_program_formats_the_log_as_its_own():
     code = """
 import logging

@@ -221,6 +221,7 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     assert process.returncode == 130 and re.fullmatch(r"device: .+\n", said)
 
 
+@pytest.mark.slow
 def test_mistakes_are_named(tiny_model_dir, tmp_path, capsys):
     def refused(*options):
         with pytest.raises(SystemExit) as ended:

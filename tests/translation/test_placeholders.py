@@ -161,6 +161,7 @@ def test_each_comes_back_once_from_a_saved_model_in_session_mode(model_dir, numb
     assert_kept(texts, translations)
 
 
+@pytest.mark.slow
 def test_terms_are_read_from_a_file(tiny_model_dir, tmp_path):
     path, model_dir = tmp_path / "terms.txt", ModelDir(shutil.copytree(tiny_model_dir, tmp_path / "model"))
     path.write_text("Kibo\n\n C++ \n", encoding="utf-8")

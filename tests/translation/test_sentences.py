@@ -58,6 +58,7 @@ def test_the_rules_by_hand(language, sentences):
     assert [sentence.decode() for sentence in actual] == sentences
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side, language", [(0, None), (0, "en"), (1, None), (1, "de")])
 def test_sentences_of_a_grammar_are_told_apart(side, language):
     sentences = [pair[side] for pair in generate(3000, seed=5)]
@@ -66,6 +67,7 @@ def test_sentences_of_a_grammar_are_told_apart(side, language):
     assert [sentence.decode().rstrip() for sentence in actual.flat_values.numpy()] == sentences
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(texts=st.lists(TEXTS, max_size=5))
 @example(texts=["", " ", "\n", "\n\n a", "A. \nB", "。。a", "\ufdd0", "\ufdd0d. A", "a. \ufdd0A", "1" * 500])

@@ -165,7 +165,7 @@ def test_a_shortlist_that_does_not_fit_is_refused(tmp_path):
         read_shortlist(path, 500, 500, [b"b"])
     with pytest.raises(DamagedFileError, match="does not hold ids of target tokens"):
         read_shortlist(path, 500, 300, [b"a"])
-    with pytest.raises(DamagedFileError, match="pieces are missing"):
+    with pytest.raises(DamagedFileError, match="tokens are missing"):
         read_shortlist(path, 501, 500, [b"a"])
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(DamagedFileError, match="its SHA-256 checksum is not the one in shortlist.npz.sha256"):

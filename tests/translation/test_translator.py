@@ -87,6 +87,7 @@ def test_what_was_learned_is_translated(translator):
     assert translator(sources) == list(targets)
 
 
+@pytest.mark.slow
 def test_batches_may_be_searched_side_by_side(translator):
     signature = [tf.TensorSpec([None], tf.string)]
     search = tf.function(translator.graph.search, input_signature=signature, autograph=False)
@@ -124,6 +125,7 @@ def test_forbidden_tokens_are_in_no_translation(wordpiece_model_dir, beam_size):
         assert np.all(actual.token_ids.numpy() == chosen) and actual.token_ids.shape[-1] > 3
 
 
+@pytest.mark.slow
 def test_no_texts_blank_texts_and_bytes(translator, greedy):
     assert translator([]) == translator.n_best([], 4) == []
     assert translator.score([], []).shape == (0,)
@@ -225,6 +227,7 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
         np.testing.assert_allclose(aligned.attention, aligned_by_hand.attention, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_wrong_arguments_are_refused_in_one_line(translator, tiny_model_dir, wordpiece_model_dir):
     for text in ("a", b"a"):
         for translate in (translator, translator.translate_document):
@@ -408,6 +411,7 @@ def test_bytes_that_are_not_utf_8_do_no_harm_in_a_document(translator):
     )
 
 
+@pytest.mark.slow
 def test_the_language_of_a_translator_divides_its_documents(tiny_model_dir, translator, monkeypatch):
     text = "Anna sees approx. Zoë. Anna buys a tree."
     english = Translator.load(tiny_model_dir, language="en")

@@ -64,6 +64,7 @@ def test_align_makes_a_shortlist_that_the_commands_use(arguments, capsys, tmp_pa
     assert translate(capsys, arguments, "--no-shortlist") == without
 
 
+@pytest.mark.slow
 def test_align_that_was_stopped_goes_on_after_the_last_pass(arguments, capsys, monkeypatch):
     main(arguments)
     expected, _ = read(arguments)
@@ -97,6 +98,7 @@ def test_align_that_was_stopped_goes_on_after_the_last_pass(arguments, capsys, m
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line(arguments, capsys, tmp_path):
     def error(*given):
         with pytest.raises(SystemExit):

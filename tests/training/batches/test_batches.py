@@ -272,6 +272,7 @@ def test_a_batch_worked_out_by_hand(encoded):
     ]
 
 
+@pytest.mark.slow
 def test_all_elements_are_int32(encoded):
     plan = plan_batches(encoded(["5 6"], ["11"]), tokens_per_batch=6)
     for dataset in (validation_dataset(plan, start_id=START), training_dataset(plan, start_id=START, seed=0)):
@@ -383,6 +384,7 @@ def test_a_training_dataset_gives_the_same_batches_each_time_it_is_iterated(rand
     assert as_lists(first(dataset, 9)) == as_lists(first(dataset, 9))
 
 
+@pytest.mark.slow
 def test_training_is_endless_and_validation_of_known_length(random_pairs):
     pairs = random_pairs(np.random.default_rng(8), 90)
     plan = plan_batches(pairs, tokens_per_batch=100, num_buckets=4, num_parts=2)
@@ -393,6 +395,7 @@ def test_training_is_endless_and_validation_of_known_length(random_pairs):
     assert len(list(validation)) == validation.cardinality()
 
 
+@pytest.mark.slow
 def test_validation_holds_every_pair_once_in_a_fixed_order(random_pairs):
     pairs = random_pairs(np.random.default_rng(9), 120)
     dataset = validation_dataset(plan_batches(pairs, tokens_per_batch=100, num_buckets=4), start_id=START)
@@ -426,6 +429,7 @@ def test_a_number_out_of_its_range_is_an_error_that_names_it(setting, value, rul
 
 
 # A training is resumed with the batches that it would have had, on any machine and with any release of TensorFlow.
+@pytest.mark.slow
 def test_the_same_pairs_make_the_same_batches_everywhere(encoded, monkeypatch):
     monkeypatch.setattr(encoded_pairs, "_PAIRS_PER_BLOCK", 37)
     rng = np.random.default_rng(0)

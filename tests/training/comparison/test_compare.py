@@ -25,6 +25,7 @@ OTHER = [line.replace("Park", "Garten") if number % 5 else line for number, line
 PAIRS = SentencePairs(SOURCES, REFERENCES, "dogs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("test", "option"), [("bootstrap", "--paired-bs"), ("randomization", "--paired-ar")])
 def test_scores_intervals_and_p_values_are_those_of_sacrebleu_s_command(tmp_path, test, option):
     for name, lines in (("reference", REFERENCES), ("first", FIRST), ("other", OTHER)):
@@ -290,6 +291,7 @@ def test_a_model_is_loaded_once_for_all_test_sets(model_dirs, tmp_path, monkeypa
     assert all(report["results"][0]["sentences_per_second"] > 0 for report in reports)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -202,6 +202,7 @@ def test_two_replicas_skip_the_same_steps_as_one(tmp_path):
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_the_scale_is_saved_and_restored_with_the_state(tmp_path):
     config = load_recipe("demo", [*TINY, FLOAT16])
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_length=16))

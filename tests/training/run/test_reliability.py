@@ -394,6 +394,7 @@ def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(unfini
     assert leftovers(unfinished.path) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_average_that_there_was(copy, limit_file_sizes, capsys):
     before = contents(copy.path)
     limit_file_sizes(20_000)
@@ -535,6 +536,7 @@ def test_a_damaged_tokenizer_is_named(copy):
             use()
 
 
+@pytest.mark.slow
 def test_weights_must_be_exactly_those_of_the_configuration(copy):
     config = copy.read_config().model
     for num_layers, other in ((1, 2), (2, 1)):

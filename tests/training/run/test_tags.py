@@ -81,6 +81,7 @@ def test_one_model_translates_in_both_directions(two_directions):
     assert all(float(part.split()[1]) > 90 for part in last.removeprefix("BLEU ").split(", "))
 
 
+@pytest.mark.slow
 def test_a_tag_is_one_token_in_front_and_text_that_looks_like_one_stays_text(two_directions):
     translator = translator_for(two_directions[0], ">>de<<")
     plain, alike = translator.tokenize(["the dog", ">>de<< the dog"])
@@ -93,6 +94,7 @@ def test_a_tag_is_one_token_in_front_and_text_that_looks_like_one_stays_text(two
     assert not set(source.tags.values()) & set(source.tokenize(texts).flat_values.numpy().tolist())
 
 
+@pytest.mark.slow
 def test_a_tag_counts_for_the_longest_source(two_directions):
     path = two_directions[0]
     tagged = translator_for(path, ">>de<<")
@@ -239,6 +241,7 @@ def test_pairs_that_are_held_out_keep_their_tags():
         assert is_english == [True] * pairs.tags[0][0] + [False] * pairs.tags[1][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data, message",
     [

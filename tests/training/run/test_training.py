@@ -277,6 +277,7 @@ def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path)
     assert run.stderr.splitlines()[-1] == "1", run.stderr
 
 
+@pytest.mark.slow
 def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, tmp_path, monkeypatch):
     translator = Translator.load(tiny_model_dir)
     before = translator.tokenize(["Anna sees a tree."])
@@ -287,6 +288,7 @@ def test_training_leaves_the_tokenizers_of_a_host_program_alone(tiny_model_dir, 
     assert translator.tokenize(["Anna sees a tree."]) == before
 
 
+@pytest.mark.slow
 def test_the_model_is_built_once_when_its_vocabulary_is_known(tmp_path, monkeypatch, capsys):
     sizes, build = [], step_model.build_transformer
 
@@ -359,6 +361,7 @@ def two_vocabularies(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_each_language_may_have_a_vocabulary_of_its_own(two_vocabularies, tmp_path, monkeypatch):
     model_dir = two_vocabularies
     names = {f"{side}.tokenizer.model{suffix}" for side in ("source", "target") for suffix in ("", ".sha256")}
@@ -408,6 +411,7 @@ def test_two_vocabularies_translate_score_and_are_exported(two_vocabularies, tmp
     assert target_pieces == german.pieces([id for id in found.token_ids.numpy()[0, 0] if id != 0])
 
 
+@pytest.mark.slow
 def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
     class Workers:
         def __init__(self, contents=None):
@@ -426,6 +430,7 @@ def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
     assert [each.file_content for each in received] == [each.file_content for each in sent]
 
 
+@pytest.mark.slow
 def test_a_trained_model_keeps_its_vocabularies(two_vocabularies):
     with pytest.raises(ConfigError, match="tokenizer.shared must be False, as in the model that .* holds; received"):
         train_here(two_vocabularies.path, "tokenizer.vocab_size=330", "model.tie_embeddings=target")
@@ -460,6 +465,7 @@ def ranked_by_bleu(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_the_best_checkpoints_stay_and_are_averaged(ranked_by_bleu):
     bleu = dict(zip(logged(ranked_by_bleu, "step"), logged(ranked_by_bleu, "val_bleu")))
     best = sorted(bleu, key=bleu.get, reverse=True)[:2]
@@ -467,6 +473,7 @@ def test_the_best_checkpoints_stay_and_are_averaged(ranked_by_bleu):
     assert_average_of(ranked_by_bleu, [ranked_by_bleu.checkpoint_path(int(step)) for step in best])
 
 
+@pytest.mark.slow
 def test_the_logged_bleu_is_that_of_the_greedy_translations(ranked_by_bleu):
     decoding = dataclasses.replace(ranked_by_bleu.read_config().decoding, beam_size=1)
     translator = Translator.load(ranked_by_bleu.path, decoding)
@@ -529,6 +536,7 @@ def test_the_best_weights_are_those_of_the_lowest_validation_perplexity(trained)
         np.testing.assert_array_equal(weight, other)
 
 
+@pytest.mark.slow
 def test_a_finished_run_started_again_only_averages(trained, capsys):
     before = trained.training_state_path.read_bytes()
     train_here(trained.path, *TEN_STEPS)
@@ -579,6 +587,7 @@ def test_the_best_checkpoints_are_known_without_the_log(trained, tmp_path):
     assert best == copy.checkpoint_path(min((6, 8, 10), key=scores.get))
 
 
+@pytest.mark.slow
 def test_evaluate_gives_sacrebleu_scores_with_signatures():
     text = pairs(0, 40)
     perfect = evaluate(lambda sources: list(text.target), text)

@@ -93,6 +93,7 @@ def test_without_a_reference_and_among_equals_the_most_probable_is_chosen():
     assert most_like("xyz", ["aaa", "xyz", "xyz"], chrf) == "xyz"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command, arguments, message",
     [

@@ -150,6 +150,7 @@ class InventedRemote(InventedTranslate):
         return {"train": self._generate_examples(dl_manager.download("http://127.0.0.1:9/text"))}
 
 
+@pytest.mark.slow
 def test_a_dataset_gives_its_pairs_in_the_direction_its_info_names(tmp_path, capsys):
     pairs = load_tfds("invented_translate/de_en", "train", data_dir=tmp_path)
     # tensorflow-datasets shuffles when it writes to disk, the same way each time.

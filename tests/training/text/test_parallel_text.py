@@ -107,6 +107,7 @@ def run_with_little_memory(*arguments):
     return subprocess.run([sys.executable, "-c", HOSTILE, *arguments], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_gigabyte_of_zeros_in_a_small_file_is_refused_with_little_memory(tmp_path, suffix):
     path = tmp_path / f"zeros.{suffix}"
@@ -128,6 +129,7 @@ def test_many_long_lines_take_little_memory(tmp_path):
     assert (report["pairs"], report["characters"]["target"]["mean"]) == (1000, 2**19 - 1)
 
 
+@pytest.mark.slow
 def test_a_line_that_never_ends_is_refused_with_little_memory(tmp_path):
     text = tmp_path / "text"
     text.write_text("one\n")
