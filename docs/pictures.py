@@ -89,18 +89,17 @@ def results() -> Figure:
     """Quality, size and speed of the models of docs/results/models.csv."""
     with open(RESULTS / "models.csv", newline="", encoding="utf-8") as file:
         rows = [*csv.DictReader(file)][::-1]
-    panels = {
-        "BLEU on test_2016_flickr": ([float(row["bleu"]) for row in rows], "{:.2f}"),
-        "million parameters": ([int(row["parameters"]) / 1e6 for row in rows], "{:.1f}"),
-        "SavedModel, sentences/s": ([float(row["sentences_per_second"] or "nan") for row in rows], "{:.0f}"),
-    }
-    figure = Figure(figsize=(9, 2.2), layout="constrained")
-    for axes, (title, (values, form)) in zip(figure.subplots(1, len(panels), sharey=True), panels.items()):
-        bars = axes.barh([row["recipe"] for row in rows], values, color="C0")
-        axes.bar_label(bars, ["" if value != value else form.format(value) for value in values], padding=3)
-        axes.set_title(title, fontsize="medium")
-        axes.margins(x=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+    figure = Figure(figsize=(5.6, 2.6), layout="constrained")
+    axes = figure.subplots()
+    for number, row in enumerate(rows):
+        bleu, speed = float(row["bleu"]), row["sentences_per_second"]
+        axes.plot(bleu, number, "o", color="C0")
+        label = f"{bleu:.2f}; {int(row['parameters']) / 1e6:.1f} million" + (f"; {speed} sentences/s" if speed else "")
+        axes.annotate(label, (bleu, number), (0, 7), textcoords="offset points", ha="center", fontsize="small")
+    axes.set_yticks(range(len(rows)), [row["recipe"].replace(", ", "\n") for row in rows])
+    axes.set(xlim=(39.5, 42.7), ylim=(-0.5, len(rows) - 0.3), xlabel="BLEU on test_2016_flickr")
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -116,17 +115,21 @@ FLOW = {
 
 
 def flow() -> Figure:
-    """The way of the data."""
-    figure = Figure(figsize=(11, 1.7), layout="constrained")
+    """The way of the data, in two rows, so that it can be read on a phone."""
+    figure = Figure(figsize=(5.6, 3.2), layout="constrained")
     axes = figure.subplots()
-    for place, (title, (example, folder)) in enumerate(FLOW.items()):
+    arrow = dict(arrowstyle="->", color="#2b6cb0")
+    for number, (title, (example, folder)) in enumerate(FLOW.items()):
+        row, column = divmod(number, 3)
+        y = -2.5 * row
         box = dict(boxstyle="round,pad=0.5", facecolor="#e8f0fc", edgecolor="#2b6cb0")
-        axes.text(place, 0, title, ha="center", va="center", fontweight="bold", bbox=box)
-        axes.text(place, -0.55, example, ha="center", va="top", fontsize="small")
-        axes.text(place, 0.5, folder, ha="center", va="bottom", fontsize="small", color="#555555")
-        if place:
-            axes.annotate("", (place - 0.34, 0), (place - 0.66, 0), arrowprops=dict(arrowstyle="->", color="#2b6cb0"))
-    axes.set(xlim=(-0.5, len(FLOW) - 0.5), ylim=(-1.3, 0.9))
+        axes.text(column, y, title, ha="center", va="center", fontweight="bold", bbox=box)
+        axes.text(column, y - 0.5, example, ha="center", va="top", fontsize="small")
+        axes.text(column, y + 0.45, folder, ha="center", va="bottom", fontsize="small", color="#555555")
+        if column:
+            axes.annotate("", (column - 0.36, y), (column - 0.62, y), arrowprops=arrow)
+    axes.annotate("", (0.3, -1.6), (1.7, -1.3), arrowprops=arrow)
+    axes.set(xlim=(-0.5, 2.5), ylim=(-3.7, 0.9))
     axes.axis("off")
     return figure
 
