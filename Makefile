@@ -12,21 +12,19 @@ INSTALL := install --quiet --no-compile --disable-pip-version-check
 demo: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
-# Each file is tested by one process, in order: those of examples take long, and begin before those of layers; those of
-# translation take long, and begin before those of training, of which the last ones are short. TensorFlow gives back
-# little of the memory that it took, so that after each twelve folders of tests new processes begin; each has to import
-# TensorFlow. What many tests translate with is trained and exported once, into build/tests.
+# Each file is tested by one process, in order: those of examples and translation take long, and begin before those of
+# layers and training. What many tests translate with is trained and exported once, into build/tests.
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
-PYTEST := xargs -n 12 $(BIN)/python -m pytest $(IN_PARALLEL)
 ALL_FOLDERS := $(sort $(dir $(wildcard tests/*/test_*.py tests/*/*/test_*.py)))
 FOLDERS := $(filter-out tests/training/%,$(ALL_FOLDERS)) $(filter tests/training/%,$(ALL_FOLDERS))
 
 test: $(VENV)/installed-test
-	echo $(FOLDERS) | $(PYTEST)
+	$(BIN)/python -m pytest $(IN_PARALLEL) $(FOLDERS)
 
-# The tests of `make test` and those that are marked slow.
+# The tests of `make test` and those that are marked slow. TensorFlow gives back little of the memory that it took, so
+# new processes begin after each twelve folders.
 test-all: $(VENV)/installed-test
-	echo $(FOLDERS) | $(PYTEST) -m "not long"
+	echo $(FOLDERS) | xargs -n 12 $(BIN)/python -m pytest $(IN_PARALLEL) -m "not long"
 
 # The pipeline on Apache Beam, whose packages do not fit beside those of the other tests.
 test-beam: $(VENV)-beam/installed

@@ -21,6 +21,7 @@ _MOVED = {
     "distillation": "more-text",
     "placeholders": "terms",
     "robustness": "data",
+    "shortlist": "latency",
     "table1": "paper",
     "tags": "terms",
 }

@@ -1,12 +1,11 @@
-"""TensorFlow Serving's REST API (https://www.tensorflow.org/tfx/serving/api_rest): its requests, answers and errors."""
+"""TensorFlow Serving's REST API (https://www.tensorflow.org/tfx/serving/api_rest): its requests and answers."""
 
 import base64
-import binascii
 import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -15,12 +14,8 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations of tokenizers)
 
 from ..errors import ConfigError, Error, InvalidFileError
+from ..rules import shown
 from ..tensors import Tensor
-
-_TYPES = {dict: "Object", list: "Array", str: "String", int: "Number", float: "Number", type(None): "Null"}
-# NumPy's arrays had no more before NumPy 2.
-_MOST_AXES = 32
-_TOO_DEEP = "JSON Parse error: lists or objects are nested too deeply"
 
 
 class RequestError(Error):
@@ -60,7 +55,9 @@ def load_servable(path: str | os.PathLike[str]) -> Servable:
         if folder.name.isascii() and folder.name.isdigit() and (folder / "saved_model.pb").is_file()
     ]
     if not folders:
-        raise ConfigError(f"{path}: there is no folder of a version, such as 1, with a saved_model.pb")
+        raise ConfigError(
+            f"{path}: neither it nor a folder in it that is named by a version, such as 1, has a saved_model.pb"
+        )
     folder = max(folders, key=lambda folder: int(folder.name))
     try:
         functions = tf.saved_model.load(str(folder)).signatures
@@ -87,59 +84,44 @@ class RestApi:
 
     def get(self, path: str) -> dict[str, object]:
         """Answers a GET request: whether the model is there."""
-        model = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+))?", path)
-        if model is None:
-            raise RequestError(f"Malformed request: GET {path}")
-        if not self._is_served(*model.groups()):
-            raise RequestError(f"Could not find any versions of model {model[1]}", HTTPStatus.NOT_FOUND)
+        self._check_path(path, "")
         status = {"error_code": "OK", "error_message": ""}
         return {"model_version_status": [{"version": str(self.version), "state": "AVAILABLE", "status": status}]}
 
     def post(self, path: str, body: bytes) -> dict[str, object]:
         """Answers a POST request: predicts."""
+        self._check_path(path, ":predict")
         try:
-            return self._post(path, body)
-        except RecursionError:
-            raise RequestError(_TOO_DEEP) from None
+            request = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"the request is not JSON: {error}") from None
+        return self._predict(request if isinstance(request, dict) else {})
 
-    def _post(self, path: str, body: bytes) -> dict[str, object]:
-        model = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict", path)
-        if model is None:
-            raise RequestError(f"Malformed request: POST {path}")
-        request = _parse(body)
-        name = request.get("signature_name", "")
-        if not isinstance(name, str):
-            rule = "not formatted correctly. 'signature_name' key must be a string value."
-            raise RequestError(f"JSON Value: {_shown(request)} {rule}")
-        if not self._is_served(*model.groups()):
-            wanted = f"Latest({model[1]})" if model[2] is None else f"Specific({model[1]}, {model[2]})"
-            raise RequestError(f"Servable not found for request: {wanted}", HTTPStatus.NOT_FOUND)
-        name = name or "serving_default"
-        if name not in self.signatures:
-            raise RequestError(f'Serving signature name: "{name}" not found in signature def')
-        return self._predict(self.signatures[name], request)
+    def _check_path(self, path: str, verb: str) -> None:
+        if not re.fullmatch(rf"/v1/models/{re.escape(self.name)}(/versions/0*{self.version})?{verb}", path):
+            message = f"this server has /v1/models/{self.name}{verb}, version {self.version}; received {shown(path)}"
+            raise RequestError(message, HTTPStatus.NOT_FOUND)
 
-    def _is_served(self, name: str, version: str | None) -> bool:
-        return name == self.name and (version is None or version.lstrip("0") == str(self.version))
-
-    def _predict(self, signature: Signature, request: dict[str, object]) -> dict[str, object]:
-        if "instances" in request and "inputs" in request:
-            rule = "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist "
-            raise RequestError(f"JSON Value: {_shown(request)} {rule}")
+    def _predict(self, request: dict[str, object]) -> dict[str, object]:
+        name = request.get("signature_name") or "serving_default"
+        if not isinstance(name, str) or name not in self.signatures:
+            raise RequestError(f"signature_name must be one of {', '.join(self.signatures)}; received {shown(name)}")
+        signature = self.signatures[name]
+        columns = request.get("inputs")
+        if ("instances" in request) == ("inputs" in request):
+            raise RequestError("a request must have either instances or inputs")
         if "instances" in request:
-            inputs = _read_rows(request, signature.inputs)
-        elif "inputs" in request:
-            inputs = _read_columns(request["inputs"], signature.inputs)
-        else:
-            raise RequestError("Missing 'inputs' or 'instances' key")
-        for name, array in inputs.items():
-            shape = signature.inputs[name].shape
-            if not shape.is_compatible_with(array.shape):
-                raise RequestError(f"{name} must be of shape {shape}; received {array.shape}")
-            if len(array) > self.max_rows:
-                raise RequestError(f"a request must have at most {self.max_rows} rows; received {len(array)}")
+            columns = _columns_of(request["instances"], signature.inputs)
+        elif not _is_named(columns) and len(signature.inputs) == 1:
+            columns = dict.fromkeys(signature.inputs, columns)
+        if not isinstance(columns, dict) or {*columns} != {*signature.inputs}:
+            raise RequestError(f"inputs must have the keys {', '.join(signature.inputs)}; received {shown(columns)}")
+        arrays = {name: _read(name, columns[name], spec) for name, spec in signature.inputs.items()}
+        num_rows = max(map(len, arrays.values()))
+        if num_rows > self.max_rows:
+            raise RequestError(f"a request must have at most {self.max_rows} rows; received {num_rows}")
         try:
-            outputs = signature.function(**{name: tf.constant(array) for name, array in inputs.items()})
+            outputs = signature.function(**{name: tf.constant(array) for name, array in arrays.items()})
         except tf.errors.InvalidArgumentError as error:
             # Such as an unknown tag. The other lines say where in the graph.
             raise RequestError(error.message.rpartition("assertion failed: ")[2].splitlines()[0]) from None
@@ -151,73 +133,16 @@ class RestApi:
         return {"predictions": [dict(zip(columns, row)) if others else row[0] for row in rows]}
 
 
-def _parse(body: bytes) -> dict[str, object]:
-    if not body:
-        raise RequestError("JSON Parse error: The document is empty")
-    try:
-        request = json.loads(body.decode("utf-8"))
-    except json.JSONDecodeError as error:
-        raise RequestError(f"JSON Parse error: Invalid value. at offset: {error.pos}") from None
-    except UnicodeDecodeError as error:
-        raise RequestError(f"JSON Parse error: Invalid encoding in string. at offset: {error.start}") from None
-    except ValueError:
-        # A number of thousands of digits.
-        raise RequestError("JSON Parse error: Invalid value. at offset: 0") from None
-    if not isinstance(request, dict):
-        raise RequestError(f"JSON Value: {_shown(request)} Is not object")
-    return request
-
-
-def _read_rows(request: dict[str, object], specs: Mapping[str, tf.TensorSpec]) -> dict[str, np.ndarray]:
-    rows = request["instances"]
-    if not isinstance(rows, list):
-        raise RequestError(f"JSON Value: {_shown(request)} Excepting 'instances' to be an list/array")
-    if not rows:
-        raise RequestError(f"JSON Value: {_shown(request)} No values in 'instances' array")
-    if not isinstance(rows[0], dict) and len(specs) > 1:
-        raise RequestError(
-            "instances is a plain list, but expecting list of objects as multiple input tensors required as per "
-            "tensorinfo_map"
-        )
-    are_named = _is_named(rows[0])
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in specs}
-    for number, row in enumerate(rows):
-        if _is_named(row) != are_named:
-            expected, received = ("object", "list") if are_named else ("value/list", "object")
-            raise RequestError(f"Expecting {expected} but got {received} at item {number} of input list")
-        for name, value in row.items() if are_named else [(next(iter(specs)), row)]:
-            key = f" key: {name}" if are_named else ""
-            try:
-                if name not in specs:
-                    raise RequestError(f"JSON object: does not have named input: {name}")
-                array = _read(value, specs[name])
-                first = columns[name][0] if columns[name] else array
-                if array.size != first.size:
-                    raise RequestError(f"Expecting tensor size: {first.size} but got: {array.size}")
-                if array.shape != first.shape:
-                    raise RequestError(f"Expecting shape {_sizes(first)} but got: {_sizes(array)}")
-            except RequestError as error:
-                message = f"Failed to process element: {number}{key} of 'instances' list. Error: INVALID_ARGUMENT: "
-                raise RequestError(f"{message}{error}") from None
-            columns[name].append(array)
-        if are_named and {*row} != {*specs}:
-            message = f"Failed to process element: {number} of 'instances' list. JSON object: {_shown(row)}"
-            raise RequestError(f"{message} keys must be equal to: {','.join(sorted(specs))}")
-    return {name: np.stack(column) for name, column in columns.items()}
-
-
-def _read_columns(columns: object, specs: Mapping[str, tf.TensorSpec]) -> dict[str, np.ndarray]:
-    if isinstance(columns, dict) and _is_named(columns):
-        for name in sorted(specs):
-            if name not in columns:
-                raise RequestError(f"Missing named input: {name} in 'inputs' object.")
-        return {name: _read(columns[name], spec) for name, spec in specs.items()}
-    if len(specs) > 1:
-        raise RequestError(
-            "inputs is a plain value/list, but expecting an object as multiple input tensors required as per "
-            "tensorinfo_map"
-        )
-    return {name: _read(columns, spec) for name, spec in specs.items()}
+def _columns_of(rows: object, specs: Mapping[str, tf.TensorSpec]) -> dict[str, list[object]]:
+    """Returns rows as inputs by name. A row has its inputs by name, or is the only one."""
+    if not isinstance(rows, list) or not rows:
+        raise RequestError(f"instances must be a list with at least one row; received {shown(rows)}")
+    if len(specs) == 1 and not any(map(_is_named, rows)):
+        return dict.fromkeys(specs, rows)
+    for row in rows:
+        if not isinstance(row, dict) or {*row} != {*specs}:
+            raise RequestError(f"each of instances must have the keys {', '.join(specs)}; received {shown(row)}")
+    return {name: [row[name] for row in rows] for name in specs}
 
 
 def _is_named(value: object) -> bool:
@@ -225,57 +150,32 @@ def _is_named(value: object) -> bool:
     return isinstance(value, dict) and not ([*value] == ["b64"] and isinstance(value["b64"], str))
 
 
-def _read(value: object, spec: tf.TensorSpec) -> np.ndarray:
-    """An array of the shape of lists in lists."""
-    shape: list[int] = []
-    inner = value
-    while isinstance(inner, list):
-        if len(shape) == _MOST_AXES:
-            raise RequestError(_TOO_DEEP)
-        shape.append(len(inner))
-        inner = inner[0] if inner else None
-    leaves: list[object] = []
-    _collect(value, 0, shape, spec, leaves)
-    array = np.empty(len(leaves), object if spec.dtype == tf.string else spec.dtype.as_numpy_dtype)
-    array[:] = leaves
-    return array.reshape(shape)
+def _read(name: str, value: object, spec: tf.TensorSpec) -> np.ndarray:
+    """Returns the array of lists in lists of texts, bytes or integers."""
+    is_text = spec.dtype == tf.string
+    try:
+        array = np.array(_with_bytes(value), object)
+        fits = spec.shape.is_compatible_with(array.shape) and all(
+            isinstance(leaf, bytes) if is_text else type(leaf) is int and spec.dtype.min <= leaf <= spec.dtype.max
+            for leaf in array.flat
+        )
+    except (ValueError, RecursionError):
+        # Text that is not Unicode, bytes that are not base64, lists of different lengths or too deep.
+        fits = False
+    if not fits:
+        raise RequestError(f"{name} must be {spec.dtype.name} of shape {spec.shape}; received {shown(value)}")
+    return array if is_text else array.astype(spec.dtype.as_numpy_dtype)
 
 
-def _collect(value: object, level: int, shape: Sequence[int], spec: tf.TensorSpec, leaves: list[object]) -> None:
-    if not isinstance(value, list):
-        if level != len(shape):
-            where = f"found at incorrect level: {level + 1} in the JSON DOM. Expected at level: {len(shape)}"
-            raise RequestError(f"JSON Value: {_shown(value)} {where}")
-        leaves.append(_leaf(value, spec))
-        return
-    if level >= len(shape):
-        raise RequestError(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
-    if len(value) != shape[level]:
-        where = f"at level: {level} expected size: {shape[level]}"
-        raise RequestError(f"Encountered list at unexpected size: {len(value)} {where}")
-    for inner in value:
-        _collect(inner, level + 1, shape, spec, leaves)
-
-
-def _leaf(value: object, spec: tf.TensorSpec) -> object:
-    if spec.dtype == tf.string:
-        if isinstance(value, str):
-            try:
-                return value.encode()
-            except UnicodeEncodeError:
-                raise RequestError("JSON Parse error: The surrogate pair in string is invalid.") from None
-        if isinstance(value, dict):
-            if _is_named(value):
-                raise RequestError(f"JSON Value: {_shown(value)} not formatted correctly for base64 data")
-            try:
-                return base64.b64decode(value["b64"], validate=True)
-            except (binascii.Error, ValueError):
-                raise RequestError("Unable to base64 decode") from None
-    elif isinstance(value, int) and not isinstance(value, bool) and spec.dtype.min <= value <= spec.dtype.max:
-        return value
-    kind = str(value) if isinstance(value, bool) else _TYPES[type(value)]
-    message = f"JSON Value: {_shown(value)} Type: {kind} is not of expected type: {spec.dtype.name}"
-    raise RequestError(message)
+def _with_bytes(value: object) -> object:
+    """Returns lists in lists with the bytes of texts and of base64."""
+    if isinstance(value, list):
+        return [_with_bytes(inner) for inner in value]
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and not _is_named(value):
+        return base64.b64decode(value["b64"], validate=True)
+    return value
 
 
 def _write(array: np.ndarray) -> list[object]:
@@ -285,11 +185,3 @@ def _write(array: np.ndarray) -> list[object]:
     if array.dtype.kind == "O":
         return np.frompyfunc(lambda text: text.decode("utf-8", "replace"), 1, 1)(array).tolist()
     return array.tolist()
-
-
-def _sizes(array: np.ndarray) -> str:
-    return f"[{','.join(map(str, array.shape))}]"
-
-
-def _shown(value: object) -> str:
-    return json.dumps(value, indent=4, ensure_ascii=False)

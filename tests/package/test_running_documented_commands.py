@@ -88,7 +88,7 @@ BEFORE = {
     "docs/terms.md": "echo pages > terms.txt",
     "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; cp train.de ours.de",
     "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de; ln -s $ROOT/examples examples",
-    "docs/shortlist.md": "mkdir models; cp -r $MODEL models/en-de",
+    "docs/latency.md": "mkdir models; cp -r $MODEL models/en-de",
     "docs/training.md": "head -n 5 test.en > new.en",
     "docs/tutorial.md": "ln -s $ROOT/examples examples; mkdir -p .venv/bin; touch .venv/bin/activate",
 }

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST API: what requests mean, what is answered, and which errors there are."""
+"""TensorFlow Serving's REST API: what requests mean, what is answered, and what is refused."""
 
 import base64
 import json
@@ -81,50 +81,51 @@ def test_status_of_the_model():
     assert API.get("/v1/models/en-de") == API.get("/v1/models/en-de/versions/1") == {"model_version_status": [version]}
 
 
-ELEMENT = "Failed to process element: 0 of 'instances' list. Error: INVALID_ARGUMENT: "
 TWO = {"signature_name": "add"}
+TEXT = "text must be string of shape (None,); received "
+ROW = "each of instances must have the keys text; received "
 
 
 @pytest.mark.parametrize(
     "request_, message",
     [
-        (b"", "JSON Parse error: The document is empty"),
-        (b"{", "JSON Parse error: Invalid value. at offset: 1"),
-        (b"[" * 100_000, "JSON Parse error: lists or objects are nested too deeply"),
-        (
-            b'{"instances": ' + b"[" * 900 + b"]" * 900 + b"}",
-            "JSON Parse error: lists or objects are nested too deeply",
-        ),
-        (b"\xff", "JSON Parse error: Invalid encoding in string. at offset: 0"),
-        ([], "JSON Value: [] Is not object"),
-        ({}, "Missing 'inputs' or 'instances' key"),
-        ({"inputs": [], "instances": []}, "Not formatted correctly expecting only one of 'inputs' or 'instances' keys"),
-        ({"instances": "a"}, "Excepting 'instances' to be an list/array"),
-        ({"instances": []}, "No values in 'instances' array"),
-        ({"instances": [1]}, f"{ELEMENT}JSON Value: 1 Type: Number is not of expected type: string"),
-        ({"instances": [None]}, f"{ELEMENT}JSON Value: null Type: Null is not of expected type: string"),
-        ({"instances": [True]}, f"{ELEMENT}JSON Value: true Type: True is not of expected type: string"),
-        ({"instances": [{"b64": "é"}]}, f"{ELEMENT}Unable to base64 decode"),
-        (b'{"instances": ["\\ud800"]}', f"{ELEMENT}JSON Parse error: The surrogate pair in string is invalid."),
-        ({"instances": ["a", {"text": "b"}]}, "Expecting value/list but got object at item 1 of input list"),
-        ({"instances": [{"text": "b"}, "a"]}, "Expecting object but got list at item 1 of input list"),
-        ({"instances": [{"x": "b"}]}, "key: x of 'instances' list. Error: INVALID_ARGUMENT: JSON object: does"),
-        ({"instances": [{}]}, "JSON object: {} keys must be equal to: text"),
-        ({"instances": ["a", ["b", "c"]]}, "Expecting tensor size: 1 but got: 2"),
-        ({"instances": ["a", ["b"]]}, "Expecting shape [] but got: [1]"),
-        ({"instances": [["a"]]}, "text must be of shape (None,); received (1, 1)"),
-        ({"instances": [["a", ["b"]]]}, "Encountered list at unexpected level: 1 expected < 1"),
+        (b"", "the request is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        (b"{", "the request is not JSON: Expecting property name enclosed in double quotes"),
+        (b"[" * 100_000, "the request is not JSON: maximum recursion depth exceeded"),
+        (b'{"instances": ' + b"[" * 900 + b"]" * 900 + b"}", TEXT),
+        (b"\xff", "the request is not JSON: 'utf-8' codec can't decode byte 0xff"),
+        ([], "a request must have either instances or inputs"),
+        ({}, "a request must have either instances or inputs"),
+        ({"inputs": [], "instances": []}, "a request must have either instances or inputs"),
+        ({"instances": "a"}, "instances must be a list with at least one row; received 'a'"),
+        ({"instances": []}, "instances must be a list with at least one row; received []"),
+        ({"instances": [1]}, f"{TEXT}[1]"),
+        ({"instances": [None]}, f"{TEXT}[None]"),
+        ({"instances": [True]}, f"{TEXT}[True]"),
+        ({"instances": [{"b64": "é"}]}, f"{TEXT}[{{'b64': 'é'}}]"),
+        (b'{"instances": ["\\ud800"]}', f"{TEXT}['\\ud800']"),
+        ({"instances": ["a", {"text": "b"}]}, f"{ROW}'a'"),
+        ({"instances": [{"x": "b"}]}, f"{ROW}{{'x': 'b'}}"),
+        ({"instances": [{}]}, f"{ROW}{{}}"),
+        ({"instances": ["a", ["b", "c"]]}, f"{TEXT}['a', ['b', 'c']]"),
+        ({"instances": ["a", ["b"]]}, TEXT),
+        ({"instances": [["a"]]}, TEXT),
+        ({"instances": [["a", ["b"]]]}, TEXT),
         ({"instances": ["a"] * 4}, "a request must have at most 3 rows; received 4"),
-        ({"inputs": "a"}, "text must be of shape (None,); received ()"),
-        ({"inputs": {"x": ["a"]}}, "Missing named input: text in 'inputs' object."),
-        ({"inputs": [["a"], ["b", "c"]]}, "Encountered list at unexpected size: 2 at level: 1 expected size: 1"),
-        ({"inputs": [["a"], "b"]}, 'JSON Value: "b" found at incorrect level: 2 in the JSON DOM. Expected at level: 2'),
-        ({"inputs": ["a"], "signature_name": "x"}, 'Serving signature name: "x" not found in signature def'),
-        ({"inputs": ["a"], "signature_name": 1}, "'signature_name' key must be a string value."),
-        ({**TWO, "inputs": ["a"]}, "inputs is a plain value/list, but expecting an object as multiple input tensors"),
-        ({**TWO, "instances": ["a"]}, "instances is a plain list, but expecting list of objects as multiple input"),
-        ({**TWO, "inputs": {"text": ["a"], "number": [[1, 2.5]]}}, "2.5 Type: Number is not of expected type: int32"),
-        ({**TWO, "inputs": {"text": ["a"], "number": [[1, 2**31]]}}, "Type: Number is not of expected type: int32"),
+        ({"inputs": "a"}, f"{TEXT}'a'"),
+        ({"inputs": {"x": ["a"]}}, "inputs must have the keys text; received {'x': ['a']}"),
+        ({"inputs": [["a"], ["b", "c"]]}, TEXT),
+        ({"inputs": [["a"], "b"]}, TEXT),
+        ({"inputs": ["a"], "signature_name": "x"}, "signature_name must be one of serving_default, add; received 'x'"),
+        ({"inputs": ["a"], "signature_name": [1]}, "signature_name must be one of serving_default, add; received [1]"),
+        ({**TWO, "inputs": ["a"]}, "inputs must have the keys text, number; received ['a']"),
+        ({**TWO, "instances": ["a"]}, "each of instances must have the keys text, number; received 'a'"),
+        ({**TWO, "inputs": {"text": ["a"], "number": [[1, 2.5]]}}, "number must be int32 of shape (None, 2); received"),
+        (
+            {**TWO, "inputs": {"text": ["a"], "number": [[1, True]]}},
+            "number must be int32 of shape (None, 2); received",
+        ),
+        ({**TWO, "inputs": {"text": ["a"], "number": [[1, 2**31]]}}, "[[1, 2147483648]]"),
     ],
 )
 def test_a_request_that_does_not_fit_is_refused(request_, message):
@@ -135,18 +136,18 @@ def test_a_request_that_does_not_fit_is_refused(request_, message):
 
 
 @pytest.mark.parametrize(
-    "method, path, message, status",
+    "method, path",
     [
-        ("POST", "/v1/models/x:predict", "Servable not found for request: Latest(x)", 404),
-        ("POST", "/v1/models/en-de/versions/2:predict", "Servable not found for request: Specific(en-de, 2)", 404),
-        ("GET", f"/v1/models/en-de/versions/{'9' * 5000}", "Could not find any versions of model en-de", 404),
-        ("POST", "/v1/models/en-de", "Malformed request: POST /v1/models/en-de", 400),
-        ("POST", "/v1/models/en-de:classify", "Malformed request: POST /v1/models/en-de:classify", 400),
-        ("GET", "/v1/models/x", "Could not find any versions of model x", 404),
-        ("GET", "/v1/models/en-de:predict", "Malformed request: GET /v1/models/en-de:predict", 400),
+        ("POST", "/v1/models/x:predict"),
+        ("POST", "/v1/models/en-de/versions/2:predict"),
+        ("POST", "/v1/models/en-de"),
+        ("POST", "/v1/models/en-de:classify"),
+        ("GET", f"/v1/models/en-de/versions/{'9' * 5000}"),
+        ("GET", "/v1/models/x"),
+        ("GET", "/v1/models/en-de:predict"),
     ],
 )
-def test_another_path_is_refused(method, path, message, status):
-    with pytest.raises(RequestError) as refused:
+def test_another_path_is_refused(method, path):
+    with pytest.raises(RequestError, match="^this server has /v1/models/en-de(:predict)?, version 1; rec") as refused:
         post({"instances": ["a"]}, path) if method == "POST" else API.get(path)
-    assert (str(refused.value), refused.value.status) == (message, status)
+    assert refused.value.status == HTTPStatus.NOT_FOUND and len(str(refused.value)) < 300
