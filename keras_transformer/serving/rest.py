@@ -55,9 +55,7 @@ def load_servable(path: str | os.PathLike[str]) -> Servable:
         if folder.name.isascii() and folder.name.isdigit() and (folder / "saved_model.pb").is_file()
     ]
     if not folders:
-        raise ConfigError(
-            f"{path}: neither it nor a folder in it that is named by a version, such as 1, has a saved_model.pb"
-        )
+        raise ConfigError(f"{path}: no saved_model.pb here or in a folder that is named by a version, such as 1")
     folder = max(folders, key=lambda folder: int(folder.name))
     try:
         functions = tf.saved_model.load(str(folder)).signatures

@@ -831,7 +831,7 @@ MISTAKES_OF_NEWCOMERS = {
     "evaluate --model-dir model --source empty.en --reference empty.en": "empty.en: the text is empty",
     "export --model-dir model --output out --format tflite": "argument --format: invalid choice: 'tflite'",
     "serve": "give either --model-dir or --servable",
-    "serve --servable model": "model: there is no folder of a version, such as 1, with a saved_model.pb",
+    "serve --servable model": "model: no saved_model.pb here or in a folder that is named by a version, such as 1",
     "plot-attention --model-dir model --text A --output a.gif": "--output must be a file ending in .png, .svg, .pdf or",
     "average --model-dir model --last 5": "model: no checkpoints to average",
 }

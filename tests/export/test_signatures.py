@@ -262,7 +262,14 @@ def test_neighbours_change_no_answer(predict, translator, name):
 
 
 @pytest.mark.parametrize("num_texts", [62, pytest.param(250, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [name for name in SIGNATURES if name != "translate"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "serving_default" else pytest.param(name, marks=pytest.mark.slow)
+        for name in SIGNATURES
+        if name != "translate"
+    ],
+)
 def test_hostile_texts_are_answered_and_harm_nobody(predict, name, num_texts):
     # A document of a megabyte takes seconds.
     long_share = 0 if name == "translate_document" else 0.02

@@ -138,17 +138,15 @@ except ImportError as error:
 # Registered, so that saved models load without custom objects.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "imports",
     [
         # Looking for Keras is not importing it.
         "import importlib.util, keras_transformer; importlib.util.find_spec('keras')",
-        pytest.param(
-            "import keras_transformer.config; from keras_transformer.decoding import greedy_search",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("import keras; import keras_transformer", marks=pytest.mark.slow),
-        pytest.param("import keras_transformer; keras_transformer.EncoderLayer", marks=pytest.mark.slow),
+        "import keras_transformer.config; from keras_transformer.decoding import greedy_search",
+        "import keras; import keras_transformer",
+        "import keras_transformer; keras_transformer.EncoderLayer",
     ],
 )
 def test_every_class_that_may_be_saved_is_registered(imports):

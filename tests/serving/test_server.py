@@ -236,7 +236,7 @@ def test_mistakes_are_named(tiny_model_dir, tmp_path, capsys):
     assert either in refused() and either in refused("--model-dir", tmp_path, "--servable", tmp_path)
     options = "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for --model-dir"
     assert options in refused("--servable", tmp_path, "--beam-size", 2)
-    assert "has a saved_model.pb" in refused("--servable", tmp_path)
+    assert "no saved_model.pb here or in a folder" in refused("--servable", tmp_path)
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "saved_model.pb").write_bytes(b"damaged")
     assert refused("--servable", tmp_path).startswith(f"{tmp_path / '3'}: the SavedModel cannot be loaded: ")

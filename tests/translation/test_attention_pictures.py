@@ -106,6 +106,7 @@ def page_of(queries, keys, text="a", translation="b"):
     )
 
 
+@pytest.mark.slow
 def test_the_weights_and_those_of_the_page_are_those_of_the_formulas(translator, found, formulas):
     expected, labels = formulas
     assert {*found.by_kind} == {*expected}
@@ -126,6 +127,7 @@ def test_the_weights_and_those_of_the_page_are_those_of_the_formulas(translator,
         np.testing.assert_allclose(shown / WEIGHT_UNIT, weights, atol=0.5 / WEIGHT_UNIT + 1e-5)
 
 
+@pytest.mark.slow
 def test_the_panels_of_a_picture_are_the_weights(found):
     attention = found.by_kind["decoder"]
     figure = attention_figure(attention, [0, 2], [1, 3])

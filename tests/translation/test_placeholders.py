@@ -129,6 +129,7 @@ def test_texts_without_any_are_translated_as_before(model_dir, translator):
     np.testing.assert_allclose(translator.score(texts, texts), plain.score(texts, texts), rtol=1e-5)
 
 
+@pytest.mark.slow
 @only_tiny
 def test_the_ninth_and_what_is_truncated_is_text(translator):
     text = " ".join(f"{{n{i}}}" for i in range(9))

@@ -81,9 +81,13 @@ def test_the_candidates_of_a_batch_are_those_of_its_texts(plain):
     ("decoding", "options"),
     [
         pytest.param(dict(beam_size=4), dict(n=4), marks=pytest.mark.slow),
-        pytest.param(dict(beam_size=1, forbidden_tokens="unknown"), {}, marks=pytest.mark.slow),
+        (dict(beam_size=1, forbidden_tokens="unknown"), {}),
         pytest.param(dict(beam_size=1), dict(sampling=Sampling(3, top_k=9)), marks=pytest.mark.slow),
-        (dict(beam_size=3, no_repeat_ngram_size=2, repetition_penalty=1.3, min_length=5), dict(n=3, prefixes=True)),
+        pytest.param(
+            dict(beam_size=3, no_repeat_ngram_size=2, repetition_penalty=1.3, min_length=5),
+            dict(n=3, prefixes=True),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["beam", "greedy", "sampling", "prefixes and restrictions"],
 )

@@ -147,6 +147,7 @@ def test_a_long_source_is_truncated_after_max_length_tokens(translator):
     assert translator.score([LONG], ["Anna"]) == translator.score([truncated], ["Anna"])
 
 
+@pytest.mark.slow
 def test_n_best_are_ranked_by_log_probability_over_the_length_penalty(translator):
     sources = ["Anna sees a tree.", "my sister paints two apples. Zoë buys", "🙂 the the"]
     for n_best in translator.n_best(sources, 4):
@@ -349,6 +350,7 @@ def test_a_document_is_its_sentences_translated_with_their_white_space(translato
     assert translator.translate_document([]) == []
 
 
+@pytest.mark.slow
 def test_a_sentence_that_is_too_long_is_divided_and_not_cut(translator):
     sentence = ", ".join(source.removesuffix(".") for source, _ in sentence_pairs())
     assert translator.num_tokens([sentence])[0] > 5 * translator.model.config.max_length
