@@ -38,7 +38,7 @@ def serve(page: Browser, model_dir: str, path: pathlib.Path) -> None:
             page.press(*TEXT)
             wait_for(page, "main:has(#status:empty) li:nth-child(4)")
             page.point(f"li:first-child :is({SIXTH})", click=True)
-            wait_for(page, ".source")
+            wait_for(page, ".source small")
             page.screenshot(path)
         finally:
             server.terminate()
