@@ -76,7 +76,7 @@ class DecodingTask:
         requests = self.requests(options.request_size, options.every)
         send_requests(translate, requests, options.at_once)
         answers, seconds = send_requests(translate, requests, options.at_once)
-        translations, scores = ([each for answer in answers for each in answer[part]] for part in (0, 1))
+        translations, scores = ([value for answer in answers for value in answer[part]] for part in (0, 1))
         if options.answers:
             self.write_answers(options.answers, translations, scores)
         bleu = sacrebleu.corpus_bleu(translations, [self.facts["references"][:: options.every]]).score

@@ -289,7 +289,7 @@ def test_translate_documents_answers_every_line_with_one_line(translator, transl
     answers = output.out.split("\n")
     assert answers.pop() == ""
     actual = translator.translate_document(lines, "en")
-    assert answers == [each.text.replace("\n", " ") for each in actual]
+    assert answers == [result.text.replace("\n", " ") for result in actual]
     said = [line for line in output.err.splitlines() if "a part has no translation" in line]
     assert said == [
         "line 3: a part has no translation: a document may have 200 sentences and 8,192 tokens, and a word the model's "

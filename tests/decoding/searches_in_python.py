@@ -68,7 +68,7 @@ def penalty(length, alpha):
 
 
 def exhaustive_search(next_log_probs, vocab_size, max_length, alpha, n_best):
-    found = []
+    scored = []
     for length in range(1, max_length + 1):
         for tokens in itertools.product(range(vocab_size), repeat=length):
             ends = tokens[-1] == END
@@ -76,8 +76,8 @@ def exhaustive_search(next_log_probs, vocab_size, max_length, alpha, n_best):
                 continue
             log_prob = sum(next_log_probs(list(tokens[:i]))[t] for i, t in enumerate(tokens))
             if log_prob > -np.inf:
-                found.append((log_prob / penalty(length, alpha), list(tokens)))
-    return sorted(found, reverse=True)[:n_best]
+                scored.append((log_prob / penalty(length, alpha), list(tokens)))
+    return sorted(scored, reverse=True)[:n_best]
 
 
 def plain_beam_search(next_log_probs, max_length, beam_size, alpha, n_best):
@@ -134,9 +134,9 @@ def as_lists(hypotheses):
     ]
 
 
-def assert_same_sentences(found, expected):
-    assert [tokens for _, tokens in found] == [tokens for _, tokens in expected]
-    np.testing.assert_allclose([score for score, _ in found], [score for score, _ in expected], rtol=1e-5, atol=1e-5)
+def assert_same_sentences(actual, expected):
+    assert [tokens for _, tokens in actual] == [tokens for _, tokens in expected]
+    np.testing.assert_allclose([score for score, _ in actual], [score for score, _ in expected], rtol=1e-5, atol=1e-5)
 
 
 def search(tables, max_lengths, beam_size, max_length=None, **options):
@@ -153,9 +153,9 @@ def follow(tables, max_lengths, max_length=None, **options):
     return greedy_search(step, initial_state(tables, 1), max_lengths, **options)
 
 
-def assert_same(found, expected):
+def assert_same(actual, expected):
     """Compares the hypotheses of two searches."""
-    for sentences, expected_sentences in zip(as_lists(found), as_lists(expected), strict=True):
+    for sentences, expected_sentences in zip(as_lists(actual), as_lists(expected), strict=True):
         assert_same_sentences(sentences, expected_sentences)
 
 

@@ -54,16 +54,16 @@ def search_both(kind, tables, candidates, constraints, start_id=START, max_lengt
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_candidates_are_searched_as_if_the_others_could_not_be(kind, constraints):
     start_id, candidates = map(ops.convert_to_tensor, (BEGINNINGS, CANDIDATES))
-    expected, found = search_both(kind, tables_of(CANDIDATES), candidates, constraints, start_id)
-    assert_same(found, expected)
+    expected, hypotheses = search_both(kind, tables_of(CANDIDATES), candidates, constraints, start_id)
+    assert_same(hypotheses, expected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_with_every_token_a_candidate_nothing_changes(kind):
     everything = ops.arange(VOCAB_SIZE, dtype="int32")
-    expected, found = search_both(kind, random_tables(5, 4, VOCAB_SIZE), everything, {})
-    for one, other in zip(found, expected, strict=True):
+    expected, hypotheses = search_both(kind, random_tables(5, 4, VOCAB_SIZE), everything, {})
+    for one, other in zip(hypotheses, expected, strict=True):
         np.testing.assert_array_equal(ops.convert_to_numpy(one), ops.convert_to_numpy(other))
 
 
@@ -84,5 +84,5 @@ if keras.backend.backend() == "tensorflow":
         # Three candidates are fewer than a beam of 3 compares, and 17 more than a group of top-k has.
         everything = np.arange(VOCAB_SIZE, dtype="int32")
         for candidates in (CANDIDATES[:3], CANDIDATES, everything[:17], everything):
-            expected, found = graph(tables_of(candidates), candidates, MAX_LENGTHS)
-            assert_same(found, expected)
+            expected, hypotheses = graph(tables_of(candidates), candidates, MAX_LENGTHS)
+            assert_same(hypotheses, expected)

@@ -19,15 +19,15 @@ def test_continuations_are_those_of_a_stable_sort(vocab_size, k):
     logits[2, 1] = -np.inf
     log_probs = generator.normal(size=(5, 3)).astype("float32")
     logits_tensor = ops.convert_to_tensor(logits)
-    found, token_ids = map(
+    top_scores, token_ids = map(
         ops.convert_to_numpy, continuations(ops.convert_to_tensor(log_probs), logits_tensor, logits_tensor, k)
     )
-    assert found.shape == token_ids.shape == (5, 3, min(k, vocab_size))
+    assert top_scores.shape == token_ids.shape == (5, 3, min(k, vocab_size))
     order = np.argsort(-logits, axis=-1, kind="stable")[..., :k]
     np.testing.assert_array_equal(token_ids, order)
     for i in np.ndindex(5, 3):
         expected = (log_probs[i] + log_softmax(logits[i]))[order[i]]
-        np.testing.assert_allclose(found[i], expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(top_scores[i], expected, rtol=1e-5, atol=1e-5)
 
 
 # Rows of logits in which something is special, each a function of a random generator and the vocabulary size.
@@ -56,8 +56,8 @@ def special_rows(vocab_size):
     return np.array(rows, "float32").reshape(-1, 2, vocab_size)
 
 
-def assert_same_as_a_stable_sort(found, logits, k):
-    top_logits, token_ids = (ops.convert_to_numpy(x) for x in found)
+def assert_same_as_a_stable_sort(top_scores, logits, k):
+    top_logits, token_ids = (ops.convert_to_numpy(x) for x in top_scores)
     assert (top_logits.dtype, token_ids.dtype) == ("float32", "int32")
     assert np.all((token_ids >= 0) & (token_ids < logits.shape[-1]))
     order = np.argsort(-logits, axis=-1, kind="stable")[..., :k]

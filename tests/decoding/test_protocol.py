@@ -54,11 +54,11 @@ def test_greedy_search_stops_with_its_last_sentence():
     tables = random_tables(29, 6, 5)
     calls = []
     with run_step_by_step():
-        found = greedy_search(
+        results = greedy_search(
             counting(calls), initial_state(tables, 1), [40] * 6,
             max_length=40, start_id=START, end_id=END,
         )  # fmt: skip
-    assert 1 < len(calls) == ops.convert_to_numpy(found.lengths).max() < 40
+    assert 1 < len(calls) == ops.convert_to_numpy(results.lengths).max() < 40
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
@@ -67,7 +67,7 @@ def test_beam_search_needs_nothing_of_a_model_but_the_protocol(beam_size, n_best
     model, max_length = RecurrentModel(), 4
     with run_step_by_step():
         step, state = model.start_decoding(SOURCES, beam_size)
-        found = beam_search(
+        results = beam_search(
             *(step, state, [max_length] * 5),
             **dict(max_length=max_length, start_id=START, end_id=END),
             **dict(beam_size=beam_size, length_penalty=alpha, n_best=n_best),
@@ -75,7 +75,7 @@ def test_beam_search_needs_nothing_of_a_model_but_the_protocol(beam_size, n_best
     model.assert_calls_keep_the_protocol(5, beam_size)
     assert 1 < len(model.calls) <= max_length and model.beam_sizes == [beam_size]
     differences = 0
-    for source, sentences in zip(SOURCES, as_lists(found)):
+    for source, sentences in zip(SOURCES, as_lists(results)):
 
         def log_probs(prefix):
             return model.next_log_probs(source, prefix)
@@ -96,16 +96,16 @@ def test_greedy_search_needs_nothing_of_a_model_but_the_protocol():
     model, max_length = RecurrentModel(), 6
     with run_step_by_step():
         step, state = model.start_decoding(SOURCES)
-        found = greedy_search(step, state, [max_length] * 5, max_length=max_length, start_id=START, end_id=END)
+        results = greedy_search(step, state, [max_length] * 5, max_length=max_length, start_id=START, end_id=END)
     model.assert_calls_keep_the_protocol(5, beam_size=1)
-    for source, sentences in zip(SOURCES, as_lists(found)):
+    for source, sentences in zip(SOURCES, as_lists(results)):
         expected = plain_greedy_search(lambda prefix: model.next_log_probs(source, prefix), max_length)
         assert_same_sentences(sentences, [expected])
 
 
 def test_the_transformer_starts_decoding_as_the_protocol_says():
     ours, protocol = (inspect.signature(cls.start_decoding).parameters for cls in (Transformer, Decodable))
-    ours, protocol = ([(p.name, p.kind, p.default) for p in each.values()] for each in (ours, protocol))
+    ours, protocol = ([(p.name, p.kind, p.default) for p in parameters.values()] for parameters in (ours, protocol))
     assert ours[: len(protocol)] == protocol
     # Nothing else must be given.
     assert all(default is not inspect.Parameter.empty for _, _, default in ours[len(protocol) :])

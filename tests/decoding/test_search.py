@@ -40,8 +40,8 @@ TRAP = [
 
 def test_greedy_follows_the_best_token_and_is_cut():
     # a (0.6), then a (0.4), then cut: P = 0.24.
-    found = greedy_search(markov_step(TRAP), (), [2], max_length=4, start_id=START, end_id=END)
-    token_ids, lengths, scores = as_arrays(found)
+    hypotheses = greedy_search(markov_step(TRAP), (), [2], max_length=4, start_id=START, end_id=END)
+    token_ids, lengths, scores = as_arrays(hypotheses)
     np.testing.assert_array_equal(token_ids, [[[A, A, 0, 0]]])
     np.testing.assert_array_equal(lengths, [[2]])
     np.testing.assert_allclose(scores, [[np.log(0.24)]], rtol=1e-6)
@@ -51,11 +51,11 @@ def test_beam_search_finds_what_greedy_misses():
     # Step 1: both a (0.6) and b (0.4) live. Step 2, the best 4 of 2 * 3 possible candidates:
     # b end 0.36, a a 0.24, a end 0.18, a b 0.18 (the lower token id first); all finish, 2 are kept.
     # lp = ((5 + 2) / 6) ** 1 = 7/6.
-    found = beam_search(
+    hypotheses = beam_search(
         markov_step(TRAP), (), [2], max_length=4, start_id=START, end_id=END,
         beam_size=2, length_penalty=1.0, n_best=2,
     )  # fmt: skip
-    token_ids, lengths, scores = as_arrays(found)
+    token_ids, lengths, scores = as_arrays(hypotheses)
     np.testing.assert_array_equal(token_ids, [[[B, END, 0, 0], [A, A, 0, 0]]])
     np.testing.assert_array_equal(lengths, [[2, 2]])
     np.testing.assert_allclose(scores, [[np.log(0.36) * 6 / 7, np.log(0.24) * 6 / 7]], rtol=1e-6)
@@ -71,22 +71,22 @@ def test_beam_search_finds_what_greedy_misses():
 )
 def test_length_penalty_turns_the_order(length_penalty, sentence, score):
     probabilities = [[0.0, 0.35, 0.65], [0.0, 1.0, 0.0], [0.2, 0.5, 0.3]]
-    found = beam_search(
+    hypotheses = beam_search(
         markov_step(probabilities), (), [2], max_length=2, start_id=START, end_id=END,
         beam_size=2, length_penalty=length_penalty,
     )  # fmt: skip
-    assert_same_sentences(as_lists(found)[0], [(score, sentence)])
+    assert_same_sentences(as_lists(hypotheses)[0], [(score, sentence)])
 
 
 def test_equals_come_in_the_order_of_time_beam_and_token():
     # Four equal tokens. Step 1: [1] ends with 1/4, [0] and [2] live. Step 2: the first 4 of the 8
     # continuations with 1/16 each are those of [0].
-    found = beam_search(
+    hypotheses = beam_search(
         markov_step(np.full((4, 4), 0.25)), (), [2], max_length=2, start_id=START, end_id=END,
         beam_size=2, length_penalty=0.0, n_best=2,
     )  # fmt: skip
     expected = [(np.log(1 / 4), [1]), (np.log(1 / 16), [0, 0])]
-    assert_same_sentences(as_lists(found)[0], expected)
+    assert_same_sentences(as_lists(hypotheses)[0], expected)
 
 
 # Against exhaustive search.
@@ -106,8 +106,8 @@ def test_equals_come_in_the_order_of_time_beam_and_token():
 def test_a_wide_beam_equals_exhaustive_search(vocab_size, max_lengths, n_best, forbidden, alpha):
     tables = random_tables(17, len(max_lengths), vocab_size, forbidden)
     beam_size = 27  # No fewer than the continuations in any step but the last, in which all end.
-    found = search(tables, max_lengths, beam_size, length_penalty=alpha, n_best=n_best)
-    for table, max_length, sentences in zip(tables, max_lengths, as_lists(found)):
+    hypotheses = search(tables, max_lengths, beam_size, length_penalty=alpha, n_best=n_best)
+    for table, max_length, sentences in zip(tables, max_lengths, as_lists(hypotheses)):
         if max_length == 0:
             expected = [(0.0, [])]
         else:
@@ -136,8 +136,8 @@ def test_a_wide_beam_equals_exhaustive_search(vocab_size, max_lengths, n_best, f
 def test_narrow_beams_equal_a_plain_beam_search(vocab_size, beam_size, n_best, forbidden, alpha):
     tables = random_tables(vocab_size * beam_size, 24, vocab_size, forbidden)
     max_lengths = [1 + i % 8 for i in range(24)]
-    found = search(tables, max_lengths, beam_size, length_penalty=alpha, n_best=n_best)
-    for table, max_length, sentences in zip(tables, max_lengths, as_lists(found)):
+    hypotheses = search(tables, max_lengths, beam_size, length_penalty=alpha, n_best=n_best)
+    for table, max_length, sentences in zip(tables, max_lengths, as_lists(hypotheses)):
         expected, _ = plain_beam_search(
             lambda prefix: next_log_probs(table, prefix), max_length, beam_size, alpha, n_best
         )
@@ -147,8 +147,8 @@ def test_narrow_beams_equal_a_plain_beam_search(vocab_size, beam_size, n_best, f
 def test_greedy_equals_a_plain_greedy_search():
     tables = random_tables(3, 40, 6)
     max_lengths = [1 + i % 9 for i in range(40)]
-    found = follow(tables, max_lengths, max_length=12)
-    for table, max_length, sentences in zip(tables, max_lengths, as_lists(found)):
+    hypotheses = follow(tables, max_lengths, max_length=12)
+    for table, max_length, sentences in zip(tables, max_lengths, as_lists(hypotheses)):
         expected = plain_greedy_search(lambda prefix: next_log_probs(table, prefix), max_length)
         assert_same_sentences(sentences, [expected])
 
@@ -209,9 +209,9 @@ def test_each_sentence_is_cut_at_its_own_maximum_length():
     np.testing.assert_array_equal(beam.lengths, [[3, 3], [0, 0], [1, 1], [6, 6], [7, 7]])
     np.testing.assert_array_equal(greedy.lengths, [[3], [0], [1], [6], [7]])
     np.testing.assert_array_equal(ops.convert_to_numpy(beam.scores)[1], [0.0, -np.inf])
-    for alpha, found in [(0.6, beam), (0.0, greedy)]:
-        assert ops.shape(found.token_ids)[-1] == 7
-        for i, sentences in enumerate(as_lists(found)):
+    for alpha, hypotheses in [(0.6, beam), (0.0, greedy)]:
+        assert ops.shape(hypotheses.token_ids)[-1] == 7
+        for i, sentences in enumerate(as_lists(hypotheses)):
             for score, tokens in sentences:
                 log_prob = sum(next_log_probs(tables[i], tokens[:n])[token] for n, token in enumerate(tokens))
                 np.testing.assert_allclose(score, log_prob / penalty(len(tokens), alpha), rtol=1e-5)
@@ -220,17 +220,17 @@ def test_each_sentence_is_cut_at_its_own_maximum_length():
 def test_a_batch_of_no_sentences_gives_no_hypotheses():
     tables = random_tables(0, 0, 5)
     max_lengths = np.zeros(0, "int32")
-    found = search(tables, max_lengths, 4, max_length=6, n_best=2)
-    assert [tuple(x.shape) for x in found] == [(0, 2, 6), (0, 2), (0, 2)]
-    found = follow(tables, max_lengths, max_length=6)
-    assert [tuple(x.shape) for x in found] == [(0, 1, 6), (0, 1), (0, 1)]
+    hypotheses = search(tables, max_lengths, 4, max_length=6, n_best=2)
+    assert [tuple(x.shape) for x in hypotheses] == [(0, 2, 6), (0, 2), (0, 2)]
+    hypotheses = follow(tables, max_lengths, max_length=6)
+    assert [tuple(x.shape) for x in hypotheses] == [(0, 1, 6), (0, 1), (0, 1)]
 
 
 def test_a_capacity_of_nothing_gives_empty_sentences():
     tables = random_tables(0, 2, 5)
-    for found in (search(tables, [0, 0], 4), follow(tables, [0, 0])):
-        assert tuple(found.token_ids.shape) == (2, 1, 0)
-        np.testing.assert_array_equal(found.scores, [[0.0], [0.0]])
+    for hypotheses in (search(tables, [0, 0], 4), follow(tables, [0, 0])):
+        assert tuple(hypotheses.token_ids.shape) == (2, 1, 0)
+        np.testing.assert_array_equal(hypotheses.scores, [[0.0], [0.0]])
 
 
 # Unusual logits.
@@ -240,15 +240,15 @@ def test_a_dead_end_is_left_for_a_less_probable_way():
     # a is the best first token, but nothing can follow it: all logits are -inf.
     dead_end_step = markov_step([[0, 0, 0.9, 0.1], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0.5, 0, 0.5]])
     options = dict(max_length=3, start_id=START, end_id=END)
-    found = beam_search(dead_end_step, (), [3], beam_size=2, n_best=2, length_penalty=0.0, **options)
+    hypotheses = beam_search(dead_end_step, (), [3], beam_size=2, n_best=2, length_penalty=0.0, **options)
     expected = [(np.log(0.05), [B, END]), (np.log(0.025), [B, B, END])]
-    assert_same_sentences(as_lists(found)[0], expected)
+    assert_same_sentences(as_lists(hypotheses)[0], expected)
     # A beam of 1 and greedy search have lost the way by then: nothing found, and said so.
-    for found in (
+    for hypotheses in (
         beam_search(dead_end_step, (), [3], beam_size=1, **options),
         greedy_search(dead_end_step, (), [3], **options),
     ):
-        token_ids, lengths, scores = as_arrays(found)
+        token_ids, lengths, scores = as_arrays(hypotheses)
         np.testing.assert_array_equal(token_ids, [[[0, 0, 0]]])
         np.testing.assert_array_equal(lengths, [[0]])
         np.testing.assert_array_equal(scores, [[-np.inf]])
@@ -258,8 +258,8 @@ def test_a_model_that_answers_not_a_number_spoils_its_own_sentence_alone():
     tables = random_tables(43, 3, 5)
     first, _, last = as_lists(search(tables, [6, 6, 6], beam_size=3))
     tables[1] = np.nan
-    found = as_lists(search(tables, [6, 6, 6], beam_size=3))
-    for sentences, expected in zip(found, (first, [], last)):
+    hypotheses = as_lists(search(tables, [6, 6, 6], beam_size=3))
+    for sentences, expected in zip(hypotheses, (first, [], last)):
         assert_same_sentences(sentences, expected)
 
 
@@ -279,18 +279,18 @@ def test_log_probabilities_stay_exact_beside_huge_logits():
     def huge(token_ids, parents, position, state):
         return ops.broadcast_to(logits, (*ops.shape(token_ids), 2)), state
 
-    found = greedy_search(huge, (), [100], max_length=100, start_id=0, end_id=1)
-    np.testing.assert_allclose(found.scores, [[-100 * np.log1p(np.exp(-gap))]], rtol=1e-5)
+    hypotheses = greedy_search(huge, (), [100], max_length=100, start_id=0, end_id=1)
+    np.testing.assert_allclose(hypotheses.scores, [[-100 * np.log1p(np.exp(-gap))]], rtol=1e-5)
 
 
 def test_a_vocabulary_of_one_token():
     def only(token_ids, parents, position, state):
         return ops.zeros((*ops.shape(token_ids), 1)), state
 
-    found = beam_search(only, (), [3], max_length=3, start_id=0, end_id=0, beam_size=3, n_best=2)
-    assert as_lists(found) == [[(0.0, [0])]]
-    found = beam_search(only, (), [3], max_length=3, start_id=0, end_id=NEVER, beam_size=3)
-    assert as_lists(found) == [[(0.0, [0, 0, 0])]]
+    hypotheses = beam_search(only, (), [3], max_length=3, start_id=0, end_id=0, beam_size=3, n_best=2)
+    assert as_lists(hypotheses) == [[(0.0, [0])]]
+    hypotheses = beam_search(only, (), [3], max_length=3, start_id=0, end_id=NEVER, beam_size=3)
+    assert as_lists(hypotheses) == [[(0.0, [0, 0, 0])]]
 
 
 # Bad arguments.

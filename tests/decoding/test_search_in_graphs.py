@@ -95,23 +95,23 @@ if keras.backend.backend() == "tensorflow":
         beam, greedy = graph_search(tables, max_lengths, max_length)
         assert tuple(beam.token_ids.shape) == (len(max_lengths), 2, max_length)
         assert tuple(greedy.token_ids.shape) == (len(max_lengths), 1, max_length)
-        for found, expected in zip((beam, greedy), both_searches(tables, max_lengths, max_length)):
-            assert_same(found, expected)
+        for results, expected in zip((beam, greedy), both_searches(tables, max_lengths, max_length)):
+            assert_same(results, expected)
 
     @pytest.mark.parametrize("beam_size", [1, 2, 27])
     def test_sequences_of_somebody_elses_model_leave_the_batch(beam_size):
-        found = []
+        results = []
         for drop_finished in (False, True):
             model = RecurrentModel()
             step, state = model.start_decoding(SOURCES, beam_size)
             options = dict(max_length=6, start_id=START, end_id=END, drop_finished=drop_finished)
             if beam_size == 1:
-                found.append(greedy_search(step, state, [6, 2, 6, 1, 3], **options))
+                results.append(greedy_search(step, state, [6, 2, 6, 1, 3], **options))
             else:
-                found.append(beam_search(step, state, [6, 2, 6, 1, 3], beam_size=beam_size, **options))
+                results.append(beam_search(step, state, [6, 2, 6, 1, 3], beam_size=beam_size, **options))
             num_rows = [len(token_ids) for _, token_ids, _ in model.calls]
             assert num_rows == sorted(num_rows, reverse=True) and (num_rows[-1] < 5) == drop_finished
-        assert_same(*found)
+        assert_same(*results)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("beam_size", [1, 3])

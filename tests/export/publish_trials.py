@@ -58,8 +58,8 @@ def disturb(fault, instant):
 def names(output):
     """What is in the folder; its versions must have all of the content, and a card beside them."""
     for path in output.glob("[0-9]*"):
-        found = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
-        assert found == CONTENT, (path, found)
+        contents = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+        assert contents == CONTENT, (path, contents)
         assert (output / "README.md").read_text().startswith("# Card\n\nThis is the card of version ")
     return sorted(path.name for path in output.glob("*"))
 

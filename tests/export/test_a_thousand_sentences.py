@@ -58,15 +58,15 @@ def requests_of(name, translator):
 def python_answer(translator, name, text=(), prefix=None, source=(), target=(), token_id=(), max_length=()):
     """What the Python API answers, as a row for each text."""
     if name == "score":
-        found = translator.score_tokens(source, target)
-        return {"log_prob": found.log_probs, "token_log_prob": found.token_log_probs}
+        results = translator.score_tokens(source, target)
+        return {"log_prob": results.log_probs, "token_log_prob": results.token_log_probs}
     if name == "align":
-        found = translator.align(source, target)
+        results = translator.align(source, target)
         return {
-            "source_token": [each.source for each in found],
-            "target_token": [each.target for each in found],
-            "position": [each.positions for each in found],
-            "attention": [each.attention for each in found],
+            "source_token": [result.source for result in results],
+            "target_token": [result.target for result in results],
+            "position": [result.positions for result in results],
+            "attention": [result.attention for result in results],
         }
     if name == "translate_document":
         texts, was_cut = zip(*translator.translate_document(text))
@@ -80,24 +80,24 @@ def python_answer(translator, name, text=(), prefix=None, source=(), target=(), 
         return {"token_id": token_ids.numpy(), "score": scores.numpy()}
     if name == "encode":
         return {"embedding": translator.encode(text)}
-    found = translator.translate(text, 4 if name == "translate_n_best" else 1, prefixes=prefix)
-    hypotheses = [each.hypotheses if name == "translate_n_best" else each.hypotheses[0] for each in found]
-    columns = [list(zip(*each)) if name == "translate_n_best" else each for each in hypotheses]
-    answer = {key: [each[i] for each in columns] for i, key in enumerate(("text", "score"))}
-    return {**answer, "source_length": [each.source_length for each in found]}
+    results = translator.translate(text, 4 if name == "translate_n_best" else 1, prefixes=prefix)
+    hypotheses = [result.hypotheses if name == "translate_n_best" else result.hypotheses[0] for result in results]
+    columns = [list(zip(*result)) if name == "translate_n_best" else result for result in hypotheses]
+    answer = {key: [column[i] for column in columns] for i, key in enumerate(("text", "score"))}
+    return {**answer, "source_length": [result.source_length for result in results]}
 
 
 def assert_same(answer, expected):
     """What is expected of a text may be without padding."""
     for key, rows in expected.items():
         assert len(answer[key]) == len(rows), key
-        for found, row in zip(answer[key], rows):
-            found, row = np.asarray(found), np.asarray(row)
-            found = found[tuple(map(slice, row.shape))] if row.ndim else found
+        for results, row in zip(answer[key], rows):
+            results, row = np.asarray(results), np.asarray(row)
+            results = results[tuple(map(slice, row.shape))] if row.ndim else results
             if row.dtype.kind == "f":
-                np.testing.assert_allclose(found, row, rtol=1e-4, atol=1e-4, err_msg=key)
+                np.testing.assert_allclose(results, row, rtol=1e-4, atol=1e-4, err_msg=key)
             else:
-                assert found.tolist() == row.tolist(), key
+                assert results.tolist() == row.tolist(), key
 
 
 def decoded(outputs):

@@ -144,11 +144,11 @@ def search(model, beam_size, max_length):
     limits = [max_length] * len(SENTENCES)
     arguments = dict(max_length=max_length, start_id=START, end_id=END)
     if beam_size == 1:
-        found = greedy_search(step, state, limits, **arguments)
+        hypotheses = greedy_search(step, state, limits, **arguments)
     else:
         arguments.update(beam_size=beam_size, length_penalty=0.0)
-        found = beam_search(step, state, limits, **arguments)
-    token_ids, lengths, scores = (reference.array(tensor)[:, 0] for tensor in found)
+        hypotheses = beam_search(step, state, limits, **arguments)
+    token_ids, lengths, scores = (reference.array(tensor)[:, 0] for tensor in hypotheses)
     best = [row[: int(length)].astype(int) for row, length in zip(token_ids, lengths)]
     return pieces(best), scores
 

@@ -50,8 +50,8 @@ def run_trials(folder, fault):
 @pytest.mark.parametrize("fault, status", [("kill", -signal.SIGKILL), ("full", 28)])
 def test_at_whatever_instant_an_export_breaks_off_no_half_version_appears(tmp_path, fault, status):
     disturbed = run_trials(tmp_path, fault)
-    assert len(disturbed) > 30 and {each["status"] for each in disturbed} == {status}
-    published = [[name for name in each["left"] if name.isdigit()] for each in disturbed]
+    assert len(disturbed) > 30 and {trial["status"] for trial in disturbed} == {status}
+    published = [[name for name in trial["left"] if name.isdigit()] for trial in disturbed]
     # Also just before the version appears.
     assert any("README.md" in each["left"] for each, versions in zip(disturbed, published) if not versions) == (
         fault == "kill"

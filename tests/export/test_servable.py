@@ -299,8 +299,8 @@ def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, ot
     wordpiece = {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets", "TFText>FastWordpieceDetokenize"}
     for path, tokenizer_ops in ((saved_model, sentencepiece), (other_saved_model, wordpiece)):
         graph = read_meta_graph(path).graph_def
-        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
-        ops = {node.op for node in nodes} - {each.signature.name for each in graph.library.function}
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        ops = {node.op for node in nodes} - {function.signature.name for function in graph.library.function}
         assert ops - set(dir(tf.raw_ops)) == tokenizer_ops
         assert not {op for op in ops if op.startswith("Xla") or "PyFunc" in op}
 
@@ -373,8 +373,8 @@ def test_every_warm_up_request_is_answered(
 def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(translator, other_translator):
     sizes = [len(texts) for texts in REQUESTS]
     assert min(sizes) == 1 and max(sizes) >= 2 * MIN_TEXTS_PER_BATCH
-    for each in (translator, other_translator):
-        lengths = [each.num_tokens(texts).max() for texts in REQUESTS]
+    for exported in (translator, other_translator):
+        lengths = [exported.num_tokens(texts).max() for texts in REQUESTS]
         assert min(lengths) == 1 and max(lengths) > 50
 
 
@@ -488,8 +488,8 @@ def test_a_saved_model_that_translates_otherwise_is_not_published(
     other = Translator.load(wordpiece_model_dir, other_translator.decoding)
 
     def search(texts):
-        found = other_translator.graph.search(texts)
-        return found._replace(texts=tf.strings.join([found.texts, "something else"]))
+        translations = other_translator.graph.search(texts)
+        return translations._replace(texts=tf.strings.join([translations.texts, "something else"]))
 
     def save(module, path, signatures):
         shutil.copytree(other_saved_model, path, ignore=shutil.ignore_patterns("assets.extra"), dirs_exist_ok=True)

@@ -84,11 +84,11 @@ def assert_alike_with_any_neighbours(predict, name, rows):
             for i, one in enumerate(expected):
                 for key, (row,) in one.items():
                     # Outputs with a length for each text are padded.
-                    found = np.asarray(answer[key][i * step])[tuple(map(slice, np.shape(row)))]
-                    if found.dtype.kind == "f":
-                        np.testing.assert_allclose(found, row, rtol=1e-4, atol=1e-4, err_msg=key)
+                    results = np.asarray(answer[key][i * step])[tuple(map(slice, np.shape(row)))]
+                    if results.dtype.kind == "f":
+                        np.testing.assert_allclose(results, row, rtol=1e-4, atol=1e-4, err_msg=key)
                     else:
-                        np.testing.assert_array_equal(found, row, err_msg=key)
+                        np.testing.assert_array_equal(results, row, err_msg=key)
 
 
 def strings(array):
@@ -137,9 +137,9 @@ def test_translate_n_best(predict, translator):
 def test_translate_with_prefix(predict, translator):
     prefixes = [target[: 3 * i] for i, target in enumerate(HYPOTHESES)]
     answer = predict("translate_with_prefix", text=TEXTS, prefix=prefixes, max_length=[0] * len(TEXTS))
-    found = translator.translate(TEXTS, prefixes=prefixes)
-    assert strings(answer["text"]) == [each.hypotheses[0][0] for each in found]
-    assert answer["score"].tolist() == close([each.hypotheses[0][1] for each in found])
+    results = translator.translate(TEXTS, prefixes=prefixes)
+    assert strings(answer["text"]) == [result.hypotheses[0][0] for result in results]
+    assert answer["score"].tolist() == close([result.hypotheses[0][1] for result in results])
     assert_source(answer, translator, TEXTS)
     limited = predict("translate_with_prefix", text=SOURCES, prefix=[""] * len(SOURCES), max_length=[5] * len(SOURCES))
     pieces = [
@@ -298,11 +298,11 @@ def test_rest_in_rows_and_columns(server, predict, name):
         in_rows, in_columns = [{key: row} for row in in_rows], {key: in_columns}
     assert len(in_rows) == len(rows)
     for key, values in expected.items():
-        for found in ([row[key] for row in in_rows], in_columns[key]):
+        for results in ([row[key] for row in in_rows], in_columns[key]):
             if isinstance(values, list):
-                assert found == values
+                assert results == values
             else:
-                np.testing.assert_allclose(found, values, rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(results, values, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -208,7 +208,7 @@ def test_regularizers_constraints_and_initializers():
             first = sorted(losses)
         else:
             # All but one are those of the whole attention: the output is another one.
-            assert sum(np.isclose(one, first, rtol=1e-5).any() for one in losses) == 14
+            assert sum(np.isclose(loss, first, rtol=1e-5).any() for loss in losses) == 14
     fresh = MultiHeadAttention(2, 3, bias_initializer="ones", kernel_initializer=keras.initializers.GlorotUniform(1))
     fresh.build(QUERY.shape, QUERY.shape)
     assert np.all(numpy(fresh.key_dense.bias) == 1)

@@ -130,7 +130,7 @@ def test_an_encoder_layer_equals_numpy(options, causal):
 @pytest.mark.parametrize("with_source", [False, True])
 def test_a_decoder_layer_equals_numpy(options, with_source):
     rows = [TARGET_ROWS, SOURCE_ROWS] if with_source else [TARGET_ROWS]
-    layer = built(DecoderLayer(**{**SIZES, **options}), *[one.shape for one in rows])
+    layer = built(DecoderLayer(**{**SIZES, **options}), *[array.shape for array in rows])
     masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK if with_source else None)
     assert_close(layer(*rows, **masks), reference.decoder_layer(layer, *rows, **masks))
     if with_source:
@@ -176,7 +176,7 @@ def test_steps_equal_one_call(options, max_length, ends):
     source_key_values = layer.project_source(ops.convert_to_tensor(SOURCE_ROWS))
     cache = layer.init_cache(BATCH, max_length)
     heads = options.get("num_key_value_heads", options.get("num_heads", SIZES["num_heads"]))
-    assert {entries.shape[1] for one in cache for entries in one} == {heads}
+    assert {entries.shape[1] for layer_cache in cache for entries in layer_cache} == {heads}
     for start, end in zip((0, *ends), ends, strict=False):
         rows = ops.convert_to_tensor(TARGET_ROWS[:, start:end])
         output, cache = layer.step(rows, cache, start, None, source_key_values, SOURCE_MASK)
@@ -224,8 +224,8 @@ def test_interleaved_entries_of_a_beam_equal_each_hypothesis_by_itself(options, 
     for position in range(TARGET):
         parents = generator.integers(0, beam_size, size=(BATCH, beam_size))
         ancestors = np.take_along_axis(ancestors, parents[:, :, None], axis=1)
-        own = np.broadcast_to(position * beam_size + np.arange(beam_size)[:, None], (BATCH, beam_size, 1))
-        ancestors = np.concatenate([ancestors, own], axis=2)
+        new_entries = np.broadcast_to(position * beam_size + np.arange(beam_size)[:, None], (BATCH, beam_size, 1))
+        ancestors = np.concatenate([ancestors, new_entries], axis=2)
         entries = np.arange((position + 1 if growing else TARGET) * beam_size)
         mask = np.any(entries[:, None] == ancestors[:, :, None, :], axis=-1)  # (batch, beam_size, number of entries)
         if "neighborhood" in options:
@@ -331,7 +331,7 @@ def test_stacks_return_the_scores_of_each_layer():
     np.testing.assert_array_equal(numpy(outputs), numpy(expected))
     # Without a source there are no scores of one.
     outputs, scores = built(Decoder(2, **SIZES), TARGET_ROWS.shape)(TARGET_ROWS, return_attention_scores=True)
-    assert [one.shape for one in scores] == [(BATCH, 4, TARGET, TARGET)] * 2
+    assert [weights.shape for weights in scores] == [(BATCH, 4, TARGET, TARGET)] * 2
 
 
 @pytest.mark.slow
@@ -376,16 +376,16 @@ def kernels(layer):
 @each_block
 def test_every_kernel_draws_numbers_of_its_own(make, rows):
     layer = make(**SQUARE, kernel_initializer=keras.initializers.RandomNormal())
-    layer.build(*[one.shape for one in rows])
-    drawn = [tuple(np.sort(kernel.reshape(-1))) for kernel in kernels(layer).values()]
-    assert len(set(drawn)) == len(drawn)
+    layer.build(*[array.shape for array in rows])
+    kernel_values = [tuple(np.sort(kernel.reshape(-1))) for kernel in kernels(layer).values()]
+    assert len(set(kernel_values)) == len(kernel_values)
 
 
 @each_block
 def test_an_initializer_with_a_seed_draws_the_same_in_every_run_and_other_numbers_in_every_sublayer(make, rows):
     first, same = (make(**SQUARE, kernel_initializer=keras.initializers.RandomNormal(seed=7)) for _ in range(2))
     for layer in (first, same):
-        layer.build(*[one.shape for one in rows])
+        layer.build(*[array.shape for array in rows])
     for kernel, other in zip(kernels(first).values(), kernels(same).values(), strict=True):
         np.testing.assert_array_equal(kernel, other)
     # All are (6, 6).
@@ -397,18 +397,18 @@ def test_an_initializer_with_a_seed_draws_the_same_in_every_run_and_other_number
 @each_block
 def test_biases_are_initialized_as_asked(make, rows):
     layer = make(**SQUARE, attention_bias=True, bias_initializer="ones")
-    layer.build(*[one.shape for one in rows])
+    layer.build(*[array.shape for array in rows])
     biases = [numpy(weight) for weight in layer.trainable_variables if weight.name == "bias"]
     assert biases and all(np.all(bias == 1) for bias in biases)
     without = make(**SQUARE, feed_forward_bias=False)
-    without.build(*[one.shape for one in rows])
+    without.build(*[array.shape for array in rows])
     assert not [weight for weight in without.trainable_variables if weight.name == "bias"]
 
 
 @each_block
 def test_every_kernel_and_bias_is_regularized(make, rows):
     layer = make(**SQUARE, attention_bias=True, kernel_regularizer=keras.regularizers.L2(0.5), bias_regularizer="l1")
-    layer = built(layer, *[one.shape for one in rows])
+    layer = built(layer, *[array.shape for array in rows])
     biases = [numpy(weight) for weight in layer.trainable_variables if weight.name == "bias"]
     expected = [0.5 * np.sum(kernel**2) for kernel in kernels(layer).values()] + [
         0.01 * np.abs(bias).sum() for bias in biases
@@ -422,7 +422,7 @@ def test_dropout_with_a_seed_is_the_same_in_every_run(make, rows):
     rates = dict(dropout=0.5, attention_dropout=0.5, activation_dropout=0.5)
     first, same, other = (make(**SQUARE, **rates, seed=seed) for seed in (3, 3, 4))
     for layer in (first, same, other):
-        layer.build(*[one.shape for one in rows])
+        layer.build(*[array.shape for array in rows])
         layer.set_weights(first.get_weights())
     output = numpy(first(*rows, training=True))
     np.testing.assert_array_equal(numpy(same(*rows, training=True)), output)
@@ -432,8 +432,8 @@ def test_dropout_with_a_seed_is_the_same_in_every_run(make, rows):
 @each_block
 def test_every_dropout_has_a_seed_of_its_own(make, rows):
     layer = make(**SQUARE, dropout=0.5, attention_dropout=0.5, activation_dropout=0.5, seed=3)
-    layer.build(*[one.shape for one in rows])
-    seeds = [one.seed for one in layer._flatten_layers() if type(one).__name__ == "Dropout"]
+    layer.build(*[array.shape for array in rows])
+    seeds = [sublayer.seed for sublayer in layer._flatten_layers() if type(sublayer).__name__ == "Dropout"]
     assert None not in seeds and len(set(seeds)) == len(seeds)
 
 

@@ -138,12 +138,12 @@ def test_an_encoder_takes_a_mask_for_each_head():
     generator = np.random.default_rng(2)
     attention_mask = generator.random((BATCH, 3, TARGET, TARGET)) < 0.5
     expected = TARGET_ROWS
-    for one in layer.layers:
+    for sublayer in layer.layers:
         mask = attention_mask & TARGET_MASK[:, None, None, :]
-        hidden, _ = reference.multi_head_attention(one.attention, expected, expected, mask=mask)
-        expected = reference.layer_norm(one.attention_residual.norm, expected + hidden)
-        hidden = reference.feed_forward(one.feed_forward, expected)
-        expected = reference.layer_norm(one.feed_forward_residual.norm, expected + hidden)
+        hidden, _ = reference.multi_head_attention(sublayer.attention, expected, expected, mask=mask)
+        expected = reference.layer_norm(sublayer.attention_residual.norm, expected + hidden)
+        hidden = reference.feed_forward(sublayer.feed_forward, expected)
+        expected = reference.layer_norm(sublayer.feed_forward_residual.norm, expected + hidden)
     assert_close(layer(TARGET_ROWS, mask=TARGET_MASK, attention_mask=attention_mask), expected)
 
 
@@ -271,7 +271,9 @@ def test_steps_equal_one_call(norm_first, with_source, stack, growing):
     whole = numpy(layer(TARGET_ROWS, *source, source_mask=SOURCE_MASK if with_source else None))
     source_key_values = layer.project_source(ops.convert_to_tensor(SOURCE_ROWS)) if with_source else None
     cache = layer.init_cache(BATCH, None if growing else TARGET)
-    assert {type(one) for one in (cache if stack else [cache])} == {GrowingCache if growing else FixedCache}
+    assert {type(layer_cache) for layer_cache in (cache if stack else [cache])} == {
+        GrowingCache if growing else FixedCache
+    }
     for position in range(TARGET):
         output, cache = layer.step(
             ops.convert_to_tensor(TARGET_ROWS[:, position : position + 1]),

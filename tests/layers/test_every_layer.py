@@ -222,9 +222,12 @@ def may_be_null(name, argument):
 def constructor_arguments(cls):
     """The parameters as `help` shows them, without those of every Keras layer or loss."""
     parameters = inspect.signature(cls).parameters
-    own = {argument: parameter for argument, parameter in parameters.items() if argument != "kwargs"}
-    assert {p.kind for p in own.values()} <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
-    return own
+    own_arguments = {argument: parameter for argument, parameter in parameters.items() if argument != "kwargs"}
+    assert {p.kind for p in own_arguments.values()} <= {
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    }
+    return own_arguments
 
 
 def plain_types(cls):

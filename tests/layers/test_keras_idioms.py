@@ -131,8 +131,8 @@ def test_a_copied_transformer_decodes(name):
     copied = COPIES[name](transformer, None)
     assert len(copied.weights) == len(transformer.weights)
     logits = []
-    for each in (transformer, copied):
-        step, state = each.start_decoding(TOKEN_IDS, 1, 4)
+    for model in (transformer, copied):
+        step, state = model.start_decoding(TOKEN_IDS, 1, 4)
         logits.append(numpy(step(np.full((4, 1), 3), np.zeros((4, 1), "int32"), 0, state)[0]))
     np.testing.assert_array_equal(*logits)
 

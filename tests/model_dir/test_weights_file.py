@@ -38,7 +38,7 @@ def test_a_claim_is_refused_in_one_line_without_memory_for_it(claim, model, tmp_
     checksum_path(path).unlink()
     content, message = CLAIMS[claim]
     with h5py.File(path, "r+") as file:
-        (name,) = [each for each in shapes(file) if "embedding" in each]
+        (name,) = [path for path in shapes(file) if "embedding" in path]
         del file[name]
         file.create_dataset(name, **content)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

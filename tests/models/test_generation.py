@@ -170,14 +170,16 @@ def test_beam_search_over_prompts_is_exhaustive_search_if_the_beam_is_wide(make)
     model, prompts, stop = make(), [[3, 4], [7]], 2
     generated = generate(model, prompts, max_new_tokens=2, beam_size=VOCAB_SIZE, stop_ids=stop)
     for row, prompt in enumerate(prompts):
-        found = []
+        candidates = []
         for first in range(1, VOCAB_SIZE):
             log_probs = log_probs_of(model, [*prompt, first])[-2:]
             if first == stop:
-                found.append((log_probs[0, first], [first]))
+                candidates.append((log_probs[0, first], [first]))
             else:
-                found += [(log_probs[0, first] + log_probs[1, next], [first, next]) for next in range(1, VOCAB_SIZE)]
-        score, tokens = max(found)
+                candidates += [
+                    (log_probs[0, first] + log_probs[1, next], [first, next]) for next in range(1, VOCAB_SIZE)
+                ]
+        score, tokens = max(candidates)
         assert generated.token_ids[row, : generated.lengths[row]].tolist() == tokens
         np.testing.assert_allclose(generated.scores[row], score, rtol=1e-4)
 

@@ -113,8 +113,8 @@ source = np.array([[3, 5, 4, 9, 8], [6, 6, 7, 3, 4]])
 limits = dict(max_length=6, start_id=1, end_id=2)
 for search, beam_size in ((greedy_search, 1), (beam_search, 4)):
     arguments = dict(limits, beam_size=4) if beam_size == 4 else limits
-    found = search(*model.start_decoding(source, beam_size, max_length=6), [6, 6], **arguments)
-    print(keras.ops.convert_to_numpy(found.token_ids)[:, 0].tolist())
+    hypotheses = search(*model.start_decoding(source, beam_size, max_length=6), [6, 6], **arguments)
+    print(keras.ops.convert_to_numpy(hypotheses.token_ids)[:, 0].tolist())
 """
 
 

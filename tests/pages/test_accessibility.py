@@ -152,6 +152,6 @@ def test_the_search_finds_a_name_without_a_network(page, site):
         "const box = document.querySelector('.md-search__input'); box.focus(); box.value = 'PositionalEmbedding';"
         "box.dispatchEvent(new Event('keyup'))"
     )
-    found = page.request("/execute/async", {"script": FOUND, "args": []})
-    assert any("reference/layers.html" in link for link in found), found
+    links = page.request("/execute/async", {"script": FOUND, "args": []})
+    assert any("reference/layers.html" in link for link in links), links
     assert page.messages() == []

@@ -92,15 +92,15 @@ def damage_sentencepiece(content, rng):
         ["score", "piece", "type", "type", "map", "map", "trie", "trie", "nested", "normalizer", "trainer"]
     )
     if kind == "score":
-        for each in rng.sample(list(pieces), 20):
-            each.score = rng.choice([float("nan"), float("inf"), -float("inf"), 3e38, -3e38])
+        for piece in rng.sample(list(pieces), 20):
+            piece.score = rng.choice([float("nan"), float("inf"), -float("inf"), 3e38, -3e38])
     elif kind == "piece":
         # Not every text can be set.
         with contextlib.suppress(ValueError):
             piece.piece = rng.choice([*OTHER_PIECES, pieces[0].piece, pieces[5].piece])
     elif kind == "type":
-        for each in rng.sample(list(pieces), rng.choice([1, 20])):
-            each.type = rng.choice(range(1, 7))
+        for piece in rng.sample(list(pieces), rng.choice([1, 20])):
+            piece.type = rng.choice(range(1, 7))
     elif kind == "nested":
         for number in range(100):
             pieces.add(piece="a" * (number + 1), score=-1.0, type=4)
@@ -203,7 +203,7 @@ def damage(folder, name, seed):
     """Damages a file of a folder."""
     path, rng = folder / name, random.Random(f"{name} {seed}")
     content = path.read_bytes()
-    others = [each.read_bytes() for each in sorted(folder.iterdir()) if each != path]
+    others = [file.read_bytes() for file in sorted(folder.iterdir()) if file != path]
     if rng.random() < 0.5:
         content = damage_bytes(content, rng, others)
     else:

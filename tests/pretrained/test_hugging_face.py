@@ -137,14 +137,14 @@ def translate_by_pytorch(model, tokenizer, lines, beam_size):
     """The token ids, without padding, of every line; all lines have the same number of tokens."""
     inputs = tokenizer(lines, return_tensors="pt")
     with torch.no_grad():
-        found = model.generate(
+        results = model.generate(
             **inputs,
             # The best log probability, however long the search takes: what a length penalty of 0 stands for here.
             **dict(num_beams=beam_size, do_sample=False, length_penalty=0.0, early_stopping="never"),
             **dict(max_new_tokens=inputs["input_ids"].shape[1] + 10, forced_eos_token_id=None),
             bad_words_ids=[[tokenizer.pad_token_id]],
         )
-    return [without(tokenizer.pad_token_id, row) for row in found[:, 1:].tolist()]
+    return [without(tokenizer.pad_token_id, row) for row in results[:, 1:].tolist()]
 
 
 def without(padding, row):
@@ -157,9 +157,9 @@ def test_searches_find_what_pytorch_finds(hugging_face, beam_size):
     torch.set_num_threads(1)
     lines = sorted((pair[0] for pair in PAIRS[:100]), key=lambda line: len(tokenizer(line)["input_ids"]))
     decoding = DecodingConfig(beam_size, 0.0, max_extra_tokens=10, forbidden_tokens="special")
-    found = Translator.load(path, decoding).graph.search(tf.constant(lines))
+    results = Translator.load(path, decoding).graph.search(tf.constant(lines))
     ours = [
-        without(tokenizer.pad_token_id, row) for row in their_ids(path, found.token_ids.numpy()[:, 0], tokenizer)[1]
+        without(tokenizer.pad_token_id, row) for row in their_ids(path, results.token_ids.numpy()[:, 0], tokenizer)[1]
     ]
     theirs = []
     for _, group in itertools.groupby(lines, key=lambda line: len(tokenizer(line)["input_ids"])):
@@ -174,7 +174,7 @@ def test_an_imported_model_becomes_the_files_that_they_wrote(hugging_face, tmp_p
     folder = export_hugging_face(Translator.load(path), tmp_path / "ours")
     for name in ("model.safetensors", "vocab.json", "source.spm", "target.spm"):
         assert (folder / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes(), name
-    ours, theirs = (json.loads((each / "config.json").read_text()) for each in (folder, tmp_path / "theirs"))
+    ours, theirs = (json.loads((directory / "config.json").read_text()) for directory in (folder, tmp_path / "theirs"))
     # Theirs has what `transformers` adds of itself too.
     assert {**theirs, **ours, "forced_eos_token_id": 0, "bos_token_id": None} == {"bos_token_id": None, **theirs}
     lines = texts(300)
@@ -247,7 +247,7 @@ def test_searches_of_an_exported_model_find_what_ours_find(exported, beam_size):
     settings = dict(length_penalty=0.0, early_stopping="never") if beam_size > 1 else {}
     with torch.no_grad():
         inputs = tokenizer(lines, return_tensors="pt", padding=True, truncation=True)
-        found = model.generate(**inputs, num_beams=beam_size, **settings)
+        results = model.generate(**inputs, num_beams=beam_size, **settings)
     # Not texts: of bytes that are not UTF-8, which random weights write, their tokenizer makes other texts.
-    rows = ours.token_ids.numpy()[:, 0], found.numpy()[:, 1:]
+    rows = ours.token_ids.numpy()[:, 0], results.numpy()[:, 1:]
     assert sum(map(operator.eq, *([without(0, row) for row in side] for side in rows))) >= 99

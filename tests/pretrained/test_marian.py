@@ -83,8 +83,8 @@ def test_translations_are_marian_s_in_python_and_served(models, tmp_path):
     options = [*options, "-b", "4", "--mini-batch", "32", "--maxi-batch", "100", "--quiet-translation"]
     expected = pymarian("decode", folder, options, sources)
     translator = Translator.load(path, DecodingConfig(4, 0.0, max_extra_tokens=100, forbidden_tokens="unknown"))
-    found = translator(sources)
-    assert sum(ours == theirs for ours, theirs in zip(found, expected, strict=True)) >= 990
+    results = translator(sources)
+    assert sum(ours == theirs for ours, theirs in zip(results, expected, strict=True)) >= 990
     # As the benchmark of decoding has it translate.
     (tmp_path / "task.json").write_text(json.dumps({"sources": sources}))
     python, files = pathlib.Path(shutil.which("pymarian")).with_name("python"), find_files(folder)
@@ -97,4 +97,4 @@ def test_translations_are_marian_s_in_python_and_served(models, tmp_path):
         export_servable(translator, tmp_path / "servable", signatures=["serving_default"]),
         [[source.encode() for source in sources]],
     )
-    assert [text.decode() for text in texts] == found
+    assert [text.decode() for text in texts] == results

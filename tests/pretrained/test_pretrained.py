@@ -132,7 +132,7 @@ def test_ctranslate2_reads_the_same_model_from_marian_s_file(marian_folder, tmp_
         [tokenizer.pieces(row) for row in tokenizer.tokenize(side).to_list()]
         for tokenizer, side in zip(translator.tokenizers, (sources, targets))
     )
-    scores = [[sum(each.log_probs) for each in engine.score_batch(source, target)] for engine in (theirs, ours)]
+    scores = [[sum(result.log_probs) for result in engine.score_batch(source, target)] for engine in (theirs, ours)]
     np.testing.assert_allclose(scores[0], scores[1], atol=2e-3)
     np.testing.assert_allclose(scores[0], translator.score(sources, targets), atol=2e-3)
 
@@ -251,7 +251,7 @@ def test_each_mistake_has_its_line_and_nothing_is_written(mistake, marian_folder
     assert exit.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("keras-transformer import: error: ") and message in line
-    assert not (tmp_path / "model").exists() and [each.name for each in tmp_path.iterdir()] == ["marian"]
+    assert not (tmp_path / "model").exists() and [file.name for file in tmp_path.iterdir()] == ["marian"]
 
 
 HUGGING_FACE = {

@@ -48,10 +48,10 @@ def percents(page):
 
 def expected_percents(translator, source, target, tokens):
     """The same for tokens of the target, by `Translator.align`, for a source of which each word begins with a sign."""
-    (found,) = translator.align([source], [target])
+    (alignment,) = translator.align([source], [target])
     weights = dict.fromkeys(range(len(source.split())), 0.0)
     word = -1
-    for piece, weight in zip(found.source[:-1], found.attention[tokens].mean(axis=0)):
+    for piece, weight in zip(alignment.source[:-1], alignment.attention[tokens].mean(axis=0)):
         word += piece.startswith("▁")
         weights[word] += weight
     percents = [int(100 * weight + 0.5) for weight in weights.values()]

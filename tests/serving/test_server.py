@@ -120,8 +120,8 @@ def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
         assert [row["text"] for row in own_rows["predictions"]] == texts
         request = {"signature_name": "align", "instances": [{"source": TEXTS[0], "target": texts[0]}]}
         received, expected = (
-            ask(each, "POST", "/v1/models/tiny:predict", json.dumps(request))[2]["predictions"][0]
-            for each in (own_port, port)
+            ask(server_port, "POST", "/v1/models/tiny:predict", json.dumps(request))[2]["predictions"][0]
+            for server_port in (own_port, port)
         )
         assert received["target_token"] == expected["target_token"] and received["position"] == expected["position"]
 

@@ -40,8 +40,8 @@ def encoded(tokenizer, glossary, texts, spans=None):
     ],
 )
 def test_terms_are_found_as_whole_words_the_longest_first(text, expected):
-    (found,) = Glossary(TERMS).translations(tf.constant([text])).to_list()
-    assert [translation.decode() for translation in found] == expected
+    (annotated,) = Glossary(TERMS).translations(tf.constant([text])).to_list()
+    assert [translation.decode() for translation in annotated] == expected
 
 
 def test_translations_stand_beside_terms():

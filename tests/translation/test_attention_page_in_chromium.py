@@ -155,7 +155,7 @@ def test_the_layout_holds(page, found, tmp_path, width, dark):
     color, background = page.run(
         "const style = getComputedStyle(document.body); return [style.color, style.backgroundColor]"
     )
-    light = [sum(map(int, one[4:-1].split(","))) for one in (color, background)]
+    light = [sum(map(int, css[4:-1].split(","))) for css in (color, background)]
     assert (light[0] > 600 and light[1] < 150) if dark else (light[0] < 150 and light[1] > 600)
     assert page.run("return performance.getEntriesByType('resource').length") == 0
     assert page.messages() == []

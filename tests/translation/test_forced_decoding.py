@@ -33,7 +33,7 @@ def test_a_translation_continues_its_prefix_with_the_most_probable_tokens(greedy
     sources = SOURCES[:6] + [" "]
     limits = greedy.num_tokens(sources) + 10
     expected = [greedy_ids(greedy, *row) for row in zip(sources[:6], limits, prefixes)]
-    actual = [each.hypotheses[0] for each in greedy.translate(sources, prefixes=prefixes)]
+    actual = [result.hypotheses[0] for result in greedy.translate(sources, prefixes=prefixes)]
     assert [text for text, _ in actual] == [*texts_of(greedy, expected), ""]
     assert all(text.startswith(prefix) for (text, _), prefix in zip(actual, prefixes))
     # The score is that of the tokens after the prefix.

@@ -80,7 +80,7 @@ def test_each_comes_back_once_in_every_translation(translator):
     texts = fitting(translator, 60, seed=1)
     actual = translator.n_best([text for text, _ in texts], 4)
     for place in range(4):
-        assert_kept(texts, [each[place][0] for each in actual])
+        assert_kept(texts, [result[place][0] for result in actual])
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_each_comes_back_once_in_samples_and_with_prefixes_and_limits(translator
     sources = [text for text, _ in texts]
     for options in ({}, {"prefixes": [" ".join(spans[:2]) for _, spans in texts]}):
         actual = translator.translate(sources, sampling=Sampling(seed=4, temperature=2.0, top_k=9), **options)
-        assert_kept(texts, [each.hypotheses[0][0] for each in actual])
+        assert_kept(texts, [result.hypotheses[0][0] for result in actual])
     # A promise goes before a limit.
     actual = translator.graph.search(tf.constant(sources), prefixes=tf.fill([30], "Anna"), max_lengths=tf.fill([30], 2))
     assert_kept(texts, [text.decode() for text in actual.texts[:, 0].numpy()])

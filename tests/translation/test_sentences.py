@@ -112,6 +112,6 @@ def test_every_division_fits_if_words_do():
 
 def test_every_abbreviation_ends_no_sentence_in_its_language():
     for language, abbreviations in ABBREVIATIONS.items():
-        texts = [f"Xy {one}. Müller zzz. Ende" for one in abbreviations]
+        texts = [f"Xy {abbreviation}. Müller zzz. Ende" for abbreviation in abbreviations]
         for row in split_sentences(tf.constant(texts, tf.string), language).to_list():
             assert len(row) == 2, (language, row)

@@ -120,7 +120,7 @@ def test_a_thousand_translations_are_those_of_a_model_without_the_other_pieces(p
     num_others = 0
     for text in texts:
         only_these.allow(pieces_of(shortlist, plain, text))
-        actual, of_others = (one.translate([text], n=4)[0].hypotheses for one in (translator, expected))
+        actual, of_others = (searcher.translate([text], n=4)[0].hypotheses for searcher in (translator, expected))
         np.testing.assert_allclose([score for _, score in actual], [score for _, score in of_others], rtol=1e-4)
         num_others += [each for each, _ in actual] != [each for each, _ in of_others]
     # Those whose scores are equal up to rounding.
@@ -145,9 +145,9 @@ def test_a_saved_model_searches_the_shortlist(plain, tmp_path):
     path = export_servable(translator, tmp_path, signatures=["translate"])
     answers = tf.saved_model.load(str(path)).signatures["translate"](tf.constant(TEXTS))
     actual = translator.translate(TEXTS)
-    assert [text.decode() for text in answers["text"].numpy()] == [each.hypotheses[0][0] for each in actual]
-    np.testing.assert_allclose(answers["score"], [each.hypotheses[0][1] for each in actual], rtol=1e-4)
-    assert [each.hypotheses[0][0] for each in actual] != plain(TEXTS)
+    assert [text.decode() for text in answers["text"].numpy()] == [result.hypotheses[0][0] for result in actual]
+    np.testing.assert_allclose(answers["score"], [result.hypotheses[0][1] for result in actual], rtol=1e-4)
+    assert [result.hypotheses[0][0] for result in actual] != plain(TEXTS)
 
 
 def test_a_shortlist_file_is_read_as_it_was_written(tmp_path):

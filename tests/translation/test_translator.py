@@ -214,8 +214,8 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
             variable.assign(nearest if channels is weights else nearest.T)
             num_matrices += 1
     assert (rounded.precision, by_hand.precision) == ("int8", "float32")
-    integers = [each.numpy() for each in rounded.weights if each.dtype == tf.int8]
-    assert len(integers) == num_matrices == 17 and {np.abs(each).max() for each in integers} == {127}
+    integers = [weight.numpy() for weight in rounded.weights if weight.dtype == tf.int8]
+    assert len(integers) == num_matrices == 17 and {np.abs(matrix).max() for matrix in integers} == {127}
     texts = [source for source, _ in sentence_pairs()]
     actual, expected = rounded.n_best(texts, 1), by_hand.n_best(texts, 1)
     assert [row[0][0] for row in actual] == [row[0][0] for row in expected]
@@ -323,10 +323,11 @@ def test_what_cannot_be_read_of_a_text_is_not_tokenized(translator):
     # What is left of them has the same tokens up to the end of what the model reads.
     kept = [text[:2000] for text in endless]
     actual = translator.translate(endless)
-    assert [each.hypotheses for each in actual[:2]] == [each.hypotheses for each in translator.translate(kept)[:2]]
+    cut = translator.translate(kept)
+    assert [result.hypotheses for result in actual[:2]] == [result.hypotheses for result in cut[:2]]
     most = translator.model.config.max_length
     limit = most * translator.tokenizers.source.bytes_per_token
-    assert all(most < each.source_length <= limit + 2 for each in actual)
+    assert all(most < result.source_length <= limit + 2 for result in actual)
     assert translator.token_ids(endless[1:2]).tolist() == translator.token_ids(kept[1:2]).tolist()
     scores = translator.score_with_lengths(endless, endless)
     assert scores.source_lengths.min() > most < scores.target_lengths.min()
@@ -341,10 +342,10 @@ def test_a_document_is_its_sentences_translated_with_their_white_space(translato
     first, second, third = translator(sentences)
     documents = [DOCUMENT, "", " \n ", sentences[2], "\t" + sentences[1] + "\u2028" + sentences[2]]
     actual = translator.translate_document(documents)
-    assert [each.text for each in actual] == [
+    assert [result.text for result in actual] == [
         f"{first}  {second}\n\n{third}\n", "", " \n ", third, f"\t{second}\u2028{third}"
     ]  # fmt: skip
-    assert not any(each.was_cut for each in actual)
+    assert not any(result.was_cut for result in actual)
     # In any batch, as in no batch.
     assert [translator.translate_document([text])[0] for text in documents] == actual
     assert translator.translate_document([]) == []
@@ -362,7 +363,7 @@ def test_a_sentence_that_is_too_long_is_divided_and_not_cut(translator):
     assert "".join(parts) == sentence and all(part.endswith(", ") for part in parts[:-1])
     assert actual.text == " ".join(translator([part.strip() for part in parts]))
     actual = translator.translate_document(["Anna. Zoë.", "x" * 5000, "Anna. " + "y" * 5000 + " z. Zoë"])
-    assert [each.was_cut for each in actual] == [False, True, True]
+    assert [result.was_cut for result in actual] == [False, True, True]
 
 
 def test_sentences_without_spaces_between_them_get_one_where_the_translation_needs_it(translator, monkeypatch):
@@ -436,7 +437,7 @@ def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(trans
     actual = translator.translate(sources, sampling=sampling)
     assert actual == translator.translate(sources, sampling=sampling)
     alone = [translator.translate([sources[i]], sampling=sampling._replace(first_row=i))[0] for i in (0, 7, 47)]
-    assert [each.hypotheses[0][0] for each in alone] == [actual[i].hypotheses[0][0] for i in (0, 7, 47)]
+    assert [result.hypotheses[0][0] for result in alone] == [actual[i].hypotheses[0][0] for i in (0, 7, 47)]
     other = translator.translate(sources, sampling=sampling._replace(seed=4))
     assert sum(a.hypotheses[0][0] != b.hypotheses[0][0] for a, b in zip(actual, other)) > 30
     with pytest.raises(ConfigError, match="temperature must be positive"):
@@ -451,7 +452,7 @@ def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_text_only(trans
 @pytest.mark.parametrize("sampling", [Sampling(1, top_k=1), Sampling(1, top_p=1e-6), Sampling(1, temperature=1e-3)])
 def test_of_one_token_or_of_hardly_any_probability_the_best_are_drawn(translator, sampling):
     sources = [source for source, _ in sentence_pairs()]
-    actual = [each.hypotheses[0][0] for each in translator.translate(sources, sampling=sampling)]
+    actual = [result.hypotheses[0][0] for result in translator.translate(sources, sampling=sampling)]
     assert actual == Translator(translator.model, translator.tokenizers, DecodingConfig(beam_size=1))(sources)
 
 

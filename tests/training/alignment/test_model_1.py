@@ -20,7 +20,7 @@ END = 3
 
 
 def sentences(rows):
-    return Sentences(np.array([one for row in rows for one in row]), np.array([len(row) for row in rows]))
+    return Sentences(np.array([token_id for row in rows for token_id in row]), np.array([len(row) for row in rows]))
 
 
 def learn(pairs, passes, max_links=10**6, capacity=10**6):
@@ -140,8 +140,8 @@ def test_links_are_those_on_which_both_directions_agree(max_links):
         expected = []
         for i, s in enumerate(source_ids[:-1]):
             for j, t in enumerate(target_ids[:-1]):
-                best_source = np.argmax([known[one, t][0] for one in source_ids])
-                best_target = np.argmax([known[s, one][1] for one in target_ids])
+                best_source = np.argmax([known[source_id, t][0] for source_id in source_ids])
+                best_target = np.argmax([known[s, target_id][1] for target_id in target_ids])
                 if (best_source, best_target) == (i, j):
                     expected.append((i, j))
         assert links == expected

@@ -64,7 +64,7 @@ def test_what_must_stay_stays(name):
     texts = [side for pair in augmented([(text, text)] * 50, terms=["Kibo"], **{name: 1}) for side in pair]
     assert texts.count(text) <= len(texts) / 2
     spans = SpanFinder(["Kibo"]).divide(tf.constant(texts)).spans.numpy()
-    assert {tuple(each) for each in spans} == {tuple(kept.encode() for kept in [*KEPT, ""])}
+    assert {tuple(span) for span in spans} == {tuple(kept.encode() for kept in [*KEPT, ""])}
 
 
 def edits(one, other):
@@ -94,8 +94,8 @@ def test_letters_keep_their_marks():
     word = "e\u0301a\u0308o\u0302"
     letters = {"e\u0301", "a\u0308", "o\u0302"}
     for source, _ in augmented([(word, "")] * 40, typos=1):
-        found = [source[place : place + 2] for place in range(0, len(source), 2)]
-        assert source != word and set(found) <= letters and 2 <= len(found) <= 4
+        segments = [source[place : place + 2] for place in range(0, len(source), 2)]
+        assert source != word and set(segments) <= letters and 2 <= len(segments) <= 4
 
 
 def test_one_of_ten_spaces_is_doubled_or_missing():
@@ -173,8 +173,8 @@ def test_the_vocabulary_knows_upper_case():
     assert len(text.source) == 300 and next(iter(text.target)) in text.target and "x" not in text.source
     upper = [text.upper() for pair in PAIRS for text in pair]
     shares, lengths = [], []
-    for each in (pairs, text):
-        tokenizer = learn_tokenizers(each, TokenizerConfig(vocab_size=700)).source
+    for texts in (pairs, text):
+        tokenizer = learn_tokenizers(texts, TokenizerConfig(vocab_size=700)).source
         ids = tokenizer.tokenize(upper).flat_values
         shares.append(tf.reduce_mean(tf.cast(tf.reduce_any(ids[:, None] == tokenizer.unknown_ids(), 1), tf.float32)))
         lengths.append(len(ids))
@@ -194,9 +194,9 @@ print(ascii(Augmentation(config, 7, SpanFinder()).augment([("some words here", "
 
 @pytest.mark.slow
 def test_another_process_augments_in_the_same_way():
-    found = subprocess.check_output([sys.executable, "-c", ELSEWHERE], text=True)
+    segments = subprocess.check_output([sys.executable, "-c", ELSEWHERE], text=True)
     here = augmented([("some words here", "ein paar Worte")] * 5, 3, 7, upper_case=0.5, typos=1, emoji=0.5)
-    assert found.strip() == ascii(here)
+    assert segments.strip() == ascii(here)
 
 
 @pytest.mark.parametrize(

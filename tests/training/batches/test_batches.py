@@ -310,7 +310,7 @@ def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets
 
     elements = first(training_dataset(plan, seed=5, start_id=START), 2 * steps)
     for epoch in (elements[:steps], elements[steps:]):
-        found, shapes = [], collections.Counter()
+        pairs_of_batches, shapes = [], collections.Counter()
         for inputs, labels in epoch:
             shapes[inputs["source"].shape[1], labels.shape[1], len(labels)] += 1
             assert inputs["target"].shape == labels.shape
@@ -318,8 +318,8 @@ def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets
                 source, label = source[source != 0].tolist(), label[label != 0].tolist()
                 assert target[target != 0].tolist() == ([START] + label[:-1] if label else [])
                 if source or label:
-                    found.append((source, label))
-        assert sorted(found) == expected
+                    pairs_of_batches.append((source, label))
+        assert sorted(pairs_of_batches) == expected
         expected_shapes = {
             (
                 bucket.source_length,
@@ -401,8 +401,8 @@ def test_validation_holds_every_pair_once_in_a_fixed_order(random_pairs):
     dataset = validation_dataset(plan_batches(pairs, tokens_per_batch=100, num_buckets=4), start_id=START)
     elements = list(dataset.as_numpy_iterator())
     assert as_lists(elements) == as_lists(dataset.as_numpy_iterator())
-    found = [row[row != 0].tolist() for _, labels in elements for row in labels if row.any()]
-    assert sorted(found) == sorted(rows_of(pairs, "target"))
+    targets = [row[row != 0].tolist() for _, labels in elements for row in labels if row.any()]
+    assert sorted(targets) == sorted(rows_of(pairs, "target"))
     widths = [labels.shape[1] for _, labels in elements]
     # From the shortest to the longest of each block.
     assert sum(a > b for a, b in itertools.pairwise(widths)) == pairs.num_blocks - 1

@@ -68,10 +68,10 @@ def test_a_seed_repeats_in_another_process(tokenizer, tmp_path):
     command = [sys.executable, "-c", ONE_LINE, tmp_path / "tokenizer.model"]
     lines = subprocess.check_output(command, text=True).splitlines()
     assert len(lines) == 2 and len(set(lines)) == 1
-    found = ast.literal_eval(lines[0])
-    assert len(set(map(str, found))) > 3
+    segments = ast.literal_eval(lines[0])
+    assert len(set(map(str, segments))) > 3
     sampler = SubwordDropout(SentencePieceTokenizer.load(tmp_path / "tokenizer.model"), 0.5, seed=1)
-    assert [sampler.tokenize(["A dog runs through the park."]).to_list() for _ in range(10)] == found
+    assert [sampler.tokenize(["A dog runs through the park."]).to_list() for _ in range(10)] == segments
 
 
 def test_only_bpe_has_merges_to_leave_out():

@@ -21,9 +21,9 @@ NOUNS = {f"w{i}": f"V{i}" for i in range(60)}
 def pairs():
     """Sentences of three nouns, in reverse order in the target, between the same words."""
     rng = random.Random(1)
-    drawn = [rng.sample(sorted(NOUNS), 3) for _ in range(400)]
-    sources = [f"the {a}, a {b} {c}." for a, b, c in drawn]
-    targets = [f"der {NOUNS[b]} {NOUNS[c]}, die {NOUNS[a]}." for a, b, c in drawn]
+    samples = [rng.sample(sorted(NOUNS), 3) for _ in range(400)]
+    sources = [f"the {a}, a {b} {c}." for a, b, c in samples]
+    targets = [f"der {NOUNS[b]} {NOUNS[c]}, die {NOUNS[a]}." for a, b, c in samples]
     return SentencePairs(sources, targets, "invented")
 
 
@@ -33,9 +33,11 @@ def lexicon(pairs):
 
 
 def test_terms_are_the_words_that_translate_each_other(lexicon):
-    found = list(lexicon.terms(["The W1, a w2-w3 x", "w1", "", "w4 w5"], ["Der V2 V3, die v1 y", "V2", "", "V5 V4"]))
+    terms_of_pairs = list(
+        lexicon.terms(["The W1, a w2-w3 x", "w1", "", "w4 w5"], ["Der V2 V3, die v1 y", "V2", "", "V5 V4"])
+    )
     # Words that follow each other on both sides in the same order are a phrase; "the" is in every sentence.
-    assert found == [
+    assert terms_of_pairs == [
         [Term(4, 6, "v1"), Term(10, 15, "V2 V3")],
         [],
         [],

@@ -63,7 +63,7 @@ def test_small_differences_are_not_significant():
 def test_the_sentences_that_differ_most_come_from_both_ends():
     better = FIRST[:1] + REFERENCES[1:2] + ["nichts"] + FIRST[3:]
     (actual,) = compare([System("a", FIRST), System("b", better)], PAIRS).differences.values()
-    assert [(each.number, each.other) for each in actual] == [(2, REFERENCES[1]), (3, "nichts")]
+    assert [(result.number, result.other) for result in actual] == [(2, REFERENCES[1]), (3, "nichts")]
     assert actual[0].gain > 0 > actual[1].gain
     assert (actual[0].source, actual[0].reference, actual[0].first) == (SOURCES[1], REFERENCES[1], FIRST[1])
 

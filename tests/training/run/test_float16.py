@@ -106,7 +106,7 @@ def test_gradients_are_scaled_before_they_are_rounded():
             factor = None if scale is None else tf.constant(scale)
             loss = projected_crossentropy(rounded, kernel, labels, 0.0, 0.0, factor)
         of_both = tape.gradient(loss, [rounded, kernel])
-        gradients[dtype, scale] = np.concatenate([np.ravel(tf.cast(each, tf.float32)) for each in of_both])
+        gradients[dtype, scale] = np.concatenate([np.ravel(tf.cast(gradient, tf.float32)) for gradient in of_both])
     expected = 1024 * gradients["float32", None]
     np.testing.assert_allclose(gradients["float32", 1024.0], expected, rtol=1e-5)
     errors = {

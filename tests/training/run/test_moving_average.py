@@ -74,7 +74,7 @@ def test_what_is_saved_to_translate_with_is_the_average(averaged):
         shapes = [weight.shape for weight in raw[-1]]
         kept = {name: [state[f"{name}.{i}"] for i in range(len(shapes))] for name in ("model", "averaged")}
     for weights, name in ((raw[-1], "model"), (model.get_weights(), "averaged")):
-        assert sorted(each.tobytes() for each in kept[name]) == sorted(each.tobytes() for each in weights)
+        assert sorted(array.tobytes() for array in kept[name]) == sorted(array.tobytes() for array in weights)
     assert max(np.abs(one - other).max() for one, other in zip(raw[-1], expected)) > 1e-3
 
 

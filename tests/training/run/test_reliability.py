@@ -176,9 +176,9 @@ def test_at_every_instant_a_file_has_its_checksum(tmp_path, monkeypatch):
         left = number
         with contextlib.suppress(KeyboardInterrupt):
             write(f"after {number} renames")
-        for each in (path, previous):
-            if each.exists():
-                require_undamaged(each)
+        for file in (path, previous):
+            if file.exists():
+                require_undamaged(file)
         assert path.exists() or previous.exists()
     assert path.read_text() == "after 100 renames"
     assert len(path.with_name("file.sha256").read_text().splitlines()) == 1

@@ -20,13 +20,13 @@ def tables(model_dir):
     if "translations" not in accumulator.Tags()["tensors"]:
         return {}
     assert accumulator.SummaryMetadata("translations").plugin_data.plugin_name == "text"
-    found = {}
+    cells_of_step = {}
     for event in accumulator.Tensors("translations"):
         rows, columns = (size.size for size in event.tensor_proto.tensor_shape.dim)
         cells = [text.decode() for text in event.tensor_proto.string_val]
         assert len(cells) == rows * columns
-        found[event.step] = [cells[i : i + columns] for i in range(0, len(cells), columns)]
-    return found
+        cells_of_step[event.step] = [cells[i : i + columns] for i in range(0, len(cells), columns)]
+    return cells_of_step
 
 
 def rendered(cell):
@@ -48,14 +48,14 @@ def test_each_validation_has_the_translations_that_bleu_is_of(tmp_path, monkeypa
     # Once for each validation.
     assert requests == [text.source, text.source]
 
-    found = tables(model_dir)
-    assert [*found] == [2, 4]
+    cells_of_step = tables(model_dir)
+    assert [*cells_of_step] == [2, 4]
     greedy = dataclasses.replace(model_dir.read_config().decoding, beam_size=1)
     translator = Translator.load(model_dir, greedy)
     for step, path in model_dir.checkpoints().items():
         translator.model.load_weights(path)
         expected = zip(text.source[:5], text.target[:5], translate(translator, text.source[:5]))
-        header, *rows = found[step]
+        header, *rows = cells_of_step[step]
         assert header == ["source", "reference", "translation"]
         assert [[*map(rendered, row)] for row in rows] == [[*row] for row in expected]
 

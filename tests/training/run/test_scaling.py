@@ -39,13 +39,13 @@ def blocks(title, folder):
     """The commands below a title, for a tiny model, with the addresses of this machine for those of the page."""
     page = (ROOT / "docs" / "scaling.md").read_text()
     section = re.search(rf"^### {title}\n(.*?)(?=^##)|^### {title}\n(.*)", page, re.M | re.S)[0]
-    found = re.findall(r"```sh\n(.*?)```", section, re.S)
+    scripts = re.findall(r"```sh\n(.*?)```", section, re.S)
     addresses = free_addresses(2)
     for hosts in (["host-a:2222", "host-b:2222"], ["train-0.train:2222", "train-1.train:2222"]):
         for host, address in zip(hosts, addresses):
-            found = [block.replace(host, address) for block in found]
+            scripts = [block.replace(host, address) for block in scripts]
     settings = " ".join(["--config demo", "--set", *SETTINGS])
-    return [block.replace("--config wmt14-en-de-base", settings).replace("/text", str(folder)) for block in found]
+    return [block.replace("--config wmt14-en-de-base", settings).replace("/text", str(folder)) for block in scripts]
 
 
 def run_together(scripts, folder, environments):

@@ -52,7 +52,7 @@ def two_directions(tmp_path_factory):
     path, lines = tmp_path_factory.mktemp("tags") / "model", []
     sizes = ["model.num_layers=1", "model.d_model=64", "model.d_ff=128", "model.num_heads=2", "model.dropout=0"]
     schedule = ["steps=160", "validate_every=80", "validate_by=bleu", "tokens_per_batch=1000", "precision=float32"]
-    settings = [*TAGS, *sizes, *(f"training.{each}" for each in [*schedule, "num_buckets=2", "warmup_steps=40"])]
+    settings = [*TAGS, *sizes, *(f"training.{setting}" for setting in [*schedule, "num_buckets=2", "warmup_steps=40"])]
     config = load_recipe("demo", [*settings, "training.peak_learning_rate=0.004", "tokenizer.vocab_size=330"])
     keras.utils.set_random_seed(1)
     handler = logging.Handler()

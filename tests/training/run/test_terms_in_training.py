@@ -22,7 +22,7 @@ from keras_transformer.errors import InvalidFileError
 from keras_transformer.model_dir import ModelDir
 
 # Words of three letters, each with two translations.
-WORDS = ["".join(each) for each in itertools.product("bdfg", "aeiou", "kmp")]
+WORDS = ["".join(letters) for letters in itertools.product("bdfg", "aeiou", "kmp")]
 SYNONYMS = {word: (word.upper(), word.capitalize() + "on") for word in WORDS}
 
 
@@ -46,7 +46,7 @@ def model_dir(tmp_path_factory):
     schedule += ["warmup_steps=60", "peak_learning_rate=0.006", "subword_samples=3", "label_smoothing=0"]
     settings = [
         *sizes,
-        *(f"training.{each}" for each in schedule),
+        *(f"training.{setting}" for setting in schedule),
         "data.terms=0.6",
         "tokenizer.vocab_size=420",
         "decoding.beam_size=1",
@@ -74,8 +74,8 @@ def test_a_saved_model_has_the_glossary(model_dir, tmp_path):
     translator = load(model_dir, terms=GLOSSARY, placeholders=True)
     texts = [TEST[0], f"{{x}} {TEST[1]}", "", "\ufdd1"]
     path = export_servable(translator, tmp_path, signatures=["serving_default"], verified=False)
-    ((found, _),) = run_session(path, [texts])
-    assert [text.decode() for text in found] == translator(texts)
+    ((translations, _),) = run_session(path, [texts])
+    assert [text.decode() for text in translations] == translator(texts)
     pieces = translator.tokenize(texts)
     assert [row.count("{term}") for row in pieces] == [2, 2, 0, 0] and pieces[1][1] == "{ph1}"
 

@@ -229,7 +229,7 @@ def test_a_batch_in_parts_trains_to_the_losses_of_a_whole_one(
     trained = train_here(tmp_path / "model", *overrides, parallel_parts=parallel_parts)
     for column in ("loss", "val_loss", "val_perplexity"):
         np.testing.assert_allclose(logged(trained, column), logged(trained_on_whole_batches, column), rtol=1e-5)
-    accuracies = [logged(each, "val_accuracy") for each in (trained, trained_on_whole_batches)]
+    accuracies = [logged(model_dir, "val_accuracy") for model_dir in (trained, trained_on_whole_batches)]
     # Where two tokens are almost equally probable, rounding decides which one is predicted: one of the 1470.
     np.testing.assert_allclose(*accuracies, rtol=0, atol=1e-3)
 
@@ -372,7 +372,7 @@ def test_each_language_may_have_a_vocabulary_of_its_own(two_vocabularies, tmp_pa
     # Each knows its own language best.
     texts = {english: [source for source, _ in PAIRS], german: [target for _, target in PAIRS]}
     for own, other in ((english, german), (german, english)):
-        own_tokens, other_tokens = (each.tokenize(texts[own]).flat_values.shape[0] for each in (own, other))
+        own_tokens, other_tokens = (tokenizer.tokenize(texts[own]).flat_values.shape[0] for tokenizer in (own, other))
         assert own_tokens < other_tokens
     # Resumed, nothing is learned anew.
     before = {name: (model_dir.path / name).read_bytes() for name in names}
@@ -401,14 +401,14 @@ def test_two_vocabularies_translate_score_and_are_exported(two_vocabularies, tmp
     logits = translator.model({"source": source_ids, "target": np.insert(labels, 0, 2, axis=1)[:, :-1]})
     expected = -token_crossentropy(labels, logits).numpy().sum()
     assert translator.score([source], [target])[0] == pytest.approx(expected, rel=1e-4)
-    found = tf.function(translator.graph.search, autograph=False)(tf.constant([source]))
-    ids = [[token_id for token_id in found.token_ids.numpy()[0, 0] if token_id > 3]]
+    translations = tf.function(translator.graph.search, autograph=False)(tf.constant([source]))
+    ids = [[token_id for token_id in translations.token_ids.numpy()[0, 0] if token_id > 3]]
     assert translator([source]) == [german.detokenize(tf.ragged.constant(ids, tf.int32)).numpy()[0].decode()]
     # The SavedModel translates as the translator does, or it would not be there.
     assert export_servable(translator, tmp_path, signatures=["serving_default"]).is_dir()
     _, target_pieces, source_pieces = translate_with_attention(translator, source).by_kind["cross"]
     assert source_pieces == [*english.pieces(source_ids[0])]
-    assert target_pieces == german.pieces([id for id in found.token_ids.numpy()[0, 0] if id != 0])
+    assert target_pieces == german.pieces([id for id in translations.token_ids.numpy()[0, 0] if id != 0])
 
 
 @pytest.mark.slow
@@ -427,7 +427,7 @@ def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
     chief = Workers()
     sent = text.tokenizers(two_vocabularies, None, chief, None)
     received = text.tokenizers(None, None, Workers(chief.contents), tmp_path)
-    assert [each.file_content for each in received] == [each.file_content for each in sent]
+    assert [tokenizer.file_content for tokenizer in received] == [tokenizer.file_content for tokenizer in sent]
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ def finish(start, tmp_path):
 
 
 def assert_as_on_one_device(model_dir, undisturbed):
-    losses = [[float(row["loss"]) for row in rows(each)] for each in (model_dir, undisturbed)]
+    losses = [[float(row["loss"]) for row in rows(directory)] for directory in (model_dir, undisturbed)]
     np.testing.assert_allclose(*losses, rtol=1e-5)
     with np.load(model_dir.training_state_path) as state, np.load(undisturbed.training_state_path) as expected:
         names = [
@@ -127,7 +127,7 @@ def assert_as_on_one_device(model_dir, undisturbed):
             for name in expected.files
             if name.startswith(("model.", "average")) and expected[name].dtype == np.float32
         ]
-        weights, others = (np.concatenate([each[name].ravel() for name in names]) for each in (state, expected))
+        weights, others = (np.concatenate([arrays[name].ravel() for name in names]) for arrays in (state, expected))
     # All weights together: Adam makes large steps of gradients that are rounding errors, too. Measured: 0.0007.
     assert np.linalg.norm(weights - others) < 0.002 * np.linalg.norm(others)
     assert leftovers(model_dir.path) == []
@@ -342,7 +342,7 @@ def test_a_callback_of_one_worker_stops_both_after_the_same_validation(start, fi
     # Its logs are those of the chief.
     logs = [json.loads(line) for line in other.said.splitlines() if line.startswith("{")]
     log = [{name: float(row[name]) for name in row if name != "epoch"} for row in rows(ModelDir(tmp_path / "chief"))]
-    assert [each["step"] for each in logs] == [20, 40] and logs == log
+    assert [log_row["step"] for log_row in logs] == [20, 40] and logs == log
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
 
@@ -537,6 +537,6 @@ def layouts(tmp_path_factory):
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("layout", ["1x2", "2x1", "2x2"])
 def test_the_layout_of_workers_and_devices_does_not_matter(layouts, layout, name):
-    one, several = (ModelDir(layouts / each / name) for each in ("1x1", layout))
+    one, several = (ModelDir(layouts / folder / name) for folder in ("1x1", layout))
     assert len(rows(one)) == 50
     assert_as_on_one_device(several, one)

@@ -25,9 +25,9 @@ def write_text(directory: pathlib.Path) -> None:
 def free_addresses(number: int) -> list[str]:
     """Returns addresses of this machine at which no process listens."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
+    for sock in sockets:
+        sock.close()
     return addresses
 
 

@@ -50,12 +50,12 @@ def test_links_are_those_of_model_1_and_come_in_batches(linked):
         (np.asarray(pairs.token_ids("target", 0)), np.cumsum(pairs.lengths("target", 0))[:-1]),
         (np.asarray(pairs.links(0)), np.cumsum(pairs.lengths("target", 0))[:-1]),
     ))  # fmt: skip
-    found = set()
+    alignments = set()
     for own_source, own_target, own in zip(source, target, links):
         assert own.max() < len(own_source) and own[-1] == 0
-        found |= {(tokenizer.pieces([own_source[place - 1]])[0], tokenizer.pieces([token])[0])
+        alignments |= {(tokenizer.pieces([own_source[place - 1]])[0], tokenizer.pieces([token])[0])
                   for token, place in zip(own_target, own) if place}  # fmt: skip
-    pieces = {(one.lstrip("▁"), other.lstrip("▁")) for one, other in found}
+    pieces = {(one.lstrip("▁"), other.lstrip("▁")) for one, other in alignments}
     assert {("An", "An"), ("Zo", "Zo")} <= pieces
     plan = plan_batches(pairs, tokens_per_batch=400)
     by_row = {(tuple(one), tuple(other)): tuple(own) for one, other, own in zip(source, target, links)}
@@ -104,7 +104,7 @@ def test_the_step_adds_the_loss_for_each_target_token_and_the_head_learns(linked
 def test_a_translator_aligns_with_the_head_that_learned_it(tiny_model_dir):
     mean = Translator.load(tiny_model_dir)
     guided = Translator(mean.model, mean.tokenizers, mean.decoding, is_guided=True)
-    (by_head,), (by_mean,) = (each.align(["Anna sees a tree."], ["Anna sieht."]) for each in (guided, mean))
+    (by_head,), (by_mean,) = (translator.align(["Anna sees a tree."], ["Anna sieht."]) for translator in (guided, mean))
     rows = [
         np.array(mean.tokenizers.source.tokenize([text]).to_list()) for text in ("Anna sees a tree.", "Anna sieht.")
     ]
