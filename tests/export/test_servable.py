@@ -1,4 +1,4 @@
-"""The SavedModel against the translator: loaded in three ways, none of which knows this package."""
+"""The SavedModel against the translator: loaded in two ways, neither of which knows this package."""
 
 import hashlib
 import json
@@ -49,49 +49,23 @@ MIXED = [text for pair in zip(ORDINARY, AWKWARD) for text in pair] + AWKWARD[len
 BATCHES = [MIXED, ORDINARY, [], AWKWARD[:1], ORDINARY[:1], MIXED * 6]
 
 # Reads batches of texts in hexadecimal, writes translations in hexadecimal and scores.
-PROCESS = """
+FRESH_PROCESS = """
 import json, sys
-{load}
-answers = []
-for batch in json.load(sys.stdin):
-    texts, scores = translate([bytes.fromhex(text) for text in batch])
-    answers.append([[text.hex() for text in texts], [float(score) for score in scores]])
-{check}
-print(json.dumps(answers))
-"""
-
-FRESH_PROCESS = PROCESS.format(
-    load="""
 # Whoever imports one of these is told that there is none.
 for name in ("keras_transformer", "training", "export"):
     sys.modules[name] = None
 sys.path = [path for path in sys.path if path != sys.argv[2]]
 import tensorflow as tf
 import tensorflow_text
-signature = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-def translate(texts):
-    answer = signature(text=tf.constant(texts, tf.string, [len(texts)]))
-    return answer["text"].numpy(), answer["score"].numpy()
-""",
-    check="""
+translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+answers = []
+for batch in json.load(sys.stdin):
+    answer = translate(text=tf.constant([bytes.fromhex(text) for text in batch], tf.string, [len(batch)]))
+    answers.append([[text.hex() for text in answer["text"].numpy()], answer["score"].numpy().tolist()])
 loaded = {name.split(".")[0] for name, module in sys.modules.items() if module is not None}
 assert not loaded & {"keras_transformer", "training", "export"}
-""",
-)
-
-# Logs each request that it is about to answer.
-C_PROCESS = PROCESS.format(
-    load="""
-import os
-sys.path.insert(0, sys.argv[2] + "/tests")
-from c_api import SavedModel
-model = SavedModel(sys.argv[1])
-def translate(texts):
-    os.write(2, b"A request:\\n")
-    return model(texts)
-""",
-    check="assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules",
-)
+print(json.dumps(answers))
+"""
 
 # In a session: the requests that warm up, then others.
 WATCHED_SESSION = """
@@ -160,31 +134,6 @@ def other_session(other_saved_model):
     model.close()
 
 
-def run_process(program, path, folder, batches=BATCHES, **environment):
-    """The answers of a program, and what it logs."""
-    finished = subprocess.run(
-        [sys.executable, "-c", program, str(path), CHECKOUT],
-        input=json.dumps([[text.hex() for text in batch] for batch in batches]),
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-    )
-    assert finished.returncode == 0, finished.stderr
-    answers = json.loads(finished.stdout)
-    return [([bytes.fromhex(text) for text in texts], scores) for texts, scores in answers], finished.stderr
-
-
-@pytest.fixture(scope="module")
-def of_c_api(saved_model, tmp_path_factory):
-    """The answers by the C API to the requests that warm up and to all batches, and how many graphs each optimized."""
-    _, requests = read_warmup_requests(saved_model)
-    answers, log = run_process(
-        C_PROCESS, saved_model, tmp_path_factory.mktemp("c"), requests + BATCHES, **LOGS_OPTIMIZATIONS
-    )
-    return requests, answers, numbers_of_optimizations(log)
-
-
 def assert_same(answers, expected, tolerance=1e-5):
     assert len(answers) == len(expected)
     for (texts, scores), rows in zip(answers, expected):
@@ -206,17 +155,21 @@ def test_the_batches_are_what_they_are_meant_to_be(expected):
 
 @pytest.mark.slow
 def test_a_fresh_process_without_this_package_answers_the_same(saved_model, expected, tmp_path):
-    assert_same(run_process(FRESH_PROCESS, saved_model, tmp_path)[0], expected)
+    finished = subprocess.run(
+        [sys.executable, "-c", FRESH_PROCESS, str(saved_model), CHECKOUT],
+        input=json.dumps([[text.hex() for text in batch] for batch in BATCHES]),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    answers = [([bytes.fromhex(text) for text in texts], scores) for texts, scores in json.loads(finished.stdout)]
+    assert_same(answers, expected)
 
 
 def test_a_session_answers_the_same(session, expected):
     assert_same(session(BATCHES), expected)
-
-
-@pytest.mark.slow
-def test_the_c_api_without_tensorflow_python_answers_the_same(of_c_api, expected):
-    requests, answers, _ = of_c_api
-    assert_same(answers[len(requests) :], expected)
 
 
 @pytest.mark.slow
@@ -376,13 +329,6 @@ def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(
     for exported in (translator, other_translator):
         lengths = [exported.num_tokens(texts).max() for texts in REQUESTS]
         assert min(lengths) == 1 and max(lengths) > 50
-
-
-@pytest.mark.slow
-def test_after_the_warm_up_requests_no_graph_is_optimized_any_more(of_c_api):
-    requests, _, optimized = of_c_api
-    assert len(optimized) == len(requests) + len(BATCHES)
-    assert any(optimized[: len(requests)]) and not any(optimized[len(requests) :])
 
 
 @pytest.mark.slow
