@@ -126,9 +126,7 @@ def load_translator(trained: Trained, language: Language | None = None) -> "Tran
             precision, reason = cast(Precision, chosen.precision), chosen.reason
     if reason:
         _log.info(f"precision: {precision}, because {reason}")
-    return Translator.from_config(
-        trained.model_dir, trained.config, trained.decoding, precision, language, trained.shortlist
-    )
+    return Translator.load(trained.model_dir, trained.decoding, precision, language, trained.shortlist)
 
 
 def sampling_of(options: argparse.Namespace, first_row: int = 0) -> "Sampling | None":

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config, DecodingConfig
+from ..config import DecodingConfig
 from ..config.values import Language, Precision
 from ..errors import ConfigError, Error
 from ..model_dir import ModelDir
@@ -126,19 +126,7 @@ class Translator:
             MemoryLimitError: The model takes more memory than the machine has.
         """
         model_dir = ModelDir(model_dir)
-        return cls.from_config(model_dir, model_dir.read_config(), decoding, precision, language, shortlist)
-
-    @classmethod
-    def from_config(
-        cls,
-        model_dir: ModelDir,
-        config: Config,
-        decoding: DecodingConfig | None = None,
-        precision: Precision = "float32",
-        language: Language | None = None,
-        shortlist: bool = True,
-    ) -> "Translator":
-        """Loads the translator of a model directory whose configuration was read already; otherwise as `load`."""
+        config = model_dir.read_config()
         check("precision", precision, Precision)
         is_int8 = precision == "int8"
         model = model_dir.load_model(config.model, "float32" if is_int8 else precision)

@@ -177,12 +177,13 @@ def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, format, 
 @pytest.fixture(scope="module", autouse=True)
 def loads_once():
     """Loads and compiles a model once for all commands that run in this process with the same settings."""
-    from_config, set_seed, loaded = Translator.from_config, keras.utils.set_random_seed, {}
+    load, set_seed, loaded = Translator.load, keras.utils.set_random_seed, {}
 
-    def load_once(model_dir, config, decoding, *settings):
-        key = (model_dir.path, repr([config, decoding or config.decoding, *settings]))
+    def load_once(model_dir, decoding=None, *settings):
+        config = ModelDir(model_dir).read_config()
+        key = (str(model_dir), repr([config, decoding or config.decoding, *settings]))
         if key not in loaded:
-            loaded[key] = from_config(model_dir, config, decoding, *settings)
+            loaded[key] = load(model_dir, decoding, *settings)
         return loaded[key]
 
     def set_seed_and_load_anew(seed):
@@ -191,7 +192,7 @@ def loads_once():
         set_seed(seed)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(Translator, "from_config", load_once)
+        monkeypatch.setattr(Translator, "load", load_once)
         monkeypatch.setattr(keras.utils, "set_random_seed", set_seed_and_load_anew)
         yield
 
