@@ -126,7 +126,7 @@ def rounded_products() -> Iterator[None]:
 
 def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[str, Any]]:
     """Saves a graph with random settings, and yields for each model whether it is refused with its weights."""
-    precision: Any = rng.choice(["float32", "float32", "float32", "bfloat16", "int8"])
+    precision: Any = rng.choice(["float32", "float32", "float32", "bfloat16", "int8-weights"])
     is_tf32 = precision != "bfloat16" and rng.random() < 0.4
     decoding = DecodingConfig(beam_size=rng.choice([1, 2, 4, 8]), length_penalty=rng.choice([0.0, 0.6, 1.0]))
     name = rng.choice(NAMES)

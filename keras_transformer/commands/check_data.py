@@ -49,39 +49,30 @@ def run_check_data(options: argparse.Namespace) -> None:
 
 def add_text_options(parser: Parser) -> None:
     """Adds the options for the text and for the configuration, whose filters choose from it."""
-
-    add_paths(
-        parser,
-        "--source",
-        "sentences to train on, one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes, such as "
-        "'news-*.en.gz', stands for files that are one corpus",
-    )
-    add_paths(parser, "--target", "their translations, one per line")
-    add_paths(parser, "--pairs", "alternatively, files with a sentence, a tab and its translation in each line")
-    parser.add_option(
-        "--tfds", NotEmpty, metavar="NAME", help="alternatively, a translation dataset of tensorflow-datasets"
-    )
-    add_paths(parser, "--valid-source", "sentences to validate on")
-    add_paths(parser, "--valid-target", "their translations")
-    add_paths(parser, "--valid-pairs", "alternatively, files with a sentence, a tab and its translation in each line")
-    parser.add_option(
-        "--valid-fraction",
-        Fraction,
-        metavar="F",
-        help="alternatively, hold out this share of the training text, chosen by a hash of each pair",
-    )
-    parser.add_option("--valid-size", Size, metavar="N", help="alternatively, hold out N pairs of the training text")
-    parser.add_option(
-        "--config", NotEmpty, metavar="RECIPE", help="a .yaml file, or the name of a recipe that comes with the package"
-    )
-    parser.add_argument(
-        "--set",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        help="replace values of the recipe, such as model.d_model=256",
-    )
+    with parser.group("training text", "Give --source and --target, or --pairs, or --tfds."):
+        help = "sentences, one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes, such as "
+        add_paths(parser, "--source", help + "'news-*.en.gz', stands for files that are one corpus")
+        add_paths(parser, "--target", "their translations, one per line")
+        add_paths(parser, "--pairs", "files with a sentence, a tab and its translation in each line")
+        parser.add_option("--tfds", NotEmpty, metavar="NAME", help="a translation dataset of tensorflow-datasets")
+    with parser.group("validation text", "In one way as well; --tfds brings its own."):
+        add_paths(parser, "--valid-source", "sentences, one per line")
+        add_paths(parser, "--valid-target", "their translations, one per line")
+        add_paths(parser, "--valid-pairs", "files with a sentence, a tab and its translation in each line")
+        help = "hold out this share of the training text, chosen by a hash of each pair"
+        parser.add_option("--valid-fraction", Fraction, metavar="F", help=help)
+        parser.add_option("--valid-size", Size, metavar="N", help="hold out N pairs of the training text")
+    with parser.group("recipe"):
+        help = "a .yaml file, or the name of a recipe that comes with the package (default: the paper's base model)"
+        parser.add_option("--config", NotEmpty, metavar="RECIPE", help=help)
+        parser.add_argument(
+            "--set",
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="SECTION.KEY=VALUE",
+            help="replace values of the recipe, such as model.d_model=256",
+        )
 
 
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:

@@ -14,11 +14,11 @@ from .options import (
     Directory,
     ExistingFile,
     Parser,
-    add_decoding,
     add_json,
     add_overwrite,
     add_paths,
     add_precision_or_auto,
+    add_search,
     add_terms,
     add_tokenize,
     check_outputs,
@@ -51,15 +51,15 @@ def add_options(parser: Parser) -> None:
         "--test",
         choices=("bootstrap", "randomization"),
         default="bootstrap",
-        help="paired bootstrap resampling (the default) or approximate randomization",
+        help="paired bootstrap resampling or approximate randomization (default: bootstrap)",
     )
-    add_decoding(parser)
-    add_terms(parser)
-    add_precision_or_auto(parser)
     add_tokenize(parser)
     parser.add_option("--output", ReportPath, metavar="FILE", help="also write the report to this .html or .md file")
     add_overwrite(parser)
     add_json(parser)
+    add_precision_or_auto(parser)
+    add_search(parser)
+    add_terms(parser)
     parser.epilog = (
         "The first system, of the model directories before the files, is the one with which the others are compared. "
         "Two systems on two test sets: --source val.en test.en --reference val.de test.de --hypotheses a.val.de "

@@ -10,10 +10,10 @@ from .options import (
     Directory,
     InputFile,
     Parser,
-    add_decoding,
     add_json,
     add_model_dir,
     add_precision_or_auto,
+    add_search,
     add_tag,
     add_terms,
     add_tokenize,
@@ -25,11 +25,11 @@ def add_evaluate_options(parser: Parser) -> None:
     add_model_dir(parser)
     parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
     parser.add_option("--reference", InputFile, metavar="FILE", required=True, help="their translations")
-    add_decoding(parser)
-    add_terms(parser)
-    add_precision_or_auto(parser)
     add_tokenize(parser)
     add_json(parser)
+    add_precision_or_auto(parser)
+    add_search(parser)
+    add_terms(parser)
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
@@ -84,9 +84,9 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
 def add_score_options(parser: Parser) -> None:
     add_model_dir(parser)
-    add_tag(parser)
     parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
     parser.add_option("--target", InputFile, metavar="FILE", required=True, help="their translations")
+    add_tag(parser)
     parser.add_option(
         "--reverse-model-dir",
         Directory,

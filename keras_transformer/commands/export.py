@@ -5,7 +5,7 @@ import importlib.util
 import logging
 import typing
 
-from ..config.values import Precision, SignatureName, source_language
+from ..config.values import SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..rules import NotEmpty, check
 from ..runtime.packages import EXTRAS
@@ -15,9 +15,9 @@ from .options import (
     OutputDirectory,
     Parser,
     ServablePath,
-    add_decoding,
-    add_keep,
     add_model_dir,
+    add_precision,
+    add_search,
     add_terms,
 )
 from .trained import load_translator, read_trained
@@ -44,43 +44,37 @@ def add_options(parser: Parser) -> None:
         "--format",
         choices=("saved-model", "ctranslate2", "hugging-face", "onnx"),
         default="saved-model",
-        help="what to write (saved-model)",
+        help="what to write (default: saved-model)",
     )
-    add_decoding(parser)
-    add_keep(parser)
-    add_terms(parser)
-    parser.add_argument(
-        "--precision",
-        choices=typing.get_args(Precision),
-        default="float32",
-        help="bfloat16 halves the size of the weights, and is faster on processors with instructions for it; int8 "
-        "takes a quarter of the size, and computes in float32 (float32)",
+    add_precision(
+        parser,
+        "bfloat16 halves the size of the weights, and is faster on processors with instructions for it; int8-weights "
+        "takes a quarter of the size, and computes in float32 (default: float32)",
     )
-    parser.add_argument(
-        "--signatures",
-        nargs="+",
-        choices=typing.get_args(SignatureName),
-        metavar="NAME",
-        help=f"what the SavedModel answers: {', '.join(typing.get_args(SignatureName))} (all; translate_with_tag if "
-        "the vocabulary has tags)",
-    )
-    parser.add_argument(
-        "--serving-default",
-        choices=[name for name in typing.get_args(SignatureName) if name != "serving_default"],
-        default="translate",
-        metavar="NAME",
-        help="the signature that answers requests that name none (translate)",
-    )
-    parser.add_argument(
-        "--no-verify", action="store_true", help="publish the SavedModel without comparing its answers in a new process"
-    )
-    parser.add_option(
-        "--languages",
-        Languages,
-        metavar="PAIR",
-        help="for the model card, such as en-de; by the rules of the first, documents are divided (unknown)",
-    )
-    parser.add_option("--license", NotEmpty, metavar="NAME", help="of the weights, for the model card (unknown)")
+    add_search(parser)
+    add_terms(parser, keep=True)
+    with parser.group("SavedModel"):
+        parser.add_argument(
+            "--signatures",
+            nargs="+",
+            choices=typing.get_args(SignatureName),
+            metavar="NAME",
+            help=f"what the SavedModel answers: {', '.join(typing.get_args(SignatureName))} (default: all; "
+            "translate_with_tag if the vocabulary has tags)",
+        )
+        parser.add_argument(
+            "--serving-default",
+            choices=[name for name in typing.get_args(SignatureName) if name != "serving_default"],
+            default="translate",
+            metavar="NAME",
+            help="the signature for requests that do not name one (default: translate)",
+        )
+        help = "publish the SavedModel without comparing its answers in a new process"
+        parser.add_argument("--no-verify", action="store_true", help=help)
+    with parser.group("model card"):
+        help = "such as en-de; documents are divided by the rules of the first (default: unknown)"
+        parser.add_option("--languages", Languages, metavar="PAIR", help=help)
+        parser.add_option("--license", NotEmpty, metavar="NAME", help="of the weights (default: unknown)")
 
 
 def run(options: argparse.Namespace) -> None:

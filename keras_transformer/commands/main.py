@@ -36,9 +36,9 @@ GROUPS = {
         "average": Command(
             model_files.add_average_options, model_files.run_average, "--model-dir models/en-de --last 5"
         ),
-        "align": Command(
-            model_files.add_align_options,
-            model_files.run_align,
+        "build-shortlist": Command(
+            model_files.add_shortlist_options,
+            model_files.run_build_shortlist,
             "--source train.en --target train.de --model-dir models/en-de",
         ),
     },
@@ -46,21 +46,16 @@ GROUPS = {
         "check-data": Command(
             check_data.add_check_data_options, check_data.run_check_data, "--source train.en --target train.de"
         ),
-        "backtranslate": Command(
-            synthesis.add_backtranslate_options,
-            synthesis.run_backtranslate,
+        "synthesize": Command(
+            synthesis.add_synthesize_options,
+            synthesis.run_synthesize,
             "--model-dir models/de-en --target more.de --output back",
-        ),
-        "distill": Command(
-            synthesis.add_distill_options,
-            synthesis.run_distill,
-            "--model-dir models/en-de --source train.en --target train.de --output distilled",
         ),
         "augment": Command(
             synthesis.add_augment_options, synthesis.run_augment, "--source test.en --upper-case 1 --output upper"
         ),
     },
-    "Translate and compare": {
+    "Translate, look and compare": {
         "translate": Command(translate.add_options, translate.run, "--model-dir models/en-de < test.en > test.de"),
         "evaluate": Command(
             evaluate.add_evaluate_options,
@@ -75,17 +70,10 @@ GROUPS = {
         "compare": Command(
             compare.add_options, compare.run, "--source test.en --reference test.de --model-dir models/a models/b"
         ),
+        "plot": Command(
+            plots.add_options, plots.run, "--model-dir models/en-de --text 'Dogs run.' --output attention.svg"
+        ),
         "serve": Command(serve.add_options, serve.run, "--model-dir models/en-de"),
-    },
-    "Draw": {
-        "plot-attention": Command(
-            plots.add_attention_options,
-            plots.run_attention,
-            "--model-dir models/en-de --text 'Dogs run.' --output attention.svg",
-        ),
-        "plot-training": Command(
-            plots.add_training_options, plots.run_training, "models/a models/b --output training.png"
-        ),
     },
     "Exchange models": {
         "export": Command(export.add_options, export.run, "--model-dir models/en-de --output servable/en-de"),
@@ -95,6 +83,15 @@ GROUPS = {
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+
+# Earlier names, which go on working.
+RENAMED = {
+    "align": "build-shortlist",
+    "backtranslate": "synthesize",
+    "distill": "synthesize",
+    "plot-attention": "plot",
+    "plot-training": "plot",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -142,6 +139,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         example = f"keras-transformer {name} {command.example}"
         lines = textwrap.wrap(example, width=76, subsequent_indent="    ", break_on_hyphens=False)
         subparser.example = "\nexample:\n  " + " \\\n  ".join(lines) + "\n"
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments and arguments[0] in RENAMED:
+        old, arguments[0] = arguments[0], RENAMED[arguments[0]]
+        say(f"keras-transformer {old}: this command is now named {arguments[0]}")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""The commands `average`, `import` and `align`, which write files of a model directory."""
+"""The commands `average`, `import` and `build-shortlist`, which write files of a model directory."""
 
 import argparse
 
@@ -12,7 +12,9 @@ from .trained import load_translator, read_trained
 
 def add_average_options(parser: Parser) -> None:
     add_model_dir(parser)
-    parser.add_option("--last", Size, metavar="N", help="the last N checkpoints (the recipe's average_last)")
+    parser.add_option(
+        "--last", Size, metavar="N", help="the last N checkpoints (default: training.average_last of the recipe)"
+    )
     parser.add_option("--best", Size, metavar="N", help="the N checkpoints with the best validation score")
 
 
@@ -45,7 +47,7 @@ def run_import(options: argparse.Namespace) -> None:
     write_lines([str(import_model(getattr(options, "from"), options.model_dir))])
 
 
-def add_align_options(parser: Parser) -> None:
+def add_shortlist_options(parser: Parser) -> None:
     add_model_dir(parser)
     add_paths(
         parser,
@@ -69,7 +71,7 @@ def add_align_options(parser: Parser) -> None:
     )
 
 
-def run_align(options: argparse.Namespace) -> None:
+def run_build_shortlist(options: argparse.Namespace) -> None:
     """Learn from a parallel text which subwords translate which, and search only among these from then on."""
     check_outputs(options, [options.links] if options.links else [])
     from keras_transformer.training.text.corpus import read_text

@@ -1,16 +1,17 @@
 """The options of commands: their parser, rules for their values, and the options that several commands have."""
 
 import argparse
+import contextlib
 import glob
 import os
 import re
 import sys
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, NoReturn
 
 from ..config.decoding import BeamSize, LengthPenalty, Temperature, TopP
-from ..config.values import PrecisionOrAuto, Tag
+from ..config.values import Precision, PrecisionOrAuto, Tag
 from ..errors import ConfigError, StreamError
 from ..rules import Count, NotEmpty, Rule, Sentence, Size, at_most, check
 
@@ -52,15 +53,26 @@ def _is_file(path: str) -> bool:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose options have rules, as the fields of a configuration do."""
+    """A parser whose options have rules, as the fields of a configuration do, and are listed in groups."""
 
     example = ""  # argparse would wrap a command at hyphens: the help ends with this text as it is
+    _group: argparse._ArgumentGroup | None = None
 
     def __init__(self, **arguments: Any) -> None:
         # A prefix of an option is a typing mistake, and may name another option one day.
         super().__init__(**arguments, allow_abbrev=False)
         self.rules: dict[str, Any] = {}
         self.set_defaults(rules=self.rules)
+
+    @contextlib.contextmanager
+    def group(self, title: str, description: str | None = None) -> Iterator[None]:
+        """The help lists the options that are added in the block under this title."""
+        self._group = self.add_argument_group(title, description)
+        yield
+        self._group = None
+
+    def add_argument(self, *names: str, **arguments: Any) -> argparse.Action:
+        return (self._group or super()).add_argument(*names, **arguments)
 
     def add_option(self, name: str, rule: Any, **arguments: Any) -> None:
         """Adds an option whose value must obey the rules of an annotation, which `check_options` checks."""
@@ -89,41 +101,29 @@ def add_json(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def add_decoding(parser: Parser) -> None:
-    parser.add_option(
-        "--beam-size", BeamSize, metavar="N", help="hypotheses of a step, up to 1,000; 1 is greedy search (the model's)"
-    )
-    parser.add_option(
-        "--length-penalty", LengthPenalty, metavar="ALPHA", help="0 to 5; higher for longer translations (the model's)"
-    )
-    parser.add_argument(
-        "--no-shortlist", action="store_true", help="search all tokens although the model directory has a shortlist"
-    )
-    add_tag(parser)
+def add_search(parser: Parser) -> None:
+    with parser.group("search"):
+        help = "hypotheses in each step, up to 1,000; 1 is greedy search (default: decoding.beam_size of the model)"
+        parser.add_option("--beam-size", BeamSize, metavar="N", help=help)
+        help = "0 to 5; higher for longer translations (default: decoding.length_penalty of the model)"
+        parser.add_option("--length-penalty", LengthPenalty, metavar="ALPHA", help=help)
+        help = "search all tokens although the model directory has a shortlist"
+        parser.add_argument("--no-shortlist", action="store_true", help=help)
+        add_tag(parser)
 
 
 def add_tag(parser: Parser) -> None:
-    parser.add_option(
-        "--tag", Tag, metavar="TAG", help="of the vocabulary, in front of every source, such as '>>de<<' (decoding.tag)"
-    )
+    help = "a tag of the vocabulary, such as '>>de<<', to begin every source with (default: decoding.tag of the model)"
+    parser.add_option("--tag", Tag, metavar="TAG", help=help)
 
 
-def add_keep(parser: Parser) -> None:
-    parser.add_option(
-        "--keep",
-        ExistingFile,
-        metavar="FILE",
-        help="terms, one per line, that stay as they are, in a model that was trained with decoding.placeholders=true",
-    )
-
-
-def add_terms(parser: Parser) -> None:
-    parser.add_option(
-        "--terms",
-        ExistingFile,
-        metavar="FILE",
-        help="a glossary for a model that was trained with data.terms: in each line a term, a tab and its translation",
-    )
+def add_terms(parser: Parser, keep: bool = False) -> None:
+    with parser.group("terms"):
+        if keep:
+            help = "terms to keep as they are, one per line; the model was trained with decoding.placeholders=true"
+            parser.add_option("--keep", ExistingFile, metavar="FILE", help=help)
+        help = "a glossary: a term, a tab and its translation in each line; the model was trained with data.terms"
+        parser.add_option("--terms", ExistingFile, metavar="FILE", help=help)
 
 
 def add_overwrite(parser: Parser) -> None:
@@ -161,32 +161,40 @@ def add_tokenize(parser: Parser) -> None:
         "--tokenize",
         choices=("13a", "none", "intl", "char"),
         default="13a",
-        help="sacreBLEU's tokenization for BLEU (13a); none for files that are already tokenized",
+        help="sacreBLEU's tokenization for BLEU; none for files that are already tokenized (default: 13a)",
+    )
+
+
+def add_precision(parser: Parser, help: str, choices: object = Precision, default: str = "float32") -> None:
+    parser.add_argument(
+        "--precision",
+        choices=typing.get_args(choices),
+        default=default,
+        # Its name before 0.2.
+        type=lambda value: "int8-weights" if value == "int8" else value,
+        help=help,
     )
 
 
 def add_precision_or_auto(parser: Parser) -> None:
-    parser.add_argument(
-        "--precision",
-        choices=typing.get_args(PrecisionOrAuto),
-        default="auto",
-        help="auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8 computes with the "
-        "weights of such a SavedModel (auto)",
+    add_precision(
+        parser,
+        "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8-weights computes in "
+        "float32 with rounded weights, as a SavedModel of this precision does (default: auto)",
+        PrecisionOrAuto,
+        "auto",
     )
 
 
 def add_sampling(parser: Parser) -> None:
-    parser.add_argument(
-        "--sample", action="store_true", help="draw translations at random instead of searching the best"
-    )
-    parser.add_option(
-        "--temperature", Temperature, metavar="T", help="of --sample: above 1 for more variety, below 1 for less (1)"
-    )
-    parser.add_option("--top-k", Size, metavar="K", help="of --sample: draw from the K most probable tokens (all)")
-    parser.add_option(
-        "--top-p", TopP, metavar="P", help="of --sample: draw from the tokens that have the probability P together (1)"
-    )
-    parser.add_option("--seed", Seed, metavar="N", help="of --sample: another text for another N (0)")
+    with parser.group("sampling", "Draw translations at random instead of searching for the best."):
+        parser.add_argument("--sample", action="store_true", help="draw; the other options of this group need it")
+        help = "above 1 for more variety, below 1 for less (default: 1)"
+        parser.add_option("--temperature", Temperature, metavar="T", help=help)
+        parser.add_option("--top-k", Size, metavar="K", help="draw from the K most probable tokens (default: all)")
+        help = "draw from the most probable tokens that have the probability P together (default: 1)"
+        parser.add_option("--top-p", TopP, metavar="P", help=help)
+        parser.add_option("--seed", Seed, metavar="N", help="another text for another N (default: 0)")
 
 
 def check_sampling(options: argparse.Namespace) -> None:

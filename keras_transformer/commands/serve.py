@@ -8,7 +8,7 @@ from ..errors import ConfigError
 from ..rules import Count, at_most
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import Directory, ExistingDirectory, Parser, add_decoding, add_precision_or_auto, add_terms
+from .options import Directory, ExistingDirectory, Parser, add_precision_or_auto, add_search, add_terms
 from .trained import load_translator, read_trained
 
 if TYPE_CHECKING:
@@ -20,11 +20,15 @@ def add_options(parser: Parser) -> None:
     help = "or a SavedModel, as export writes it: the directory of all versions, or of one"
     parser.add_option("--servable", ExistingDirectory, metavar="DIR", help=help)
     parser.add_option(
-        "--port", Annotated[Count, at_most(65_535)], metavar="N", default=8501, help="0 takes a free one (8501)"
+        "--port",
+        Annotated[Count, at_most(65_535)],
+        metavar="N",
+        default=8501,
+        help="0 takes a free one (default: 8501)",
     )
-    add_decoding(parser)
-    add_terms(parser)
     add_precision_or_auto(parser)
+    add_search(parser)
+    add_terms(parser)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,14 +1,12 @@
-"""The commands that write pairs to train on, or to test with: `backtranslate`, `distill` and `augment`."""
+"""The commands that write pairs to train on, or to test with: `synthesize` and `augment`."""
 
 import argparse
 import contextlib
 import dataclasses
-import typing
 from typing import TYPE_CHECKING, Literal
 
 from ..config.data import AugmentConfig
 from ..config.decoding import BeamSize
-from ..config.values import Precision
 from ..errors import ConfigError, InvalidFileError
 from ..rules import Probability, require
 from ..runtime.backend import tensorflow_backend
@@ -17,11 +15,12 @@ from .options import (
     OutputName,
     Parser,
     Seed,
-    add_decoding,
     add_model_dir,
     add_overwrite,
     add_paths,
+    add_precision,
     add_sampling,
+    add_search,
     check_outputs,
     check_sampling,
 )
@@ -41,34 +40,15 @@ _SHARES = {
 }
 
 
-def add_backtranslate_options(parser: Parser) -> None:
+def add_synthesize_options(parser: Parser) -> None:
     add_model_dir(parser)
-    help = "sentences of the language that is translated into later, which this model translates from; " + ONE_PER_LINE
-    add_paths(parser, "--target", help, required=True)
-    _add_common_options(parser)
-    add_sampling(parser)
-
-
-def add_distill_options(parser: Parser) -> None:
-    add_model_dir(parser)
-    add_paths(parser, "--source", f"sentences to translate, {ONE_PER_LINE}", required=True)
+    add_paths(parser, "--source", f"sentences to translate, for distillation, {ONE_PER_LINE}")
     add_paths(
         parser,
         "--target",
-        "their translations by people: of the --n-best translations, the one most like them is chosen",
+        "for back-translation, sentences to translate with a model of the opposite direction; with --source, "
+        "translations by people: of the --n-best translations, the one most like them is chosen",
     )
-    parser.add_option(
-        "--n-best", BeamSize, metavar="N", help="of --target: how many translations to choose from (the beam size)"
-    )
-    parser.add_argument(
-        "--metric",
-        choices=("bleu", "chrf"),
-        help="of --target: by which sentences are compared, sentence BLEU or chrF (bleu)",
-    )
-    _add_common_options(parser)
-
-
-def _add_common_options(parser: Parser) -> None:
     parser.add_option(
         "--output",
         OutputName,
@@ -77,32 +57,43 @@ def _add_common_options(parser: Parser) -> None:
         help="write the pairs to NAME.source and NAME.target, to train on, and how they were made to NAME.json",
     )
     add_overwrite(parser)
-    add_decoding(parser)
+    with parser.group("choice", "With --source and --target."):
+        help = "how many translations to choose from (default: the beam size)"
+        parser.add_option("--n-best", BeamSize, metavar="N", help=help)
+        help = "compare sentences by sentence BLEU or chrF (default: bleu)"
+        parser.add_argument("--metric", choices=("bleu", "chrf"), help=help)
     # It is not chosen by a measurement: a run that is resumed must have the same.
-    parser.add_argument(
-        "--precision",
-        choices=typing.get_args(Precision),
-        default="float32",
-        help="bfloat16 is faster on processors with instructions for it (float32)",
-    )
+    add_precision(parser, "bfloat16 is faster on processors with instructions for it (default: float32)")
+    add_search(parser)
+    add_sampling(parser)
     parser.epilog = (
         "If the command was stopped, give it again: it goes on with NAME.unfinished, and writes what it would have "
         "written without the interruption."
     )
 
 
-def _check_pair_files(options: argparse.Namespace) -> None:
+def run_synthesize(options: argparse.Namespace) -> None:
+    """Translate a text, to train on the pairs: distillation or back-translation."""
+    if options.source is None and options.target is None:
+        raise ConfigError("give --source to distill, or --target to translate back")
+    check_sampling(options)
+    if options.sample and options.source is not None:
+        raise ConfigError("--sample is for back-translation, and must not be given with --source")
+    for name, value in (("--n-best", options.n_best), ("--metric", options.metric)):
+        if value is not None and (options.source is None or options.target is None):
+            raise ConfigError(f"{name} needs {'--source' if options.source is None else '--target'}")
     source, target, *state = (f"{options.output}.{ending}" for ending in ("source", "target", "json", "unfinished"))
     check_outputs(options, [source, target], state)
+    trained = read_trained(options.model_dir, options)
+    if options.source is None:
+        _backtranslate(options, trained)
+    else:
+        _distill(options, trained)
 
 
-def run_backtranslate(options: argparse.Namespace) -> None:
-    """Translate text of the target language back, to train on the pairs."""
-    check_sampling(options)
-    _check_pair_files(options)
+def _backtranslate(options: argparse.Namespace, trained: Trained) -> None:
     from keras_transformer.training.text.text_files import read_texts
 
-    trained = read_trained(options.model_dir, options)
     targets = read_texts(options.target)
     translator = load_translator(trained)
     from keras_transformer.training.synthesis.translated_pairs import backtranslate
@@ -112,15 +103,9 @@ def run_backtranslate(options: argparse.Namespace) -> None:
     backtranslate(translator, targets, options.output, settings, sampling)
 
 
-def run_distill(options: argparse.Namespace) -> None:
-    """Translate a training text with a teacher, to train a smaller model on the pairs."""
-    for name, value in (("--n-best", options.n_best), ("--metric", options.metric)):
-        if value is not None and options.target is None:
-            raise ConfigError(f"{name} needs --target")
-    _check_pair_files(options)
+def _distill(options: argparse.Namespace, trained: Trained) -> None:
     from keras_transformer.training.text.parallel_text import read_lines_or_pairs
 
-    trained = read_trained(options.model_dir, options)
     beam_size = trained.decoding.beam_size
     n_best = 1 if options.target is None else options.n_best or beam_size
     require(n_best <= beam_size, "--n-best", f"at most the beam size {beam_size}", n_best)
@@ -128,7 +113,7 @@ def run_distill(options: argparse.Namespace) -> None:
     translator = load_translator(trained)
     from keras_transformer.training.synthesis.translated_pairs import distill
 
-    metric: Literal["bleu", "chrf"] = "chrf" if options.metric == "chrf" else "bleu"
+    metric: Literal["bleu", "chrf"] = options.metric or "bleu"
     names = {"source": options.source, "target": options.target}
     settings = _settings(trained, translator, **names, n_best=n_best, metric=metric)
     distill(translator, pairs, options.output, settings, n_best, metric)
@@ -159,7 +144,7 @@ def add_augment_options(parser: Parser) -> None:
     add_overwrite(parser)
     for name, help in _SHARES.items():
         parser.add_option(f"--{name.replace('_', '-')}", Probability, default=0.0, metavar="SHARE", help=help)
-    parser.add_option("--seed", Seed, default=1, metavar="N", help="another choice for another N (1)")
+    parser.add_option("--seed", Seed, default=1, metavar="N", help="another choice for another N (default: 1)")
     parser.epilog = (
         "A share of the lines, from 0 to 1, is changed in each of these ways, as data.augment does in training. URLs, "
         "e-mail addresses, {names}, formats such as %s, and <tags> stay as they are."

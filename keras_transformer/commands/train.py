@@ -33,7 +33,7 @@ def add_options(parser: Parser) -> None:
         "--devices",
         NumDevices,
         metavar="N",
-        help="number of GPUs, or of parts of the CPU, at most 64 (all GPUs, or one CPU)",
+        help="number of GPUs, or of parts of the CPU, at most 64 (default: all GPUs, or one CPU)",
     )
     parser.add_argument(
         "--allow-changed-text", action="store_true", help="resume a training run although its text has changed"

@@ -18,11 +18,10 @@ from ..runtime.standard_streams import arriving_lines, standard_input, write_lin
 from .options import (
     ExistingFile,
     Parser,
-    add_decoding,
-    add_keep,
     add_model_dir,
     add_precision_or_auto,
     add_sampling,
+    add_search,
     add_terms,
     check_sampling,
 )
@@ -43,32 +42,25 @@ class _Block(NamedTuple):
 
 def add_options(parser: Parser) -> None:
     add_model_dir(parser)
-    add_decoding(parser)
-    add_keep(parser)
-    add_terms(parser)
-    add_precision_or_auto(parser)
     parser.add_option(
         "--n-best",
         BeamSize,
         metavar="N",
         help="write N lines per sentence: its line number, score and translation, separated by tabs",
     )
-    parser.add_option(
-        "--prefix", ExistingFile, metavar="FILE", help="what the translation of each line begins with, one per line"
-    )
-    add_sampling(parser)
-    parser.add_argument(
-        "--documents",
-        action="store_true",
-        help="each line is a text of any number of sentences, which are translated one by one",
-    )
+    parser.add_option("--prefix", ExistingFile, metavar="FILE", help="the beginnings of the translations, one per line")
+    parser.add_argument("--documents", action="store_true", help="translate the sentences of each line one by one")
     parser.add_argument(
         "--language",
         choices=typing.get_args(Language),
         metavar="CODE",
-        help="of documents: whose abbreviations end no sentence; one of %(choices)s (those that are "
-        "hardly words of other languages)",
+        help="the language of --documents, whose abbreviations end no sentence; one of %(choices)s (default: "
+        "abbreviations that several languages share)",
     )
+    add_precision_or_auto(parser)
+    add_search(parser)
+    add_terms(parser, keep=True)
+    add_sampling(parser)
 
 
 def run(options: argparse.Namespace) -> None:

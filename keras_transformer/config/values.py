@@ -7,9 +7,8 @@ from typing import Annotated, Literal, cast, get_args
 
 from ..rules import Rule
 
-# int8 is how a file holds matrices; models then compute in float32.
-Precision = Literal["float32", "bfloat16", "int8"]
-PrecisionOrAuto = Literal["auto", "float32", "bfloat16", "int8"]
+Precision = Literal["float32", "bfloat16", "int8-weights"]
+PrecisionOrAuto = Literal["auto", "float32", "bfloat16", "int8-weights"]
 TrainingPrecision = Literal["auto", "float32", "bfloat16", "float16"]
 
 # The signatures of a servable.

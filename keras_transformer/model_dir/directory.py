@@ -7,7 +7,7 @@
     average.weights.h5                     the mean of the last or best checkpoints, if they were averaged
     training_state.npz                     what resuming a training run needs: weights, optimizer, step, scores, log
     training_state.previous.npz            the one before
-    alignment.npz                          while `align` runs: what it needs to resume
+    alignment.npz                          while `build-shortlist` runs: what it needs to resume
     shortlist.npz                          for each source token the target tokens that may translate it
     evaluation.json                        the scores that `evaluate` measured last
     log.csv, tensorboard/                  the training run's log, for people

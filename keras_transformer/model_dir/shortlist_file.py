@@ -44,8 +44,8 @@ def read_shortlist(
         tokenizers, by_source, always = (arrays[name] for name in ("tokenizers", "by_source", "always"))
         if str(tokenizers) != _digest(tokenizer_files):
             raise InvalidFileError(
-                f"{path}: the shortlist was made with other tokenizers; make it again with keras-transformer align, "
-                "or remove it"
+                f"{path}: the shortlist was made with other tokenizers; make it again with keras-transformer "
+                "build-shortlist, or remove it"
             )
         for name, ids, rank in (("by_source", by_source, 2), ("always", always, 1)):
             if ids.dtype.kind not in "iu" or ids.ndim != rank or not ((ids >= 0) & (ids < target_vocab_size)).all():

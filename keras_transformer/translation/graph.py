@@ -58,7 +58,7 @@ class TranslationGraph:
 
     @property
     def precision(self) -> str:
-        return "int8" if self._int8_matrices else self.model.variables[0].dtype
+        return "int8-weights" if self._int8_matrices else self.model.variables[0].dtype
 
     @property
     def weights(self) -> list[tf.Variable]:

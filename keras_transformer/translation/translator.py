@@ -115,8 +115,8 @@ class Translator:
             decoding: Defaults to the directory's own.
             precision: "float32", or "bfloat16" for weights of half the size, and more speed on processors with
                 instructions for it. Its two to three digits may let another translation win by a narrow margin.
-                "int8" rounds matrices to 8 bits, for SavedModels of a quarter of the size that compute in float32.
-                Defaults to "float32".
+                "int8-weights" rounds matrices to 8 bits, for SavedModels of a quarter of the size that compute in
+                float32. Defaults to "float32".
             language: of the texts, see `Translator`.
             shortlist: whether translations are searched among the tokens of the directory's shortlist, if it has one.
 
@@ -128,7 +128,7 @@ class Translator:
         model_dir = ModelDir(model_dir)
         config = model_dir.read_config()
         check("precision", precision, Precision)
-        is_int8 = precision == "int8"
+        is_int8 = precision == "int8-weights"
         model = model_dir.load_model(config.model, "float32" if is_int8 else precision)
         tokenizers = load_tokenizers(model_dir.path, config.tokenizer)
         shortlisted = None

@@ -23,7 +23,7 @@ from conftest import sentence_pairs
 
 from examples.corpus import generate
 from keras_transformer import TransformerConfig, Translator, __version__
-from keras_transformer.commands.main import COMMANDS, main
+from keras_transformer.commands.main import COMMANDS, RENAMED, main
 from keras_transformer.commands.options import Parser
 from keras_transformer.config import Config, DataConfig
 from keras_transformer.errors import ConfigError, DivergedError, LockedError, MemoryLimitError
@@ -136,13 +136,13 @@ def test_train_reads_shards_and_several_corpora_and_holds_pairs_out(tmp_path, ca
     assert ModelDir("model").read_config().data == DataConfig(weights=[1, 3], remove_copies=True)
 
 
-@pytest.mark.parametrize("command", ["translate", "evaluate", "score", "average", "export", "plot-attention"])
+@pytest.mark.parametrize("command", ["translate", "evaluate", "score", "average", "export", "plot"])
 def test_a_directory_that_is_no_model_directory_is_refused(text, fails, tmp_path, command):
     arguments = {
         "evaluate": ["--source", text("a", ENGLISH), "--reference", text("b", GERMAN)],
         "score": ["--source", text("a", ENGLISH), "--target", text("b", GERMAN)],
         "export": ["--output", tmp_path / "servable"],
-        "plot-attention": ["--text", "the dog", "--output", tmp_path / "picture.png"],
+        "plot": ["--text", "the dog", "--output", tmp_path / "picture.png"],
     }
     message = fails(command, "--model-dir", tmp_path, *arguments.get(command, []))
     assert f"{tmp_path}: not a model directory" in message
@@ -163,7 +163,7 @@ REFUSED = {
         *(("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16"), ("--signatures", "score")),
         *(("--no-verify",), ("--serving-default", "score"), ("--languages", "en-de"), ("--license", "MIT")),
     ],
-    "hugging-face": [("--precision", "int8"), ("--signatures", "score"), ("--no-verify",)],
+    "hugging-face": [("--precision", "int8-weights"), ("--signatures", "score"), ("--no-verify",)],
     "onnx": [("--beam-size", 1), ("--languages", "en-de")],
 }
 
@@ -249,6 +249,16 @@ def test_the_example_of_a_command_has_options_that_it_knows(name, command):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_prefix_of_an_option_is_not_the_option(fails, command):
     assert "error: " in fails(command, "--hel")
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_name_goes_on_working(old, new, capsys):
+    for name in (old, new):
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+    help, said = capsys.readouterr()
+    assert help.count(f"usage: keras-transformer {new} ") == 2
+    assert said == f"keras-transformer {old}: this command is now named {new}\n"
 
 
 def test_what_is_no_option_is_named(fails):
@@ -382,9 +392,9 @@ def test_score_prefers_the_known_translation(tiny_model_dir, known_pairs, text, 
 
 
 @pytest.mark.slow
-def test_plot_attention_draws_a_picture(tiny_model_dir, tmp_path, capsys):
+def test_the_attention_of_a_sentence_is_drawn(tiny_model_dir, tmp_path, capsys):
     picture = tmp_path / "attention.png"
-    arguments = ["plot-attention", "--model-dir", str(tiny_model_dir), "--output", str(picture)]
+    arguments = ["plot", "--model-dir", str(tiny_model_dir), "--output", str(picture)]
     main([*arguments, "--text", "Anna sees a tree."])
     assert capsys.readouterr().out == "Anna hat einen Baum, sieht!\n"
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -426,7 +436,7 @@ for arguments in json.load(sys.stdin):
 TEXT = ("--source", "a.en", "--reference", "a.de")
 PAIRS = ("--source", "a.en", "--target", "a.de")
 FOUR = (*PAIRS, "--valid-source", "a.en", "--valid-target", "a.de")
-PICTURE = ("plot-attention", "--text", "a", "--output", "a.html")
+PICTURE = ("plot", "--text", "a", "--output", "a.html")
 ONE_TRAINING_TEXT = "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
 ONE_VALIDATION_TEXT = (
     "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out of the "
@@ -468,13 +478,13 @@ MISTAKES = [
     (("average",), "trained: no checkpoints to average"),
     (("average", "--last", "0"), "--last must be positive; received --last=0"),
     (("average", "--last", "1", "--best", "1"), "give either --last or --best"),
-    (("plot-attention", "--text", " ", "--output", "a.png"), "--text must be a text that is not blank; received"),
+    (("plot", "--text", " ", "--output", "a.png"), "--text must be a text that is not blank; received"),
     (
-        ("plot-attention", "--text", "a", "--output", "a.doc"),
+        ("plot", "--text", "a", "--output", "a.doc"),
         "--output must be a file ending in .png, .svg, .pdf or .html; rec",
     ),
     (
-        ("plot-attention", "--text", "a\udcff", "--output", "a.png"),
+        ("plot", "--text", "a\udcff", "--output", "a.png"),
         "--text must be valid UTF-8; received --text='a\\udcff'",
     ),
     (("export", "--output", "a\udcff"), "--output must be valid UTF-8; received --output='a\\udcff'"),
@@ -526,9 +536,9 @@ MISTAKES = [
 
 OUTPUTS = [
     (("augment", "--source", "a.en", "--output", "a", "--typos", "1"), "a.source"),
-    (("backtranslate", "--target", "a.en", "--output", "a"), "a.source"),
-    (("distill", "--source", "a.en", "--output", "a"), "a.target"),
-    (("align", *PAIRS, "--links", "a.html"), "a.html"),
+    (("synthesize", "--target", "a.en", "--output", "a"), "a.source"),
+    (("synthesize", "--source", "a.en", "--output", "a"), "a.target"),
+    (("build-shortlist", *PAIRS, "--links", "a.html"), "a.html"),
     (PICTURE, "a.html"),
     (("compare", *TEXT, "--output", "a.html"), "a.html"),
 ]
@@ -542,7 +552,7 @@ def test_a_file_that_exists_is_not_replaced_and_an_input_never(arguments, output
     model = [] if command == "augment" else ["--model-dir", "model"]
     message = fails(command, *model, *options)
     assert message.endswith(f"{output}: the file exists already; write to another one, or give --overwrite")
-    if (given := {"--source", "--target"} & {*options}) and command != "align":
+    if (given := {"--source", "--target"} & {*options}) and command != "build-shortlist":
         (name,) = given
         options[options.index(name) + 1] = output
         message = fails(command, *model, *options, "--overwrite")
@@ -770,7 +780,7 @@ def test_a_path_is_a_path_whatever_its_characters(tiny_model_dir, tmp_path, monk
     (folder / "a.en").write_text("Anna sees a tree.\n")
     model = ["--model-dir", str(folder / "?")]
     main(["score", *model, "--source", str(folder / "a.en"), "--target", str(folder / "a.en")])
-    main(["plot-attention", *model, "--text", "Anna sees a tree.", "--output", str(folder / "[a].PNG")])
+    main(["plot", *model, "--text", "Anna sees a tree.", "--output", str(folder / "[a].PNG")])
     assert capsys.readouterr().out.endswith("\nAnna hat einen Baum, sieht!\n")
     assert (folder / "[a].PNG").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in folder.iterdir()) == ["?", "[a].PNG", "a.en"]
@@ -833,7 +843,12 @@ MISTAKES_OF_NEWCOMERS = {
     "export --model-dir model --output out --format tflite": "argument --format: invalid choice: 'tflite'",
     "serve": "give either --model-dir or --servable",
     "serve --servable model": "model: no saved_model.pb here or in a folder that is named by a version, such as 1",
-    "plot-attention --model-dir model --text A --output a.gif": "--output must be a file ending in .png, .svg, .pdf or",
+    "plot --model-dir model --text A --output a.gif": "--output must be a file ending in .png, .svg, .pdf or",
+    "plot --output a.png": "--model-dir must be given",
+    "plot --model-dir model --layer 1 --output a.png": "--layer needs --text",
+    "plot --model-dir model model --text A --output a.png": "--text needs one --model-dir; received 2",
+    "synthesize --model-dir model --output a": "give --source to distill, or --target to translate back",
+    "synthesize --model-dir model --source a.en --sample --output a": "--sample is for back-translation",
     "average --model-dir model --last 5": "model: no checkpoints to average",
 }
 

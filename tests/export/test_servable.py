@@ -296,7 +296,7 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_mode
 
 @pytest.mark.slow
 # A session fuses other operations, and each rounds to eight bits in bfloat16.
-@pytest.mark.parametrize("precision, share, tolerance", [("bfloat16", 0.51, 2**-9), ("int8", 0.3, 1e-5)])
+@pytest.mark.parametrize("precision, share, tolerance", [("bfloat16", 0.51, 2**-9), ("int8-weights", 0.3, 1e-5)])
 def test_a_servable_has_the_weights_of_its_precision_and_its_translator_s_answers(
     tiny_model_dir, saved_model, tmp_path, precision, share, tolerance
 ):

@@ -41,7 +41,7 @@ def translator_and_signatures(name, model_dirs):
         shortlist = random_shortlist(plain.tokenizers.target.vocab_size)
         return Translator(plain.model, plain.tokenizers, plain.decoding, shortlist=shortlist), SEARCHES
     if name == "int8":
-        return Translator.load(tiny, precision="int8"), SEARCHES
+        return Translator.load(tiny, precision="int8-weights"), SEARCHES
     if name == "placeholders":
         return Translator.load(tiny, DecodingConfig(placeholders=True, keep=["Anna"])), (*SEARCHES, "score")
     return Translator.load(model_dirs[name]), tuple(SIGNATURES)

@@ -128,6 +128,6 @@ def test_the_commands_of_a_page_run(page, tiny_model_dir, marian_folder, tmp_pat
     answers = re.findall(r'^    "(?:predictions|outputs)": ', finished.stdout, re.MULTILINE)
     assert len(answers) == len(re.findall("^curl .*:predict", text, re.MULTILINE))
     for written in re.findall(r"(?:--output| >) (\S+)", script_of(text)):
-        # `backtranslate` and `distill` write several files whose names begin so.
+        # `synthesize` writes several files whose names begin so.
         paths = [*tmp_path.glob(f"{written}*")]
         assert paths and all(path.is_dir() or path.stat().st_size for path in paths), written

@@ -219,7 +219,7 @@ def test_a_view_is_checked(translator, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_writes_a_page_and_a_picture_of_every_head(tiny_model_dir, wordpiece_model_dir, tmp_path, capsys):
-    arguments = ["plot-attention", "--model-dir", str(tiny_model_dir), "--text", TEXT, "--kind", "decoder"]
+    arguments = ["plot", "--model-dir", str(tiny_model_dir), "--text", TEXT, "--kind", "decoder"]
     main([*arguments, "--layer", "all", "--head", "2", "--output", str(tmp_path / "a.html")])
     main([*arguments, "--layer", "1", "--output", str(tmp_path / "a.svg")])
     assert capsys.readouterr().out == "Anna hat einen Baum, sieht!\n" * 2

@@ -195,14 +195,14 @@ def test_bfloat16_changes_scores_by_its_rounding_and_hardly_a_translation(tiny_m
     # A bfloat16 is rounded by up to 2 ** -9; a score is at the end of a few dozen of them.
     assert 0 < differences.max() < 2**-5
     with pytest.raises(
-        ConfigError, match="precision must be one of float32, bfloat16, int8; received precision='half'"
+        ConfigError, match="precision must be one of float32, bfloat16, int8-weights; received precision='half'"
     ):
         Translator.load(tiny_model_dir, precision="half")
 
 
 @pytest.mark.slow
 def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir, translator):
-    rounded, by_hand = Translator.load(tiny_model_dir, precision="int8"), Translator.load(tiny_model_dir)
+    rounded, by_hand = Translator.load(tiny_model_dir, precision="int8-weights"), Translator.load(tiny_model_dir)
     num_matrices = 0
     for variable in by_hand.model.variables:
         weights = np.asarray(variable)
@@ -213,7 +213,7 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
             nearest = np.array([np.round(row / step) * step for row, step in zip(channels, steps)])
             variable.assign(nearest if channels is weights else nearest.T)
             num_matrices += 1
-    assert (rounded.precision, by_hand.precision) == ("int8", "float32")
+    assert (rounded.precision, by_hand.precision) == ("int8-weights", "float32")
     integers = [weight.numpy() for weight in rounded.weights if weight.dtype == tf.int8]
     assert len(integers) == num_matrices == 17 and {np.abs(matrix).max() for matrix in integers} == {127}
     texts = [source for source, _ in sentence_pairs()]

@@ -18,7 +18,7 @@ from keras_transformer.tokenizers import load_tokenizers
 def arguments(tiny_model_dir, tmp_path):
     """The command's arguments, for a copy of the model directory and the text that its model knows."""
     directory = shutil.copytree(tiny_model_dir, tmp_path / "model")
-    given = ["align", "--model-dir", str(directory)]
+    given = ["build-shortlist", "--model-dir", str(directory)]
     for name, side in zip(("source", "target"), zip(*sentence_pairs())):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in side))
         given += [f"--{name}", str(tmp_path / name)]
@@ -113,7 +113,7 @@ def test_mistakes_are_one_line(arguments, capsys, tmp_path):
     assert message.endswith("none of the 3 sentence pairs has text on both sides")
     message = error(*given, "--source", str(tmp_path / "empty"), "--target", str(tmp_path / "short"))
     assert "source and target must have the same number of lines" in message
-    assert "not a model directory" in error("align", "--model-dir", str(tmp_path), *arguments[3:])
+    assert "not a model directory" in error("build-shortlist", "--model-dir", str(tmp_path), *arguments[3:])
     assert "for --model-dir" in error("serve", "--servable", str(tmp_path), "--no-shortlist")
     main(arguments)
     path = ModelDir(arguments[2]).shortlist_path

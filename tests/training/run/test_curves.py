@@ -83,9 +83,18 @@ def test_the_page_has_the_numbers_of_the_logs(tmp_path):
 )
 def test_the_command_writes_a_picture(name, start, tmp_path, capsys):
     first, second = run_dir(tmp_path / "_$x$", LOG), run_dir(tmp_path / "b", LOG_WITHOUT_BLEU)
-    main(["plot-training", str(first), str(second), "--output", str(tmp_path / name)])
+    main(["plot", "--model-dir", str(first), str(second), "--output", str(tmp_path / name)])
     assert (tmp_path / name).read_bytes().startswith(start)
     assert capsys.readouterr() == ("", "")
+
+
+def test_directories_may_be_given_without_the_name_of_the_option(tmp_path, capsys):
+    first, second = run_dir(tmp_path / "a", LOG), run_dir(tmp_path / "b", LOG)
+    main(["plot-training", str(first), str(second), "--output", str(tmp_path / "a.html")])
+    main(["plot", "--model-dir", str(first), str(second), "--output", str(tmp_path / "b.html")])
+    pages = [(tmp_path / name).read_text() for name in ("a.html", "b.html")]
+    assert pages[0] == pages[1]
+    assert capsys.readouterr() == ("", "keras-transformer plot-training: this command is now named plot\n")
 
 
 @pytest.mark.parametrize(
@@ -118,14 +127,14 @@ def test_a_damaged_log_is_named(log, message, tmp_path):
             ["a", "--output", "a.gif"],
             "--output must be a file ending in .png, .svg, .pdf or .html; received --output='a.gif'",
         ),
-        (["a/log.csv", "--output", "a.png"], "model_dirs must be a directory; received model_dirs='a/log.csv'"),
+        (["a/log.csv", "--output", "a.png"], "--model-dir must be a directory; received --model-dir='a/log.csv'"),
     ],
 )
 def test_a_mistake_is_one_line(options, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run_dir(tmp_path / "a", LOG), run_dir(tmp_path / "imported", None)
     with pytest.raises(SystemExit) as stopped:
-        main(["plot-training", *options])
+        main(["plot", "--model-dir", *options])
     assert stopped.value.code == 1
-    assert capsys.readouterr() == ("", f"keras-transformer plot-training: error: {message}\n")
+    assert capsys.readouterr() == ("", f"keras-transformer plot: error: {message}\n")
     assert {path.name for path in tmp_path.iterdir()} == {"a", "imported"}

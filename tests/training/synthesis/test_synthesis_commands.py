@@ -1,4 +1,4 @@
-"""The commands `backtranslate` and `distill`: what they write, from what files, and after an interruption."""
+"""The command `synthesize`: what it writes, from what files, and after an interruption."""
 
 import gzip
 
@@ -20,8 +20,8 @@ def lines_of(path):
     return path.read_text("utf-8").splitlines()
 
 
-def run(command, model_dir, output, *arguments):
-    main([command, "--model-dir", str(model_dir), "--output", str(output), *map(str, arguments)])
+def run(model_dir, output, *arguments):
+    main(["synthesize", "--model-dir", str(model_dir), "--output", str(output), *map(str, arguments)])
     return lines_of(output.with_name(f"{output.name}.source")), lines_of(output.with_name(f"{output.name}.target"))
 
 
@@ -36,7 +36,7 @@ def mono(tmp_path):
 
 @pytest.mark.slow
 def test_back_translations_become_sources(tiny_model_dir, mono, tmp_path, caplog):
-    source, target = run("backtranslate", tiny_model_dir, tmp_path / "out" / "bt", "--target", mono)
+    source, target = run(tiny_model_dir, tmp_path / "out" / "bt", "--target", mono)
     assert target == ENGLISH
     assert source == Translator.load(tiny_model_dir)(ENGLISH)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["bt.json", "bt.source", "bt.target"]
@@ -47,7 +47,7 @@ def test_back_translations_become_sources(tiny_model_dir, mono, tmp_path, caplog
 def test_an_interrupted_run_draws_what_it_would_have_drawn(tiny_model_dir, mono, tmp_path, monkeypatch):
     monkeypatch.setattr(pair_files, "LINES_PER_BLOCK", 16)
     sampled = ("--target", mono, "--sample", "--top-k", 5, "--temperature", 2, "--seed", 3)
-    whole = run("backtranslate", tiny_model_dir, tmp_path / "whole", *sampled)
+    whole = run(tiny_model_dir, tmp_path / "whole", *sampled)
     assert whole[0] != Translator.load(tiny_model_dir)(ENGLISH)
     translate = Translator.translate
     calls = []
@@ -60,9 +60,9 @@ def test_an_interrupted_run_draws_what_it_would_have_drawn(tiny_model_dir, mono,
 
     monkeypatch.setattr(Translator, "translate", interrupted)
     with pytest.raises(SystemExit) as stopped:
-        run("backtranslate", tiny_model_dir, tmp_path / "resumed", *sampled)
+        run(tiny_model_dir, tmp_path / "resumed", *sampled)
     assert stopped.value.code == 130 and not (tmp_path / "resumed.source").exists()
-    assert run("backtranslate", tiny_model_dir, tmp_path / "resumed", *sampled) == whole
+    assert run(tiny_model_dir, tmp_path / "resumed", *sampled) == whole
     # Two blocks, the interrupted one, and the two that were left.
     assert len(calls) == 5
 
@@ -75,11 +75,11 @@ def test_the_teacher_s_translation_that_is_most_like_the_reference(tiny_model_di
     files = [tmp_path / "train.en", tmp_path / "train.de"]
     for path, lines in zip(files, (ENGLISH, references), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    source, target = run("distill", tiny_model_dir, tmp_path / "best", "--source", files[0])
+    source, target = run(tiny_model_dir, tmp_path / "best", "--source", files[0])
     assert source == ENGLISH and target == [found[0][0] for found in translations]
     for metric, score in (("bleu", sacrebleu.metrics.BLEU(effective_order=True)), ("chrf", sacrebleu.metrics.CHRF())):
         arguments = ("--source", files[0], "--target", files[1], "--n-best", 3, "--metric", metric)
-        source, chosen = run("distill", tiny_model_dir, tmp_path / metric, *arguments)
+        source, chosen = run(tiny_model_dir, tmp_path / metric, *arguments)
         assert source == ENGLISH and chosen != target
         for text, found, reference in zip(chosen, translations, references, strict=True):
             scores = [score.sentence_score(each, [reference]).score for each, _ in found]
@@ -95,26 +95,26 @@ def test_without_a_reference_and_among_equals_the_most_probable_is_chosen():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command, arguments, message",
+    "arguments, message",
     [
-        ("backtranslate", ["--target", "none"], "--target must be a file that exists"),
-        ("backtranslate", ["--target", "none.*"], "none.*: no file matches this pattern"),
-        ("backtranslate", ["--target", "de", "--top-k", "5"], "--top-k needs --sample"),
-        ("backtranslate", ["--target", "empty"], "the text is empty"),
-        ("distill", ["--source", "de", "--metric", "chrf"], "--metric needs --target"),
-        ("distill", ["--source", "de", "--target", "de", "--n-best", "5"], "--n-best must be at most the beam size 4"),
-        ("distill", ["--source", "de", "--target", "short"], "de has 48, short has 1"),
+        (["--target", "none"], "--target must be a file that exists"),
+        (["--target", "none.*"], "none.*: no file matches this pattern"),
+        (["--target", "de", "--top-k", "5"], "--top-k needs --sample"),
+        (["--target", "empty"], "the text is empty"),
+        (["--source", "de", "--metric", "chrf"], "--metric needs --target"),
+        (["--source", "de", "--target", "de", "--n-best", "5"], "--n-best must be at most the beam size 4"),
+        (["--source", "de", "--target", "short"], "de has 48, short has 1"),
     ],
 )
-def test_bad_input_is_one_line(tiny_model_dir, tmp_path, monkeypatch, capsys, command, arguments, message):
+def test_bad_input_is_one_line(tiny_model_dir, tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
     for name, lines in (("de", GERMAN), ("short", GERMAN[:1]), ("empty", [])):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
     with pytest.raises(SystemExit) as stopped:
-        main([command, "--model-dir", str(tiny_model_dir), "--output", "out", *arguments])
+        main(["synthesize", "--model-dir", str(tiny_model_dir), "--output", "out", *arguments])
     said = capsys.readouterr().err.splitlines()
     assert stopped.value.code == 1 and len(said) == 1 and message in said[0]
     assert not list(tmp_path.glob("out*"))
     with pytest.raises(SystemExit):
-        main([command, "--model-dir", str(tiny_model_dir), "--output", "out/", *arguments[:1], "de"])
+        main(["synthesize", "--model-dir", str(tiny_model_dir), "--output", "out/", *arguments[:1], "de"])
     assert "--output must be a path that ends in a name; received --output='out/'" in capsys.readouterr().err
