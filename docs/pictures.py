@@ -17,14 +17,12 @@ from keras_transformer.training.step.optimizer import learning_rate
 from matplotlib.figure import Figure
 
 from benchmarks import table1 as table1_benchmark
-from keras_transformer import PositionalEncoding, Translator
+from keras_transformer import MultiHeadAttention, PositionalEmbedding, PositionalEncoding, Translator
 from keras_transformer.config import TrainingConfig
 from keras_transformer.config.attention_view import AttentionView
-from keras_transformer.masks import causal_mask, combine, neighborhood_mask, padding_mask
 from keras_transformer.translation.attention import attention_figure, translate_with_attention
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-TOKENS = ["Der", "Hund", "schläft", "im", "Garten", ".", "⟨/s⟩", "⟨pad⟩", "⟨pad⟩"]
 
 
 def positions() -> Figure:
@@ -46,24 +44,37 @@ def positions() -> Figure:
 
 
 def masks() -> Figure:
-    """Which positions may attend to which."""
-    is_token = padding_mask(np.array([[0 if token == "⟨pad⟩" else 1 for token in TOKENS]]))[:, None, :]
-    places = np.arange(len(TOKENS))
-    panels = {
-        "padding: encoder": is_token,
-        "causal and padding: decoder": combine(causal_mask(len(TOKENS)), is_token),
-        "neighborhood=5: decoder": combine(neighborhood_mask(places, places, 5, use_causal_mask=True), is_token),
-    }
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    for axes, (title, mask) in zip(figure.subplots(1, len(panels)), panels.items()):
-        rows = np.broadcast_to(ops.convert_to_numpy(mask)[0], (len(TOKENS), len(TOKENS)))
-        axes.imshow(rows, cmap="Blues", vmin=0, vmax=1.3)
-        axes.set_title(title, fontsize="medium")
-        axes.set(xlabel="key", ylabel="query")
-        axes.set_xticks(places, TOKENS, rotation=90)
-        axes.set_yticks(places, TOKENS)
-        axes.set_xticks(places[1:] - 0.5, minor=True)
-        axes.set_yticks(places[1:] - 0.5, minor=True)
+    """Which positions attend to which, as `MultiHeadAttention` computes it from the code above each panel."""
+    positions = np.arange(8)
+    embedded = PositionalEmbedding(vocab_size=10, d_model=8)(np.array([[5, 7, 2, 9, 4, 3, 0, 0]]))
+    x = ops.convert_to_numpy(embedded)
+    segments = positions < 5
+    same_segment = segments[:, None] == segments[None, :]
+    attends = (positions[None, :] <= positions[:, None]) | (positions[None, :] < 3)
+    panels = [
+        ("padding", "x = PositionalEmbedding(...)(token_ids)", embedded, {}, {}),
+        ("causal", "use_causal_mask=True", x, {}, {"use_causal_mask": True}),
+        ("neighborhood", "neighborhood=5", x, {"neighborhood": 5}, {}),
+        (
+            "causal neighborhood",
+            "neighborhood=5, use_causal_mask=True",
+            x,
+            {"neighborhood": 5},
+            {"use_causal_mask": True},
+        ),
+        ("two packed sequences", "attention_mask=same_segment", x, {}, {"attention_mask": same_segment[None]}),
+        ("prefix", "attention_mask=attends", x, {}, {"attention_mask": attends[None]}),
+    ]
+    figure = Figure(figsize=(6, 9), layout="constrained")
+    for axes, (title, code, inputs, options, call_options) in zip(figure.subplots(3, 2).flat, panels):
+        attention = MultiHeadAttention(num_heads=1, key_dim=8, **options)
+        _, weights = attention(inputs, inputs, return_attention_scores=True, **call_options)
+        axes.imshow(ops.convert_to_numpy(weights)[0, 0] > 0, cmap="Blues", vmin=0, vmax=1.3)
+        axes.set_title(title, fontweight="bold", fontsize="medium", pad=20)
+        axes.text(0.5, 1.03, code, fontfamily="monospace", fontsize="x-small", ha="center", transform=axes.transAxes)
+        axes.set(xlabel="key", ylabel="query", xticks=positions, yticks=positions)
+        axes.set_xticks(positions[1:] - 0.5, minor=True)
+        axes.set_yticks(positions[1:] - 0.5, minor=True)
         axes.grid(which="minor", color="white")
         axes.tick_params(which="both", length=0)
     return figure
