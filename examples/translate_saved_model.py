@@ -6,8 +6,9 @@ python examples/translate_saved_model.py servable/en-de/1 < in.txt > out.txt
 import os
 import sys
 
-# Hides most of what TensorFlow logs about the processor and missing GPUs.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# TensorFlow writes about missing GPUs to file descriptor 2. Python's errors still go to standard error.
+sys.stderr = os.fdopen(os.dup(2), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's ops)
