@@ -154,8 +154,7 @@ def verify(
     devices = (kind_of_device(), device)
     rounding = _BFLOAT16 if precision == "bfloat16" else _TF32 if "GPU" in devices else _FLOAT32
     compared = (
-        f"compared to {rounding.tolerance:.1g}, for {precision}, the translator on a {devices[0]}, the SavedModel on a "
-        f"{device}"
+        f"with a tolerance of {rounding.tolerance:.1g} for {precision} (translator: {devices[0]}, SavedModel: {device})"
     )
     num_rounded = 0
     for (name, inputs), answer in zip(requests, served, strict=True):
@@ -176,8 +175,8 @@ def verify(
         for key, elements in differs.items():
             if elements.any():
                 difference = _first_difference(elements, answer[key], expected[key])
-                raise VerificationError(f"{name}: {key}: {difference}\n{compared}")
-    _log.info(f"verified, {compared}; rounding decided {num_rounded} values")
+                raise VerificationError(f"{name}: {key}: {difference}\ncompared {compared}")
+    _log.info(f"verified {compared}; rounding decided {num_rounded} values")
 
 
 def _compute(function: Any, inputs: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:

@@ -75,7 +75,10 @@ def test_what_is_healthy_passes(translator, names, tmp_path, caplog):
     save(servable, tmp_path)
     with caplog.at_level("INFO"):
         requests.verify(tmp_path, servable.functions)
-    assert "to 0.0001, for float32, the translator on a CPU, the SavedModel on a CPU; rounding decided 0" in caplog.text
+    assert (
+        "verified with a tolerance of 0.0001 for float32 (translator: CPU, SavedModel: CPU); rounding decided 0"
+        in caplog.text
+    )
 
 
 @pytest.mark.slow
@@ -123,7 +126,7 @@ def test_a_close_choice_may_go_the_other_way(monkeypatch, other, is_refused):
         "first for text 1",
         "the SavedModel answers ' first'",
         "the translator ' second'",
-        "compared to 0.0001, for float32, the translator on a CPU, the SavedModel on a CPU",
+        "compared with a tolerance of 0.0001 for float32 (translator: CPU, SavedModel: CPU)",
     ]
     assert [float(weight) for weight in weights] == [1.0, other]
 
