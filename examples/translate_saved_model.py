@@ -10,8 +10,8 @@ import sys
 sys.stderr = os.fdopen(os.dup(2), "w")
 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
-import tensorflow as tf
-import tensorflow_text  # noqa: F401  (registers the tokenizer's ops)
+import tensorflow as tf  # noqa: E402
+import tensorflow_text  # noqa: E402, F401  (registers the tokenizer's ops)
 
 translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
 lines = [line.removesuffix(b"\n") for line in sys.stdin.buffer]
