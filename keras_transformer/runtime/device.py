@@ -83,8 +83,8 @@ def choose_precision(config: TransformerConfig, num_rows: int, training: bool = 
     seconds = {dtype: _time_product(*shape, dtype) for dtype in ("float32", "bfloat16")}
     ratio = seconds["float32"] / seconds["bfloat16"]
     precision: Literal["float32", "bfloat16"] = "bfloat16" if ratio >= _MIN_RATIO else "float32"
-    measured = f"matrix products are {ratio:.1f} times as fast in bfloat16 on this CPU"
-    rule = "" if precision == "bfloat16" else f"; it is used from {_MIN_RATIO:.0f} times on"
+    measured = f"matrix products in bfloat16 are {ratio:.1f} times as fast on this CPU"
+    rule = "" if precision == "bfloat16" else f", not {_MIN_RATIO:.0f} times"
     return ChosenPrecision(precision, measured + rule)
 
 
