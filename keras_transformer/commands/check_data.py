@@ -32,7 +32,7 @@ def add_check_data_options(parser: Parser) -> None:
 
 
 def run_check_data(options: argparse.Namespace) -> None:
-    """Print how long the sentences of a text are and what filters leave out."""
+    """Print statistics of a parallel text, and what filters would remove."""
     check_text_options(options)
     from keras_transformer.training.recipe import load_recipe
     from keras_transformer.training.text.check_data import check_data, report_lines

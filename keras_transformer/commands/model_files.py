@@ -19,7 +19,7 @@ def add_average_options(parser: Parser) -> None:
 
 
 def run_average(options: argparse.Namespace) -> None:
-    """Average checkpoints, to translate with the average."""
+    """Average the last or the best checkpoints."""
     from ..model_dir import ModelDir
 
     model_dir = ModelDir(options.model_dir)
@@ -72,7 +72,7 @@ def add_shortlist_options(parser: Parser) -> None:
 
 
 def run_build_shortlist(options: argparse.Namespace) -> None:
-    """Learn from a parallel text which subwords translate which, and search only among these from then on."""
+    """Learn which tokens translate which, to search among fewer tokens."""
     check_outputs(options, [options.links] if options.links else [])
     from keras_transformer.training.text.corpus import read_text
     from keras_transformer.training.text.parallel_text import text_corpora

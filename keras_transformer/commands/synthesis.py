@@ -152,7 +152,7 @@ def add_augment_options(parser: Parser) -> None:
 
 
 def run_augment(options: argparse.Namespace) -> None:
-    """Write a text in other shapes, such as UPPER CASE, to test a model on them."""
+    """Write a text in UPPER CASE, with typing errors and so on, to test a model."""
     config = AugmentConfig(**{name: getattr(options, name) for name in _SHARES})
     if not config:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in _SHARES)

@@ -186,8 +186,8 @@ class Translator:
             ConfigError: An argument breaks its rule.
         """
         require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
-        given = {"texts": texts, "prefixes": prefixes, "tags": tags}
-        inputs = _text_tensors(**{name: values for name, values in given.items() if values is not None})
+        given = {name: texts for name, texts in (("prefixes", prefixes), ("tags", tags)) if texts is not None}
+        inputs = _text_tensors(texts=texts, **given)
         for place, tag in enumerate(np.asarray(inputs.get("tags", ()))):
             if tag:
                 self.graph.codec.check_tag(f"tags[{place}]", tag.decode(errors="replace"))

@@ -251,6 +251,7 @@ WRONG_ARGUMENTS = [
     (([["a"]],), {}, "texts[0] must be a string; received texts[0]=['a']"),
     ((np.array([["a"]]),), {}, "texts must be a list of strings; received texts="),
     ((["a", None],), {}, "texts[1] must be a string; received texts[1]=None"),
+    ((None,), {}, "texts must be a list of strings; received texts=None"),
     ((1.5,), {}, "texts must be a list of strings; received texts=1.5"),
     (({"a"},), {}, "texts must be a list of strings; received texts={'a'}"),
     ((["\ud800"],), {}, "texts[0] must be without lone surrogates; received texts[0]='\\ud800'"),
