@@ -27,7 +27,7 @@ def add_check_data_options(parser: Parser) -> None:
     add_json(parser)
     parser.epilog = (
         "The filters are those of the configuration's data section, such as --set data.max_length_ratio=4; if none is "
-        "on, the report shows what recommended values would leave out."
+        "on, the report shows what recommended values would remove."
     )
 
 

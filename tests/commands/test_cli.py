@@ -128,7 +128,7 @@ def test_train_reads_shards_and_several_corpora_and_holds_pairs_out(tmp_path, ca
     captured = capsys.readouterr()
     assert captured.out == ""
     said = captured.err.splitlines()
-    assert said[0] == "filters left out 10 of 330 sentence pairs: 10 by remove_copies"
+    assert said[0] == "filters removed 10 of 330 sentence pairs: 10 by remove_copies"
     assert said[1].startswith("held out 25 sentence pairs")
     assert "validation text: 25 sentence pairs" in said
     (line,) = (line for line in said if line.startswith("training text: "))

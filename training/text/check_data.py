@@ -126,9 +126,9 @@ def report_lines(title: str, report: Report) -> Iterator[str]:
     yield from _table([["characters", "mean", *(f"{percent}%" for percent in _PERCENTILES), "max"], *sides], "right")
     yield f"empty: {report['empty']['source']:,} of source, {report['empty']['target']:,} of target"
     if report["filters"] == "configured":
-        yield "left out by the filters of the configuration:"
+        yield "removed by the filters of the configuration:"
     else:
-        yield "no filter is on; the recommended ones would leave out:"
+        yield "no filter is on; the recommended ones would remove:"
     rows = [
         [_setting(item), f"{item['pairs']:,}", f"{item['pairs'] / report['pairs']:.2%}", "  ".join(item["examples"])]
         for item in report["left_out"]

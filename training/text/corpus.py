@@ -229,7 +229,7 @@ def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> No
     if not counts[0]:
         raise ConfigError(f"{name}: filters leave none of the {total:,} sentence pairs: {', '.join(reasons)}")
     by = f": {', '.join(reasons)}" if reasons else ""
-    _log.info(f"filters left out {total - counts[0]:,} of {counted(total, 'sentence pair')}{by}")
+    _log.info(f"filters removed {total - counts[0]:,} of {counted(total, 'sentence pair')}{by}")
 
 
 def _hold_out(held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: DataConfig, name: str) -> SentencePairs:

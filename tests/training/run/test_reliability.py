@@ -578,7 +578,7 @@ def test_a_text_with_filters_weights_and_held_out_pairs_resumes_exactly(tmp_path
 
     # All of the second corpus are duplicates; some of the first are held out.
     train_on_corpora("straight", 6, "1.5", "1")
-    assert "filters left out 50 of 450 sentence pairs: 50 by remove_duplicates" in capsys.readouterr().err
+    assert "filters removed 50 of 450 sentence pairs: 50 by remove_duplicates" in capsys.readouterr().err
     train_on_corpora("resumed", 3, "1.5", "1")
     with pytest.raises(ConfigError, match="started with another text: the training text has another source and target"):
         train_on_corpora("resumed", 6, "2", "1")

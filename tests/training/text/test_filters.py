@@ -64,14 +64,14 @@ def test_each_filter_leaves_out_its_pairs(settings, left_out):
 def test_a_pair_counts_for_the_first_filter_that_matches_it(capsys):
     kept(*PAIRS, max_characters=30, remove_copies=True, remove_duplicates=True, target_script="Latin")
     assert capsys.readouterr().err.splitlines() == [
-        "filters left out 6 of 8 sentence pairs: 2 by empty, 1 by max_characters=30, 1 by target_script=Latin, "
+        "filters removed 6 of 8 sentence pairs: 2 by empty, 1 by max_characters=30, 1 by target_script=Latin, "
         "1 by remove_copies, 1 by remove_duplicates"
     ]
 
 
 def test_a_filter_is_reported_with_its_value(capsys):
     assert kept(("a", "bc"), ("a", "b"), max_length_ratio=1, min_characters=1, remove_copies=True) == [("a", "b")]
-    assert capsys.readouterr().err == "filters left out 1 of 2 sentence pairs: 1 by max_length_ratio=1.0\n"
+    assert capsys.readouterr().err == "filters removed 1 of 2 sentence pairs: 1 by max_length_ratio=1.0\n"
 
 
 @pytest.mark.parametrize(
