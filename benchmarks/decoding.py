@@ -220,8 +220,8 @@ def main() -> None:
     agreements = {name: agreement(ours, theirs) for name, theirs in answers.items()} if ours else {}
     publish(options.json, tables, data=options.data or GENERATED, sentences=len(pairs), agreement=agreements)
     print("", *bleu_lines(tables, len(pairs)), sep="\n")
-    for name, found in agreements.items():
-        print(*agreement_lines(name, found), sep="\n")
+    for name, counts in agreements.items():
+        print(*agreement_lines(name, counts), sep="\n")
 
 
 if __name__ == "__main__":

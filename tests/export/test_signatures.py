@@ -81,8 +81,8 @@ def assert_alike_with_any_neighbours(predict, name, rows):
         mixed = [row for pair in zip(batch, hostile) for row in pair]
         for request, step in ((batch, 1), (mixed, 2)):
             answer = predict(name, **columns_of(request))
-            for i, one in enumerate(expected):
-                for key, (row,) in one.items():
+            for i, outputs in enumerate(expected):
+                for key, (row,) in outputs.items():
                     # Outputs with a length for each text are padded.
                     results = np.asarray(answer[key][i * step])[tuple(map(slice, np.shape(row)))]
                     if results.dtype.kind == "f":

@@ -225,7 +225,7 @@ def test_two_tokenizers_of_one_saved_model_stay_two(tmp_path):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="ids")])
     def detokenize(ids):
         ids = tf.expand_dims(ids, 0)
-        return {name: each.detokenize(ids) for name, each in zip(("one", "other"), both)}
+        return {name: tokenizer.detokenize(ids) for name, tokenizer in zip(("one", "other"), both)}
 
     module = tf.Module()
     module.both, module.detokenize = both, detokenize

@@ -134,9 +134,9 @@ for number, strategy in enumerate(strategies):
     model = test_training.load_model(model_dir)
     model.load_weights(model_dir.checkpoint_path(9))
     weights.append(model.get_weights())
-for two, one in zip(*weights):
-    np.testing.assert_allclose(two, one, rtol=0, atol=1e-3)
-    assert np.linalg.norm(two - one) <= 1e-4 * np.linalg.norm(one)
+for weight, expected in zip(*weights):
+    np.testing.assert_allclose(weight, expected, rtol=0, atol=1e-3)
+    assert np.linalg.norm(weight - expected) <= 1e-4 * np.linalg.norm(expected)
 """
 
 

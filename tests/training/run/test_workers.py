@@ -180,7 +180,7 @@ def test_workers_begin_with_the_weights_of_a_model(start, files, undisturbed, tm
         name: [*command(files, tmp_path / name, *overrides), "--init-from", undisturbed.path]
         for name in ("chief", "other")
     }
-    for worker in start(**{name: {"arguments": each} for name, each in arguments.items()}):
+    for worker in start(**{name: {"arguments": options} for name, options in arguments.items()}):
         code, line = worker.end()
         assert code == 0, line
     on_one_device = train_here(tmp_path / "one", *overrides, parallel_parts=2, init_from=undisturbed)

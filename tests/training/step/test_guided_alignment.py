@@ -125,7 +125,7 @@ def test_links_are_written_by_the_head(tiny_model_dir, tmp_path):
     pairs = SentencePairs(sources, targets, "text")
     write_links(tmp_path / "links", len(pairs), attention_links(translator, pairs))
     lines = (tmp_path / "links").read_text().splitlines()
-    for line, each in zip(lines, translator.align(sources, targets), strict=True):
+    for line, alignment in zip(lines, translator.align(sources, targets), strict=True):
         links = [tuple(map(int, link.split("-"))) for link in line.split()]
-        end = len(each.source) - 1
-        assert links == [(one, other) for other, one in enumerate(each.positions[:-1]) if one < end]
+        end = len(alignment.source) - 1
+        assert links == [(source, target) for target, source in enumerate(alignment.positions[:-1]) if source < end]

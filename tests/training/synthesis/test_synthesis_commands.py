@@ -71,19 +71,19 @@ def test_an_interrupted_run_draws_what_it_would_have_drawn(tiny_model_dir, mono,
 def test_the_teacher_s_translation_that_is_most_like_the_reference(tiny_model_dir, tmp_path):
     translations = Translator.load(tiny_model_dir).n_best(ENGLISH, 3)
     # The third best, with a word that none has.
-    references = [f"{found[2][0]} hier" for found in translations]
+    references = [f"{n_best[2][0]} hier" for n_best in translations]
     files = [tmp_path / "train.en", tmp_path / "train.de"]
     for path, lines in zip(files, (ENGLISH, references), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     source, target = run(tiny_model_dir, tmp_path / "best", "--source", files[0])
-    assert source == ENGLISH and target == [found[0][0] for found in translations]
+    assert source == ENGLISH and target == [n_best[0][0] for n_best in translations]
     for metric, score in (("bleu", sacrebleu.metrics.BLEU(effective_order=True)), ("chrf", sacrebleu.metrics.CHRF())):
         arguments = ("--source", files[0], "--target", files[1], "--n-best", 3, "--metric", metric)
         source, chosen = run(tiny_model_dir, tmp_path / metric, *arguments)
         assert source == ENGLISH and chosen != target
-        for text, found, reference in zip(chosen, translations, references, strict=True):
-            scores = [score.sentence_score(each, [reference]).score for each, _ in found]
-            assert text == found[scores.index(max(scores))][0]
+        for text, n_best, reference in zip(chosen, translations, references, strict=True):
+            scores = [score.sentence_score(translation, [reference]).score for translation, _ in n_best]
+            assert text == n_best[scores.index(max(scores))][0]
 
 
 def test_without_a_reference_and_among_equals_the_most_probable_is_chosen():
