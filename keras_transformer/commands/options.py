@@ -72,7 +72,9 @@ class Parser(argparse.ArgumentParser):
         self._group = None
 
     def add_argument(self, *names: str, **arguments: Any) -> argparse.Action:
-        return (self._group or super()).add_argument(*names, **arguments)
+        if self._group is not None:
+            return self._group.add_argument(*names, **arguments)
+        return super().add_argument(*names, **arguments)
 
     def add_option(self, name: str, rule: Any, **arguments: Any) -> None:
         """Adds an option whose value must obey the rules of an annotation, which `check_options` checks."""

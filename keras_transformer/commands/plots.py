@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _plot_attention(options: argparse.Namespace, model_dir: str) -> None:
     trained = read_trained(model_dir, options)
-    kind, layer = options.kind or "cross", options.layer or "last"
+    kind: AttentionKind = options.kind or "cross"
+    layer = options.layer or "last"
     aligns = kind == "cross" and layer == "last" and trained.config.training.guided_alignment > 0
     view = AttentionView(kind, layer, options.head or ("1" if aligns else "all"))
     # A layer or head that the model does not have is an error before TensorFlow is loaded.
