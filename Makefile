@@ -49,7 +49,7 @@ test-jax test-torch: test-%: $(VENV)-%/installed
 	rm -rf build/lib
 	$(VENV)-$*/bin/pip $(INSTALL) --force-reinstall --no-deps .
 	KERAS_BACKEND=$* PYTHONPATH=tests XLA_FLAGS=--xla_backend_optimization_level=0 OMP_NUM_THREADS=1 \
-		$(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) -m "not long" $(LIGHT_TESTS) $(LIGHT_TESTS_$*)
+		$(VENV)-$*/bin/pytest --noconftest $(IN_PARALLEL) $(LIGHT_TESTS) $(LIGHT_TESTS_$*)
 
 # The oldest release of Keras that setup.cfg allows, and the last one of each later minor release, on JAX and TensorFlow,
 # each in an environment of its own, of 2 GB.
