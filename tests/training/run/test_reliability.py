@@ -674,8 +674,8 @@ def test_the_saved_model_that_does_not_fit_on_the_disk_is_named(copy, tmp_path, 
         main(["export", "--model-dir", str(copy), "--output", str(output), "--signatures", "score"])
     limit_file_sizes(resource.RLIM_INFINITY)
     assert stopped.value.code == 1
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and f"{output}: the SavedModel cannot be written" in lines[0]
+    device_line, error_line = capsys.readouterr().err.splitlines()
+    assert device_line.startswith("device: ") and f"{output}: the SavedModel cannot be written" in error_line
     assert list(output.iterdir()) == []
 
 
