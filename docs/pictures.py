@@ -45,12 +45,12 @@ def positions() -> Figure:
 
 def masks() -> Figure:
     """Which positions attend to which, as `MultiHeadAttention` computes it from the code above each panel."""
-    positions = np.arange(8)
+    places = np.arange(8)
     embedded = PositionalEmbedding(vocab_size=10, d_model=8)(np.array([[5, 7, 2, 9, 4, 3, 0, 0]]))
     x = ops.convert_to_numpy(embedded)
-    segments = positions < 5
+    segments = places < 5
     same_segment = segments[:, None] == segments[None, :]
-    attends = (positions[None, :] <= positions[:, None]) | (positions[None, :] < 3)
+    attends = (places[None, :] <= places[:, None]) | (places[None, :] < 3)
     panels = [
         ("padding", "x = PositionalEmbedding(...)(token_ids)", embedded, {}, {}),
         ("causal", "use_causal_mask=True", x, {}, {"use_causal_mask": True}),
@@ -72,9 +72,9 @@ def masks() -> Figure:
         axes.imshow(ops.convert_to_numpy(weights)[0, 0] > 0, cmap="Blues", vmin=0, vmax=1.3)
         axes.set_title(title, fontweight="bold", fontsize="medium", pad=20)
         axes.text(0.5, 1.03, code, fontfamily="monospace", fontsize="x-small", ha="center", transform=axes.transAxes)
-        axes.set(xlabel="key", ylabel="query", xticks=positions, yticks=positions)
-        axes.set_xticks(positions[1:] - 0.5, minor=True)
-        axes.set_yticks(positions[1:] - 0.5, minor=True)
+        axes.set(xlabel="key", ylabel="query", xticks=places, yticks=places)
+        axes.set_xticks(places[1:] - 0.5, minor=True)
+        axes.set_yticks(places[1:] - 0.5, minor=True)
         axes.grid(which="minor", color="white")
         axes.tick_params(which="both", length=0)
     return figure

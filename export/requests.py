@@ -89,7 +89,7 @@ class _Rounding(NamedTuple):
 # A GPU multiplies float32 in TF32, which has 11 bits; bfloat16 has 8.
 _FLOAT32, _TF32, _BFLOAT16 = _Rounding(2**-20, 1e-4), _Rounding(2**-10, 2**-8), _Rounding(2**-7, 2**-6)
 # How often the translator is asked again with its weights rounded otherwise.
-_MAX_NUDGES = 64
+_MAX_NUDGES = 32
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
 
@@ -205,8 +205,8 @@ def _differences(
 
 @contextlib.contextmanager
 def _nudged(variables: Sequence[tf.Variable], unit: float, nudge: int) -> Iterator[None]:
-    """In this block, a share of the weights, from 1/128 to all, is one unit larger or smaller."""
-    random, share = np.random.default_rng(nudge), 2.0 ** (nudge % 8 - 7)
+    """In this block, some weights are one unit larger or smaller: twice the number with every fourth nudge."""
+    random, share = np.random.default_rng(nudge), 2.0 ** (nudge // 4 - _MAX_NUDGES // 4 + 1)
     weights = [variable for variable in variables if variable.dtype.is_floating]
     kept = [variable.numpy() for variable in weights]
     try:

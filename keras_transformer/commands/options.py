@@ -172,7 +172,7 @@ def add_precision(parser: Parser, help: str, choices: object = Precision, defaul
         "--precision",
         choices=typing.get_args(choices),
         default=default,
-        # Its name before 0.2.
+        # Its earlier name goes on working.
         type=lambda value: "int8-weights" if value == "int8" else value,
         help=help,
     )

@@ -55,7 +55,7 @@ def add_options(parser: Parser) -> None:
         choices=typing.get_args(Language),
         metavar="CODE",
         help="the language of --documents, whose abbreviations end no sentence; one of %(choices)s (default: "
-        "abbreviations that several languages share)",
+        "those of all languages that are hardly words of others)",
     )
     add_precision_or_auto(parser)
     add_search(parser)

@@ -186,7 +186,7 @@ class Translator:
             ConfigError: An argument breaks its rule.
         """
         require(1 <= n <= self.decoding.beam_size, "n", f"from 1 to the beam size {self.decoding.beam_size}", n)
-        given = {name: texts for name, texts in (("prefixes", prefixes), ("tags", tags)) if texts is not None}
+        given = {name: values for name, values in (("prefixes", prefixes), ("tags", tags)) if values is not None}
         inputs = _text_tensors(texts=texts, **given)
         for place, tag in enumerate(np.asarray(inputs.get("tags", ()))):
             if tag:

@@ -262,6 +262,14 @@ def test_an_old_name_goes_on_working(old, new, capsys):
     assert said == f"keras-transformer {old}: this command is now named {new}\n"
 
 
+@pytest.mark.parametrize("command", ["translate", "export"])
+def test_int8_is_the_earlier_name_of_int8_weights(command):
+    parser = Parser()
+    COMMANDS[command].add_options(parser)
+    arguments = shlex.split(COMMANDS[command].example.partition(" < ")[0])
+    assert parser.parse_args([*arguments, "--precision", "int8"]).precision == "int8-weights"
+
+
 def test_what_is_no_option_is_named(fails):
     expected = "keras-transformer: error: unrecognized arguments: --beam 4 (see keras-transformer --help)"
     assert fails("translate", "--model-dir", "a", "--beam", "4") == expected
