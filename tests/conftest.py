@@ -20,6 +20,7 @@ from keras_transformer.export.publishing import Facts
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 
+from keras_transformer.commands.main import main
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
@@ -86,6 +87,49 @@ def sentence_pairs():
         for verb in VERBS
         for thing in OBJECTS
     ]
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Writes files to the test's folder and returns their paths."""
+
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def known_pairs(text):
+    """Options with two sentences and the translations that the model has memorized."""
+    return {
+        "--source": text("known.en", "Anna sees a tree.\nthe dog buys two apples.\n"),
+        "--reference": text("known.de", "Anna hat einen Baum, sieht!\nder Hund hat zwei Äpfel, kauft!\n"),
+    }
+
+
+@pytest.fixture
+def fails(capsys):
+    """Runs a command that must fail, and returns its one line on standard error."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        lines = [
+            line
+            for line in captured.err.splitlines()
+            if not line.startswith(("device: ", "precision: ", "vocabulary: "))
+        ]
+        assert len(lines) == 1, captured.err
+        # A mistake on the command line has another exit code than one in a value, a file or a combination.
+        assert stopped.value.code == (2 if lines[0].endswith(" --help)") else 1)
+        return lines[0]
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -78,3 +78,11 @@ def test_scores_that_cannot_be_written_are_a_warning(with_weights, capsys):
     with_weights.evaluation_path.mkdir()
     with_weights.write_evaluation("test.en", {"BLEU = 41.0": "tok:13a"})
     assert "model cards will not show the scores" in capsys.readouterr().err
+
+
+def test_a_symbolic_link_is_replaced_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "config.yaml").symlink_to(tmp_path / "precious")
+    ModelDir(tmp_path).write_config(CONFIG)
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert not (tmp_path / "config.yaml").is_symlink()

@@ -1,0 +1,272 @@
+"""What `train`, `translate`, `evaluate`, `score` and `plot` do with the texts that they are given."""
+
+import gzip
+import io
+import json
+import lzma
+import pathlib
+import shutil
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import zstandard
+from command_line import ENGLISH, GERMAN
+
+from examples.corpus import generate
+from keras_transformer import Translator
+from keras_transformer.commands.main import main
+from keras_transformer.config import DataConfig
+from keras_transformer.model_dir import ModelDir
+from keras_transformer.translation.attention import translate_with_attention
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loads_once():
+    """Loads and compiles a model once for all commands that run in this process with the same settings."""
+    load, set_seed, loaded = Translator.load, keras.utils.set_random_seed, {}
+
+    def load_once(model_dir, decoding=None, *settings):
+        config = ModelDir(model_dir).read_config()
+        key = (str(model_dir), repr([config, decoding or config.decoding, *settings]))
+        if key not in loaded:
+            loaded[key] = load(model_dir, decoding, *settings)
+        return loaded[key]
+
+    def set_seed_and_load_anew(seed):
+        # It takes away the SentencePiece models that TensorFlow holds.
+        loaded.clear()
+        set_seed(seed)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Translator, "load", load_once)
+        monkeypatch.setattr(keras.utils, "set_random_seed", set_seed_and_load_anew)
+        yield
+
+
+@pytest.fixture(scope="module")
+def translator(loads_once, tiny_model_dir):
+    return Translator.load(tiny_model_dir)
+
+
+@pytest.mark.slow
+def test_train_reads_shards_and_several_corpora_and_holds_pairs_out(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = generate(300, seed=4)
+    for number, open_compressed in enumerate((gzip.open, lzma.open, zstandard.open)):
+        suffix = ("gz", "xz", "zst")[number]
+        for side, language in enumerate(("en", "de")):
+            with open_compressed(f"{number}.{language}.{suffix}", "wt", encoding="utf-8") as file:
+                file.writelines(f"{pair[side]}\n" for pair in pairs[100 * number : 100 * number + 100])
+    pathlib.Path("few.en").write_text("".join(f"{source}\n" for source, _ in pairs[:30]))
+    pathlib.Path("few.de").write_text("".join(f"{source}\n" for source, _ in pairs[:10]) + "eins zwei drei\n" * 20)
+    sizes = ["num_layers=1", "d_model=8", "d_ff=8", "num_heads=1"]
+    main(
+        [
+            *("train", "--model-dir", "model", "--config", "demo", "--valid-size", "25"),
+            *("--source", "?.en.*", "few.en", "--target", "?.de.*", "few.de"),
+            *("--set", "data.weights=[1, 3]", "data.remove_copies=true", *(f"model.{size}" for size in sizes)),
+            *("--set", "tokenizer.vocab_size=400", "training.steps=1", "training.precision=float32"),
+        ]
+    )
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    said = captured.err.splitlines()
+    assert said[0] == "filters removed 10 of 330 sentence pairs: 10 by remove_copies"
+    assert said[1].startswith("held out 25 sentence pairs")
+    assert "validation text: 25 sentence pairs" in said
+    (line,) = (line for line in said if line.startswith("training text: "))
+    # What is left of 300 pairs once, and of 20 three times.
+    assert 275 + 3 * 10 < int(line.split()[2]) < 300 + 3 * 20
+    assert ModelDir("model").read_config().data == DataConfig(weights=[1, 3], remove_copies=True)
+
+
+@pytest.fixture
+def translate(tiny_model_dir, tmp_path, monkeypatch, capsys):
+    """Runs the command in this process with a text as standard input; returns what it writes to the two streams."""
+
+    def translate(text, *options):
+        (tmp_path / "source").write_bytes(text)
+        with open(tmp_path / "source") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            main(["translate", "--model-dir", str(tiny_model_dir), *map(str, options)])
+        return capsys.readouterr()
+
+    return translate
+
+
+def test_translate_answers_every_line_with_one_line(translator, translate):
+    lines = [b"Anna sees a tree.", b"", b"the dog buys two apples.", b"\xff\xfe", b"  ", b"x" * 5000]
+    output = translate(b"\n".join(lines) + b"\n")
+    answers = output.out.split("\n")
+    assert answers.pop() == ""
+    assert len(answers) == len(lines)
+    assert answers[0] == "Anna hat einen Baum, sieht!"
+    assert answers[1] == answers[4] == ""
+    assert answers == [answer.replace("\n", " ") for answer in translator(lines)]
+    # The one line that did not fit is named, on standard error.
+    assert "line 6:" in output.err and "truncated to model.max_length=64" in output.err
+
+
+@pytest.mark.slow
+def test_translate_documents_answers_every_line_with_one_line(translator, translate):
+    lines = ["Anna sees a tree. Anna buys two apples.", "", "Zoë greets the bridge. " + "x" * 5000, "Mr. Anna. Zoë"]
+    output = translate("\n".join(lines).encode() + b"\n", "--documents", "--language", "en")
+    answers = output.out.split("\n")
+    assert answers.pop() == ""
+    actual = translator.translate_document(lines, "en")
+    assert answers == [result.text.replace("\n", " ") for result in actual]
+    said = [line for line in output.err.splitlines() if "a part has no translation" in line]
+    assert said == [
+        "line 3: a part has no translation: a document may have 200 sentences and 8,192 tokens, and a word the model's "
+        "64 tokens"
+    ]
+
+
+@pytest.mark.slow
+def test_translate_with_prefixes_and_sampling(translate, tmp_path, monkeypatch, capsys):
+    lines = ["Anna sees a tree."] * 3 + ["", "the dog buys two apples."]
+
+    def answers_with(*options):
+        # Not splitlines(): what is drawn may have other line separators.
+        return translate("\n".join(lines).encode() + b"\n", *options).out.split("\n")[:-1]
+
+    prefix = tmp_path / "prefix"
+    prefix.write_text("\nZo\u00eb\nAnna hat zwei\n\nder Hund")
+    answers = answers_with("--prefix", prefix)
+    assert answers[0] == "Anna hat einen Baum, sieht!" and answers[3] == ""
+    assert answers[1].startswith("Zo\u00eb") and answers[2].startswith("Anna hat zwei")
+    arguments = ("--sample", "--temperature", 3, "--top-p", 0.99)
+    samples = answers_with(*arguments, "--seed", 5)
+    assert samples != answers_with(*arguments, "--seed", 6)
+    assert len(set(samples[:3])) == 3 and samples[3] == ""
+    monkeypatch.setattr("keras_transformer.commands.translate.LINES_PER_BLOCK", 2)
+    assert answers_with(*arguments, "--seed", 5) == samples
+    for content, said in (("a\n" * 4, "it has 4, which has more"), ("a\n" * 6, "it has more")):
+        prefix.write_text(content)
+        with pytest.raises(SystemExit):
+            answers_with("--prefix", prefix)
+        assert f"{prefix}: there must be as many lines as in standard input; {said}" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_translate_n_best_gives_number_score_and_translation(translate):
+    output = translate(b"Anna sees a tree.\n", "--n-best", 2, "--beam-size", 3)
+    rows = [line.split("\t") for line in output.out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1"]
+    assert float(rows[0][1]) >= float(rows[1][1])
+    assert rows[0][2] == "Anna hat einen Baum, sieht!" != rows[1][2]
+
+
+def test_evaluate_prints_scores_with_signatures_or_json(tiny_model_dir, known_pairs, capsys):
+    arguments = ["evaluate", "--model-dir", str(tiny_model_dir)]
+    arguments += [part for pair in known_pairs.items() for part in pair]
+    main(arguments)
+    printed = capsys.readouterr().out
+    assert "BLEU = 100.00" in printed and "chrF2 = 100.00" in printed
+    assert "(95% confidence: ± 0.00)" in printed
+    assert "case:mixed" in printed and "tok:13a" in printed
+    main([*arguments, "--json"])
+    result = json.loads(capsys.readouterr().out)
+    assert result["bleu"]["score"] == pytest.approx(100) and result["bleu"]["interval"] == pytest.approx(0)
+    assert "tok:13a" in result["bleu"]["signature"] and set(result) == {"bleu", "chrf"}
+
+
+def test_score_prefers_the_known_translation(tiny_model_dir, known_pairs, text, capsys):
+    def scores(target):
+        source = known_pairs["--source"]
+        main(["score", "--model-dir", str(tiny_model_dir), "--source", source, "--target", target])
+        return [float(line) for line in capsys.readouterr().out.splitlines()]
+
+    right = scores(known_pairs["--reference"])
+    wrong = scores(text("wrong.de", "der Hund hat zwei Äpfel, kauft!\nAnna hat einen Baum, sieht!\n"))
+    assert len(right) == 2 and all(0 >= score > other for score, other in zip(right, wrong))
+
+
+def test_evaluate_and_score_say_which_lines_they_cut(tiny_model_dir, text, capsys):
+    source, target = text("a.en", ENGLISH + "x" * 100 + "\n"), text("a.de", "y" * 100 + "\n" + GERMAN)
+    main(["score", "--model-dir", str(tiny_model_dir), "--source", source, "--target", target])
+    said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
+    assert len(said) == 2 and all(line.endswith("too many tokens, truncated to model.max_length=64") for line in said)
+    assert said[0].startswith(f"{source}, line 3: ") and said[1].startswith(f"{target}, line 1: ")
+    main(["evaluate", "--model-dir", str(tiny_model_dir), "--source", source, "--reference", target])
+    said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
+    assert len(said) == 1 and said[0].startswith(f"{source}, line 3: ")
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """Makes bytes standard input."""
+
+    def type_(content):
+        stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)))
+        monkeypatch.setattr(sys, "stdin", stream)
+
+    return type_
+
+
+def test_a_dash_is_standard_input(tiny_model_dir, known_pairs, typed, fails, capsys):
+    source, reference = known_pairs.values()
+    model = ["--model-dir", str(tiny_model_dir)]
+    with open(source, "rb") as file:
+        content = file.read()
+    main(["score", *model, "--source", source, "--target", reference])
+    expected = capsys.readouterr().out
+    typed(b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"))
+    main(["score", *model, "--source", "-", "--target", reference])
+    assert capsys.readouterr().out == expected
+    with open(reference, "rb") as file:
+        typed(file.read())
+    main(["evaluate", *model, "--source", source, "--reference", "-"])
+    assert "BLEU = 100.00" in capsys.readouterr().out
+    typed(content + b"\xff")
+    message = fails("score", *model, "--source", "-", "--target", reference)
+    assert "standard input: line 3 is not valid UTF-8" in message
+    typed(b"one\n")
+    message = fails("score", *model, "--source", source, "--target", "-")
+    assert message.endswith(f"{source} has 2, standard input has 1")
+
+
+@pytest.mark.slow
+def test_the_attention_of_a_sentence_is_drawn(tiny_model_dir, tmp_path, capsys):
+    picture = tmp_path / "attention.png"
+    arguments = ["plot", "--model-dir", str(tiny_model_dir), "--output", str(picture)]
+    main([*arguments, "--text", "Anna sees a tree."])
+    assert capsys.readouterr().out == "Anna hat einen Baum, sieht!\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    main([*arguments, "--text", "Anna sees a tree. " * 9, "--overwrite"])
+    assert "--text, line 1: too many tokens, truncated to model.max_length=64\n" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_labels_of_a_picture_are_the_tokens_that_the_search_chose(translator, request):
+    # Hardly ever the segmentation that the tokenizer chooses for the same text.
+    table = translator.model.output_projection.embedding.token_table
+    noise = np.random.default_rng(0).normal(size=(328, 64), scale=0.3).astype("float32")
+    trained = table.numpy()
+    table.assign_add(noise)
+    request.addfinalizer(lambda: table.assign(trained))
+    attention = translate_with_attention(translator, "Anna sees a tree.")
+    target = attention.by_kind["cross"].queries
+    search = tf.function(translator.graph.search, autograph=False)
+    chosen = search(tf.constant(["Anna sees a tree."])).token_ids.numpy()[0, 0]
+    chosen = chosen[chosen != 0]
+    assert target == translator.tokenizers.target.pieces(chosen)
+    assert target[:-1] != translator.tokenizers.target.pieces(
+        translator.tokenizers.target.tokenize([attention.translation])[0].numpy()
+    )
+
+
+@pytest.mark.slow
+def test_a_path_is_a_path_whatever_its_characters(tiny_model_dir, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "[x]*"
+    shutil.copytree(tiny_model_dir, folder / "?")
+    (folder / "a.en").write_text("Anna sees a tree.\n")
+    model = ["--model-dir", str(folder / "?")]
+    main(["score", *model, "--source", str(folder / "a.en"), "--target", str(folder / "a.en")])
+    main(["plot", *model, "--text", "Anna sees a tree.", "--output", str(folder / "[a].PNG")])
+    assert capsys.readouterr().out.endswith("\nAnna hat einen Baum, sieht!\n")
+    assert (folder / "[a].PNG").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in folder.iterdir()) == ["?", "[a].PNG", "a.en"]

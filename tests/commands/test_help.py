@@ -1,0 +1,72 @@
+"""The help of the command line, and the names of commands and options."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from keras_transformer import __version__
+from keras_transformer.commands.main import COMMANDS, RENAMED, main
+from keras_transformer.commands.options import Parser
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"keras-transformer {__version__}\n"
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['keras-transformer', '--help']; import keras_transformer.commands.main as cli\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'tensorflow', 'keras', 'numpy', 'yaml', 'jax'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+    for command in COMMANDS:
+        assert command in result.stdout
+
+
+def test_the_help_of_every_command_ends_with_its_example(capsys):
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as stopped:
+            main([command, "--help"])
+        assert stopped.value.code == 0
+        _, example = capsys.readouterr().out.split("\nexample:\n")
+        expected = f"keras-transformer {command} {COMMANDS[command].example}"
+        assert shlex.split(example.replace("\\\n", "")) == shlex.split(expected)
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS.items())
+def test_the_example_of_a_command_has_options_that_it_knows(name, command):
+    arguments = shlex.split(command.example.partition(" < ")[0])
+    parser = Parser()
+    command.add_options(parser)
+    assert parser.parse_args(arguments)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_prefix_of_an_option_is_not_the_option(fails, command):
+    assert "error: " in fails(command, "--hel")
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_name_goes_on_working(old, new, capsys):
+    for name in (old, new):
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+    help, said = capsys.readouterr()
+    assert help.count(f"usage: keras-transformer {new} ") == 2
+    assert said == f"keras-transformer {old}: this command is now named {new}\n"
+
+
+@pytest.mark.parametrize("command", ["translate", "export"])
+def test_int8_is_the_earlier_name_of_int8_weights(command):
+    parser = Parser()
+    COMMANDS[command].add_options(parser)
+    arguments = shlex.split(COMMANDS[command].example.partition(" < ")[0])
+    assert parser.parse_args([*arguments, "--precision", "int8"]).precision == "int8-weights"

@@ -1,0 +1,410 @@
+"""Mistakes on the command line end with one clear line and a non-zero exit code, and leave no incomplete files."""
+
+import errno
+import json
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+from command_line import ENGLISH, GERMAN, run_command, train_arguments
+
+from keras_transformer import TransformerConfig
+from keras_transformer.commands.main import COMMANDS, main
+from keras_transformer.config import Config
+from keras_transformer.errors import ConfigError, DivergedError, LockedError, MemoryLimitError
+from keras_transformer.model_dir import ModelDir
+
+VOCABULARIES = dict(source_vocab_size=100, target_vocab_size=100)
+
+
+def test_a_mistake_ends_a_real_process_with_one_line_and_code_1(tmp_path):
+    result = run_command("translate", "--model-dir", tmp_path, input=b"")
+    assert result.returncode == 1
+    assert result.stdout == b""
+    assert result.stderr.count(b"\n") == 1 and b"Traceback" not in result.stderr
+
+
+# What newcomers do wrong most often: the command, and what its one line says.
+MISTAKES_OF_NEWCOMERS = {
+    "": "the following arguments are required: COMMAND (see keras-transformer --help)",
+    "trian --source a.en": "argument COMMAND: invalid choice: 'trian'",
+    "translate": "the following arguments are required: --model-dir (see keras-transformer translate --help)",
+    "translate --model-dir missing": "missing: not a model directory (it has no config.yaml)",
+    "translate --model-dir a.en": "--model-dir must be a directory; received --model-dir='a.en'",
+    "translate --model-dir model --beam 4": "unrecognized arguments: --beam 4",
+    "translate --model-dir model --beam-size 0": "--beam-size must be positive; received --beam-size=0",
+    "translate --model-dir model --beam-size four": "argument --beam-size: invalid int value: 'four'",
+    "translate --model-dir model --tag de": "a tag such as <bt> or >>de<<",
+    "train --source a.en --target missing.de --model-dir new": "--target must be a file that exists, a pattern of",
+    "train --source a.en --target a.de --model-dir new": "give the validation text in one way: by --valid-source",
+    "train {text} --set model.dmodel=8": "unknown configuration key 'model.dmodel'; did you mean 'd_model'?",
+    "train {text} --set d_model=8": "--set must be given SECTION.KEY=VALUE; received 'd_model=8'",
+    "train {text} --set model.dropout=2": "model.dropout must be at least 0 and below 1; received model.dropout=2",
+    "train {text} --config missing.yaml": "missing.yaml: No such file or directory",
+    "train {short}": "source and target must have the same number of lines: a.en has 3, short.de has 2",
+    "evaluate --model-dir model --source a.en --reference short.de": "a.en has 3, short.de has 2",
+    "evaluate --model-dir model --source empty.en --reference empty.en": "empty.en: the text is empty",
+    "export --model-dir model --output out --format tflite": "argument --format: invalid choice: 'tflite'",
+    "serve": "give either --model-dir or --servable",
+    "serve --servable model": "model: no saved_model.pb here or in a folder that is named by a version, such as 1",
+    "plot --model-dir model --text A --output a.gif": "--output must be a file ending in .png, .svg, .pdf or",
+    "plot --output a.png": "--model-dir must be given",
+    "plot --model-dir model --layer 1 --output a.png": "--layer needs --text",
+    "plot --model-dir model model --text A --output a.png": "--text needs one --model-dir; received 2",
+    "synthesize --model-dir model --output a": "give --source to distill, or --target to translate back",
+    "synthesize --model-dir model --source a.en --sample --output a": "--sample is for back-translation",
+    "average --model-dir model --last 5": "model: no checkpoints to average",
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES_OF_NEWCOMERS)
+def test_a_newcomer_s_mistake_is_one_line_that_names_it(command, fails, tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny_model_dir, "model")
+    for name, text in (("a.en", "A\nB\nC\n"), ("a.de", "D\nE\nF\n"), ("short.de", "D\nE\n"), ("empty.en", "")):
+        pathlib.Path(name).write_text(text)
+    valid = "--valid-source a.en --valid-target a.de --model-dir new"
+    texts = {"text": f"--source a.en --target a.de {valid}", "short": f"--source a.en --target short.de {valid}"}
+    message = fails(*shlex.split(command.format(**texts)))
+    assert message.startswith("keras-transformer") and ": error: " in message
+    assert MISTAKES_OF_NEWCOMERS[command] in message
+    assert not pathlib.Path("new").exists()
+
+
+NO_TENSORFLOW = """
+import contextlib, io, json, sys
+for name in ("tensorflow", "tensorflow_text", "keras"):
+    sys.modules[name] = None
+from keras_transformer.commands.main import main
+for arguments in json.load(sys.stdin):
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        main(arguments)
+    print(json.dumps(said.getvalue()))
+"""
+TEXT = ("--source", "a.en", "--reference", "a.de")
+PAIRS = ("--source", "a.en", "--target", "a.de")
+FOUR = (*PAIRS, "--valid-source", "a.en", "--valid-target", "a.de")
+PICTURE = ("plot", "--text", "a", "--output", "a.html")
+ONE_TRAINING_TEXT = "give the training text in one way: by --source and --target, by --pairs, or by --tfds"
+ONE_VALIDATION_TEXT = (
+    "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out of the "
+    "training text by --valid-fraction or --valid-size"
+)
+MISTAKES = [
+    (("translate", "--beam-size", "0"), "--beam-size must be positive; received --beam-size=0"),
+    (("translate", "--beam-size", "9" * 50), "--beam-size must be at most 1,000; received --beam-size=999"),
+    (("translate", "--beam-size", "2.5"), "argument --beam-size: invalid int value: '2.5'"),
+    (("translate", "--length-penalty", "nan"), "--length-penalty must be at least 0 and finite; received"),
+    (("translate", "--length-penalty", "5.1"), "--length-penalty must be at most 5; received --length-penalty=5.1"),
+    (("translate", "--n-best", "5"), "--n-best must be at most the beam size 4; received --n-best=5"),
+    (("translate", "--n-best", "4", "--beam-size", "2"), "--n-best must be at most the beam size 2; received"),
+    (("translate", "--model-dir", ""), "--model-dir must be a text that is not empty; received --model-dir=''"),
+    (("translate", "--model-dir", "a.en"), "--model-dir must be a directory; received --model-dir='a.en'"),
+    (("translate", "--model-dir", "absent"), "absent: not a model directory (it has no config.yaml)"),
+    (("translate", "--model-dir", "untrained"), "untrained: no trained weights"),
+    (("evaluate", "--model-dir", "untrained", *TEXT), "untrained: no trained weights"),
+    (("evaluate", *TEXT, "--source", "absent.en"), "--source must be a file that exists, or - for standard input; rec"),
+    (
+        ("evaluate", *TEXT, "--reference", "untrained"),
+        "--reference must be a file that exists, or - for standard input",
+    ),
+    (("evaluate", *TEXT, "--source", "empty"), "empty: the file is empty"),
+    (("score", *PAIRS, "--target", "a\nb"), "--target must be a file that exists, or - for standard input; received"),
+    (("score", *PAIRS, "--source", "-", "--target", "-"), "can be read only once; received --source -, --target -"),
+    (("score", *PAIRS, "--model-dir", "many\nlines"), "many lines: not a model directory"),
+    (("export", "--output", "a.en"), "--output must be a directory; received --output='a.en'"),
+    (("export", "--output", "[x]*"), "--output must be a path without any of * ? [ \\; received --output='[x]*'"),
+    (("export", "--output", ""), "--output must be a text that is not empty; received --output=''"),
+    (
+        ("export", "--output", "out", "--languages", "english"),
+        "--languages must be two languages, such as en-de; received",
+    ),
+    (
+        ("export", "--output", "out", "--license", ""),
+        "--license must be a text that is not empty; received --license=''",
+    ),
+    (("average",), "trained: no checkpoints to average"),
+    (("average", "--last", "0"), "--last must be positive; received --last=0"),
+    (("average", "--last", "1", "--best", "1"), "give either --last or --best"),
+    (("plot", "--text", " ", "--output", "a.png"), "--text must be a text that is not blank; received"),
+    (
+        ("plot", "--text", "a", "--output", "a.doc"),
+        "--output must be a file ending in .png, .svg, .pdf or .html; rec",
+    ),
+    (
+        ("plot", "--text", "a\udcff", "--output", "a.png"),
+        "--text must be valid UTF-8; received --text='a\\udcff'",
+    ),
+    (("export", "--output", "a\udcff"), "--output must be valid UTF-8; received --output='a\\udcff'"),
+    (("serve", "--port", "65536"), "--port must be at most 65,535; received --port=65536"),
+    ((*PICTURE, "--layer", "0"), "--layer must be a positive number, all or last; received --layer='0'"),
+    ((*PICTURE, "--head", "last"), "--head must be a positive number or all; received --head='last'"),
+    ((*PICTURE, "--layer", "5"), "layer must be at most 4, as many as the model has; received layer='5'"),
+    ((*PICTURE, "--head", "5"), "head must be at most 4, as many as the model has; received head='5'"),
+    (("train", *FOUR, "--devices", "99"), "--devices must be at most 64; received --devices=99"),
+    (("train", *FOUR, "--config", ""), "--config must be a text that is not empty; received --config=''"),
+    (("train", *FOUR, "--config", "absent.yaml"), "absent.yaml: No such file or directory"),
+    (("train", *FOUR, "--set", "model.activation=rleu"), "--set model.activation=rleu: model.activation must be"),
+    (("train", *FOUR, "--set", "model.d_modle=64"), "unknown configuration key 'model.d_modle'; did you mean 'd_mod"),
+    (("train", *FOUR, "--config", "multi3k"), "--config must be a .yaml file or one of annotated, demo, fine-tune"),
+    (("train", *FOUR, "--config", "key.yaml"), "key.yaml: unknown configuration key 'training.step'; did you mean 'st"),
+    (("train", *FOUR, "--config", "open.yaml"), "open.yaml, line 3: cannot be read as YAML"),
+    (
+        ("train", *FOUR, "--valid-target", "absent"),
+        "--valid-target must be a file that exists, a pattern of files such as 'news-*.en.gz', or - for standard input",
+    ),
+    (("train", *PAIRS), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-source", "a.en"), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-size", "1", "--valid-fraction", "0.1"), ONE_VALIDATION_TEXT),
+    (("train", *FOUR, "--valid-pairs", "a.en"), ONE_VALIDATION_TEXT),
+    (("train", *PAIRS, "--valid-fraction", "1"), "--valid-fraction must be above 0 and below 1; received"),
+    (("train", *PAIRS, "--valid-size", "3"), "--valid-size must be at most the number of different sentence pairs, 2"),
+    (("train", *PAIRS, "--pairs", "a.en", "--valid-size", "1"), ONE_TRAINING_TEXT),
+    (("train", "--source", "a.en", "--valid-size", "1"), ONE_TRAINING_TEXT),
+    (("train", "--pairs", "a.en", "--tfds", "x"), ONE_TRAINING_TEXT),
+    (
+        ("train", "--pairs", "a.en", "--valid-size", "1"),
+        "a.en: line 1 must have exactly one tab; received 'the dog run",
+    ),
+    (("train", "--pairs", "b*", "--valid-size", "1"), "b*: no file matches this pattern"),
+    (("train", *FOUR, "--source", "a.de"), "must be given as many files; received 2 (a.de, a.en) and 1 (a.de)"),
+    (
+        ("train", *FOUR, "--set", "data.weights=[1,2]"),
+        "data.weights must be a list of one number for each corpus, here",
+    ),
+    (("train", *FOUR, "--set", "data.source_script=Latn1"), "data.source_script must be the name of a Unicode script"),
+    (("train", *FOUR, "--set", "data.target_script=Thai"), "filters leave none of the 2 sentence pairs: 2 by target_"),
+    (
+        ("train", *FOUR, "--source", "-", "--valid-source", "-"),
+        "can be read only once; received --source -, --valid-so",
+    ),
+    (("train", "--tfds", ""), "--tfds must be a text that is not empty; received --tfds=''"),
+]
+
+
+def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
+    text("a.en", ENGLISH), text("a.de", GERMAN), text("empty", "")
+    for name in ("trained", "untrained"):
+        (tmp_path / name).mkdir()
+        ModelDir(tmp_path / name).write_config(Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
+    text("trained/best.weights.h5", "")
+    text("key.yaml", "training:\n  step: 5\n"), text("open.yaml", "model:\n  d_model: [1\n")
+    commands = [[command, "--model-dir", "trained", *options] for (command, *options), _ in MISTAKES]
+    result = subprocess.run(
+        [sys.executable, "-c", NO_TENSORFLOW],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    said = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(said) == len(MISTAKES)
+    for message, ((command, *_), expected) in zip(said, MISTAKES):
+        assert message.count("\n") == 1 and message.startswith(f"keras-transformer {command}: error: "), message
+        assert expected in message
+
+
+OUTPUTS = [
+    (("augment", "--source", "a.en", "--output", "a", "--typos", "1"), "a.source"),
+    (("synthesize", "--target", "a.en", "--output", "a"), "a.source"),
+    (("synthesize", "--source", "a.en", "--output", "a"), "a.target"),
+    (("build-shortlist", *PAIRS, "--links", "a.html"), "a.html"),
+    (PICTURE, "a.html"),
+    (("compare", *TEXT, "--output", "a.html"), "a.html"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "output"), OUTPUTS)
+def test_a_file_that_exists_is_not_replaced_and_an_input_never(arguments, output, text, fails, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text("a.en", ENGLISH), text("a.de", GERMAN), text(output, "foreign")
+    command, *options = arguments
+    model = [] if command == "augment" else ["--model-dir", "model"]
+    message = fails(command, *model, *options)
+    assert message.endswith(f"{output}: the file exists already; write to another one, or give --overwrite")
+    if (given := {"--source", "--target"} & {*options}) and command != "build-shortlist":
+        (name,) = given
+        options[options.index(name) + 1] = output
+        message = fails(command, *model, *options, "--overwrite")
+        assert message.endswith(f"{output}: this file is read, as {name}, and must not be written")
+    assert (tmp_path / output).read_text() == "foreign"
+
+
+@pytest.mark.parametrize(
+    "source, target, expected",
+    [
+        (ENGLISH, "nur eine\n", ["train.en", "train.de", "2", "1"]),
+        ("", "", ["train.en", "empty"]),
+        (b"the dog\nthe \xff cat\n", "der\ndie\n", ["train.en", "line 2", "UTF-8"]),
+    ],
+    ids=["different lengths", "empty", "invalid UTF-8"],
+)
+def test_bad_text_is_named_and_no_model_directory_is_made(text, fails, tmp_path, source, target, expected):
+    model_dir = tmp_path / "model"
+    message = fails("train", *train_arguments(text, source, target), "--model-dir", model_dir)
+    for part in expected:
+        assert part in message
+    assert not model_dir.exists()
+
+
+def test_a_vocabulary_larger_than_the_text_supports_is_refused(text, fails, tmp_path):
+    model_dir = tmp_path / "model"
+    message = fails("train", *train_arguments(text), "--model-dir", model_dir)
+    assert "tokenizer.vocab_size must be at most" in message and "received tokenizer.vocab_size=1500" in message
+    assert not model_dir.exists()
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate", "score", "average", "export", "plot"])
+def test_a_directory_that_is_no_model_directory_is_refused(text, fails, tmp_path, command):
+    arguments = {
+        "evaluate": ["--source", text("a", ENGLISH), "--reference", text("b", GERMAN)],
+        "score": ["--source", text("a", ENGLISH), "--target", text("b", GERMAN)],
+        "export": ["--output", tmp_path / "servable"],
+        "plot": ["--text", "the dog", "--output", tmp_path / "picture.png"],
+    }
+    message = fails(command, "--model-dir", tmp_path, *arguments.get(command, []))
+    assert f"{tmp_path}: not a model directory" in message
+    assert not (tmp_path / "servable").exists()
+
+
+@pytest.mark.parametrize("format, package", [("ctranslate2", "ctranslate2"), ("onnx", "tf2onnx")])
+def test_a_missing_package_of_a_format_is_named_with_its_extra(fails, tmp_path, monkeypatch, format, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    message = fails("export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", format)
+    assert message.endswith(
+        f"error: --format {format} needs the package {package}: pip install 'keras3-transformer[{format}]'"
+    )
+
+
+REFUSED = {
+    "ctranslate2": [
+        *(("--beam-size", 1), ("--length-penalty", 1), ("--precision", "bfloat16"), ("--signatures", "score")),
+        *(("--no-verify",), ("--serving-default", "score"), ("--languages", "en-de"), ("--license", "MIT")),
+    ],
+    "hugging-face": [("--precision", "int8-weights"), ("--signatures", "score"), ("--no-verify",)],
+    "onnx": [("--beam-size", 1), ("--languages", "en-de")],
+}
+
+
+@pytest.mark.parametrize("format, option", [(format, option) for format in REFUSED for option in REFUSED[format]])
+def test_settings_are_refused_where_they_would_be_lost(fails, tmp_path, format, option):
+    message = fails("export", "--model-dir", tmp_path, "--output", tmp_path / "out", "--format", format, *option)
+    assert option[0] in message and f"must not be given with --format {format}" in message
+
+
+def test_what_is_no_option_is_named(fails):
+    expected = "keras-transformer: error: unrecognized arguments: --beam 4 (see keras-transformer --help)"
+    assert fails("translate", "--model-dir", "a", "--beam", "4") == expected
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--seed", "1"], "--seed needs --sample"),
+        (["--sample", "--n-best", "2"], "give either --sample or --n-best"),
+        (["--documents", "--sample"], "--documents cannot be combined with --sample, --n-best or --prefix"),
+        (["--language", "de"], "--language needs --documents"),
+        (["--sample", "--top-p", "1.5"], "--top-p must be above 0 and at most 1; received --top-p=1.5"),
+        (["--prefix", "nowhere"], "--prefix must be a file that exists; received --prefix='nowhere'"),
+    ],
+)
+def test_translate_refuses_options_that_do_not_go_together(tiny_model_dir, fails, options, message):
+    assert message in fails("translate", "--model-dir", str(tiny_model_dir), *options)
+
+
+def test_an_endless_line_is_one_line(tiny_model_dir, fails, monkeypatch):
+    with open("/dev/zero") as zeros:
+        monkeypatch.setattr(sys, "stdin", zeros)
+        message = fails("translate", "--model-dir", tiny_model_dir)
+    error = "translate: error: standard input: line 1 must have at most 1,048,576 bytes; it has more"
+    assert message == f"keras-transformer {error}"
+
+
+@pytest.mark.parametrize(("stream", "name"), [("<&-", "input"), (">&-", "output")])
+def test_a_closed_stream_is_one_line(tiny_model_dir, stream, name):
+    arguments = [sys.executable, "-m", "keras_transformer", "translate", "--model-dir", str(tiny_model_dir)]
+    result = subprocess.run(["sh", "-c", f'exec "$@" {stream}', "sh", *arguments], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr == f"keras-transformer translate: error: standard {name} is closed\n"
+
+
+@pytest.mark.parametrize("kind", ["external link", "soft link", "external data"])
+def test_weights_that_point_to_other_files_are_refused(tiny_model_dir, fails, tmp_path, kind):
+    model_dir = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, model_dir)
+    # It would fit.
+    secret = tmp_path / "secret.h5"
+    shutil.copy(tiny_model_dir / "best.weights.h5", secret)
+    with h5py.File(model_dir / "best.weights.h5", "r+") as file:
+        names = []
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        name = next(name for name in names if file[name].size > 1)
+        shape, dtype = file[name].shape, file[name].dtype
+        del file[name]
+        if kind == "external link":
+            file[name] = h5py.ExternalLink(str(secret), f"/{name}")
+        elif kind == "soft link":
+            file[name] = h5py.SoftLink(f"/{next(n for n in names if n != name and file[n].shape == shape)}")
+        else:
+            file.create_dataset(name, shape, dtype, external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+    problem = "the file is damaged" if kind == "external data" else "these weights do not fit the model in config.yaml"
+    assert f"{model_dir}/best.weights.h5: {problem}" in fails("translate", "--model-dir", model_dir)
+
+
+# What is an error of the user or of the machine, and what is a bug.
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ConfigError("d_model must\nbe positive"), "d_model must be positive"),
+        (DivergedError("the loss is nan"), "the loss is nan"),
+        (LockedError("another training runs here"), "another training runs here"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.en"), "a.en: No such file or directory"),
+        (OSError("a.h5: cannot be read"), "a.h5: cannot be read"),
+        (MemoryLimitError("a request of 7 GiB"), "a request of 7 GiB"),
+        (MemoryError(), "out of memory"),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\n\t [[node]]"),
+            "out of memory: OOM when allocating tensor",
+        ),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "a/variables; No space left on device"),
+            "the disk is full: a/variables; No space left on device",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_error_is_one_line(error, message, fails, monkeypatch):
+    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=raising(error)))
+    assert fails("train", "--model-dir", "m") == f"keras-transformer train: error: {message}"
+
+
+def test_an_array_that_does_not_fit_is_one_line(fails, monkeypatch):
+    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=lambda options: np.empty(2**55)))
+    assert fails("train", "--model-dir", "m").startswith(
+        "keras-transformer train: error: out of memory: Unable to alloc"
+    )
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("a shape"), KeyError("x"), tf.errors.InvalidArgumentError(None, None, "x")]
+)
+def test_a_bug_has_a_traceback(error, monkeypatch):
+    monkeypatch.setitem(COMMANDS, "train", COMMANDS["train"]._replace(run=raising(error)))
+    with pytest.raises(type(error)):
+        main(["train", "--model-dir", "m"])
+
+
+def raising(error):
+    def run(options):
+        raise error
+
+    return run
