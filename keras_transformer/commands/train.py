@@ -23,7 +23,7 @@ def add_options(parser: Parser) -> None:
     add_text_options(parser)
     with parser.group("training run"):
         parser.add_option("--model-dir", Directory, metavar="DIR", help="the model directory; required for training")
-        help = "start from the model in this directory: its weights, tokenizers and sections model, tokenizer and decoding"
+        help = "start from the model in this directory: weights, tokenizers, and sections model, tokenizer and decoding"
         parser.add_option("--init-from", ExistingDirectory, metavar="DIR", help=help)
         help = "number of GPUs, or of parts of the CPU, at most 64 (default: all GPUs, or one CPU)"
         parser.add_option("--devices", NumDevices, metavar="N", help=help)
