@@ -109,11 +109,12 @@ lint: $(VENV)/installed-lint
 	cd build/lint && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p keras_transformer
 	cd build/lint && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --no-logo --config $(CURDIR)/pyproject.toml
 
-# The documentation as a site, in build/docs. It describes the package as it is installed.
+# The documentation as a site, in build/docs. It describes the package as it is installed. Warnings fail; with --quiet,
+# MkDocs would not count them.
 docs: $(VENV)/installed-docs
 	rm -rf build/site && mkdir -p build/site
 	cp -r keras_transformer build/site && cp -r training export build/site/keras_transformer
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # The pictures in the documentation: what the layers compute, what was measured, and the demo's model; and its pages, for
 # which it needs the programs chromium and chromedriver.
