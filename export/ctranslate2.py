@@ -80,10 +80,10 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         config,
         "CTranslate2",
         activation=tuple(_ACTIVATIONS),
-        # Not ALiBi, which it has for decoders only, and not the biases of T5, which it takes from the first layer for
-        # all. In attention to the source, it normalizes the queries of all heads as one vector.
+        # CTranslate2 has ALiBi for decoders only, and takes T5's biases from the first layer for all. In attention to
+        # the source, it normalizes the queries of all heads as one vector.
         positions=("sinusoidal", "tensor2tensor", "learned", "rotary"),
-        # Its keys and values have the same width.
+        # CTranslate2 has one width for keys and values.
         value_dim=(None, key_dim),
         normalization=("layer", "rms"),
         gated=(False, True),
@@ -97,7 +97,7 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
         rms_norm=config.normalization == "rms",
         ffn_glu=config.gated,
         num_heads_kv=config.num_key_value_heads,
-        # All dimensions, in halves rather than in pairs.
+        # Rotate all dimensions, in halves rather than in pairs.
         rotary_dim=0 if config.positions == "rotary" else None,
         rotary_interleave=False,
     )
@@ -129,7 +129,7 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = model.encoder.epsilon
     spec.validate()
-    # Stores tied weights once.
+    # This stores tied weights once.
     spec.optimize()
     return spec
 
@@ -153,7 +153,7 @@ def _set_stack(spec: LayerSpec, weights: Mapping[str, np.ndarray], side: Literal
         _set_dense(layer.self_attention.linear[1], weights, f"{attention}/output")
         _set_norm(layer.self_attention.layer_norm, weights, f"{attention}/norm")
         if hasattr(layer.ffn, "linear_0_noact"):
-            # The activation is the gate's.
+            # CTranslate2 applies the activation to the gate.
             _set_dense(layer.ffn.linear_0, weights, f"{feed_forward}/gate")
             _set_dense(layer.ffn.linear_0_noact, weights, f"{feed_forward}/hidden")
         else:

@@ -78,7 +78,7 @@ def export_hugging_face(
 
 def _model_type(config: TransformerConfig) -> Literal["marian", "blenderbot"]:
     width, rest = divmod(config.d_model, config.num_heads)
-    # Its heads divide d_model evenly.
+    # The heads of Hugging Face's classes divide d_model evenly.
     key_dims = (None,) if rest else (None, width)
     require_supported(
         config,
@@ -205,7 +205,7 @@ def _weights(model: Transformer, tokenizers: HuggingFaceTokenizers) -> dict[str,
             arrays[f"model.{side}.embed_positions.weight"] = _in_their_order(f"{side}_positions", positions)
     for name, array in weights.items():
         arrays[their_name(name)] = array.T
-        # In their classes, every projection has a bias.
+        # Every projection of these classes has a bias.
         if name.endswith("/kernel") and (bias := name.removesuffix("kernel") + "bias") not in weights:
             arrays[their_name(bias)] = np.zeros(array.shape[1], "float32")
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -224,7 +224,7 @@ def _logits_bias(bias: np.ndarray | None, tokenizers: HuggingFaceTokenizers) -> 
     if bias is None:
         return np.zeros(len(ids), "float32")
     if tokenizers.pads_with_start:
-        # Their padding is not our start token, whose bias only excludes it.
+        # Their padding takes the bias of our padding: that of our start token only excludes the start token.
         ids[tokenizers.special_ids["pad"]] = Tokenizer.pad_id
     return bias[ids]
 

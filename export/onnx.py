@@ -19,7 +19,7 @@ from keras_transformer.translation import Translator
 
 from .publishing import PROBES, publish, transformer_of, verify_scores
 
-# The newest that tf2onnx writes.
+# The newest version that tf2onnx writes.
 _OPSET = 18
 
 

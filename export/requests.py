@@ -88,7 +88,7 @@ class _Rounding(NamedTuple):
 
 # A GPU multiplies float32 in TF32, which has 11 bits; bfloat16 has 8.
 _FLOAT32, _TF32, _BFLOAT16 = _Rounding(2**-20, 1e-4), _Rounding(2**-10, 2**-8), _Rounding(2**-7, 2**-6)
-# How often the translator is asked again with its weights rounded otherwise.
+# How many times the translator answers again with differently rounded weights.
 _MAX_NUDGES = 32
 _MAX_SECONDS = 3600
 _PROGRAM = pathlib.Path(__file__).with_name("session_mode.py")
@@ -194,7 +194,7 @@ def _differences(
         for key, values in expected.items()
     }
     if "position" in differs:
-        # That of the greatest attention: of several that are equal up to rounding, it may be any.
+        # The position with the greatest attention: if several are equal up to rounding, any of them is right.
         positions, attention = answer["position"], expected["attention"]
         places = np.clip(positions, 0, attention.shape[-1] - 1)
         chosen = np.take_along_axis(attention, places[..., None], axis=-1)[..., 0]

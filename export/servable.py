@@ -50,7 +50,7 @@ class Servable(tf.Module):
         }
         self.functions = {name: traced[signature.function] for name, signature in signatures.items()}
         tensors = tf.nest.flatten([(function.inputs, function.outputs) for function in traced.values()])
-        # Without them, a SavedModel loads where tensorflow-text is not.
+        # A SavedModel without these signatures loads without tensorflow-text.
         self.tokenizers = list(translator.tokenizers) if any(t.dtype == tf.string for t in tensors) else []
 
 
@@ -111,7 +111,7 @@ def export_servable(
             _share_tensors(directory / "saved_model.pb", chosen)
             write_warmup_requests(directory, chosen)
         except tf.errors.OpError as error:
-            # Such as a full disk.
+            # For example, the disk is full.
             reason = re.sub(r"{{.*?}} | \[Op:\w+\]", "", error.message.splitlines()[0])
             raise OSError(f"{output}: the SavedModel cannot be written: {reason}") from None
         if verified:

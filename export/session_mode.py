@@ -16,7 +16,7 @@ import tensorflow_text
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef
 
-# TensorFlow registers these in Python, but not in a server.
+# Python's TensorFlow registers these operations, a server does not.
 _PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 
@@ -47,7 +47,7 @@ def answer(session: tf.compat.v1.Session, signature: SignatureDef, tensors: dict
 
 
 def main(path: str) -> None:
-    # Makes every import of the package fail.
+    # Every import of the package now fails.
     sys.modules["keras_transformer"] = None  # type: ignore[assignment]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], path)

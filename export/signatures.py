@@ -25,7 +25,7 @@ class Signature(NamedTuple):
     function: Callable[..., dict[str, Tensor]]  # computes the outputs by name from a translator and the inputs
     inputs: dict[str, tf.TensorSpec]  # by name, in the order of the function's arguments
     outputs: dict[str, str]  # by name, described
-    # Makes inputs of texts, for requests.
+    # Turns texts into the inputs of requests.
     example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {"text": texts}
 
 
@@ -35,7 +35,7 @@ def _translate(translator: Translator, text: Texts) -> dict[str, Tensor]:
 
 def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
     results = translator.graph.search(text, n_best=translator.decoding.beam_size)
-    # -inf is no number in JSON.
+    # JSON has no -inf.
     scores = tf.maximum(results.scores, tf.float32.min)
     return {"text": results.texts, "score": scores, **_source(translator, results.source_lengths)}
 
@@ -138,7 +138,7 @@ _TRANSLATE = Signature(
     lambda texts: {"text": texts},
 )
 
-# `translate` under the name that is called by those who name none comes first.
+# The signature that is called if none is named comes first.
 SIGNATURES: dict[SignatureName, Signature] = {
     "serving_default": _TRANSLATE,
     "translate": _TRANSLATE,

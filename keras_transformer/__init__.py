@@ -43,7 +43,7 @@ _MODULES = {
 }
 # The translator needs TensorFlow, the rest runs on any backend.
 __all__ = [name for name in _MODULES if name != "Translator"]
-# Their classes are registered at Keras.
+# Importing these modules registers their classes with Keras.
 _SAVED_MODULES = ("layers", "losses", "metrics", "models", "schedules")
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from .schedules import WarmupInverseSqrt as WarmupInverseSqrt
     from .translation import Translator as Translator
 else:
-    # Type checkers do not see it, so that they report names that do not exist.
+    # Hidden from type checkers, so that they report unknown names.
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -97,7 +97,7 @@ class _WaitForKeras(importlib.abc.MetaPathFinder):
     is_importing = False
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        # The imports within another one are a part of it.
+        # Nested imports belong to the outer one.
         if self.is_importing or (name != "keras" and not name.startswith(f"{__name__}.")):
             return None
         self.is_importing = True

@@ -36,7 +36,7 @@ def take_rows(values: Annotated[Tensor, "(n, ...)"], indices: Annotated[Tensor, 
 
 
 def first_maximum(values: Annotated[Tensor, "(..., n)"]) -> Annotated[Tensor, "int32 (...)"]:
-    """Returns the index of the highest value along the last axis, of equal values the first."""
+    """Returns the index of the highest value along the last axis; ties go to the first."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -19,7 +19,7 @@ def label_mask(
     labels: Annotated[Tensor, "int (...)"], padding_id: int | None = PADDING_ID, ignore_class: int | None = None
 ) -> Annotated[Tensor, "bool (...)"]:
     """Returns True where a label counts: it is neither padding, nor `ignore_class`, nor negative, such as -100."""
-    # One comparison where it says both.
+    # For padding_id 0, one comparison excludes padding and negative labels.
     mask = ops.greater(labels, 0) if padding_id == 0 else ops.greater_equal(labels, 0)
     for token_id in (padding_id, ignore_class):
         if token_id is not None and token_id > 0:
@@ -63,7 +63,7 @@ def token_crossentropy(
 
     Labels below 0 are taken for 0: callers leave both out.
     """
-    # Backends gather a negative index each in its own way, or not at all.
+    # Backends treat negative indices differently.
     labels = ops.maximum(labels, 0)
     logits = ops.cast(logits, "float32")
     if keras.backend.backend() == "tensorflow":
@@ -169,7 +169,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             "'sum_over_batch_size', 'sum' or None",
             reduction,
         )
-        # No argument: it is what the loss computes in, whatever `keras.config.floatx()` says.
+        # Fixed rather than an argument: the loss always computes in this type, whatever `keras.config.floatx()` says.
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = label_smoothing
         self.padding_id = padding_id
@@ -191,7 +191,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         sample_weight: Annotated[Tensor, "(batch,), (batch, 1) or (batch, length)"] | None = None,
     ) -> Annotated[Tensor, "float32 () or (batch, length)"]:
         y_true = ops.cast(ops.convert_to_tensor(y_true), "int32")
-        # Before the conversion, which may lose the Keras mask of the logits.
+        # Read the mask before the conversion, which may lose it.
         mask = self._token_mask(y_true, y_pred)
         losses = self._token_losses(y_true, ops.convert_to_tensor(y_pred), mask)
         if sample_weight is not None:
@@ -208,7 +208,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         if not self.from_logits:
             # Logarithms of probabilities are logits of the same distribution.
             logits = ops.log(ops.maximum(ops.cast(logits, "float32"), SMALLEST_PROBABILITY))
-        # A label that is left out may be no token of the vocabulary.
+        # An ignored label may lie outside the vocabulary.
         losses = token_crossentropy(ops.where(mask, labels, 0), logits, self.label_smoothing)
         return ops.where(mask, losses, 0.0)
 
@@ -244,6 +244,6 @@ def _replica_context() -> Any:
         return None
     import tensorflow as tf
 
-    # None in the scope of a strategy, where a batch is a whole one.
+    # In the scope of a strategy this is None, and the batch is the whole one.
     replicas = tf.distribute.get_replica_context()
     return replicas if replicas is not None and replicas.num_replicas_in_sync > 1 else None

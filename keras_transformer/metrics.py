@@ -35,10 +35,10 @@ class _TokenMean(keras.metrics.Mean):
         sample_weight: Annotated[Tensor, "(batch,), (batch, 1) or (batch, length)"] | None = None,
     ) -> None:
         y_true = ops.cast(y_true, "int32")
-        # Before the conversion, which may lose the Keras mask of the predictions.
+        # Read the mask before the conversion, which may lose it.
         mask = token_mask(y_true, y_pred, self.padding_id, self.ignore_class)
         y_pred = ops.convert_to_tensor(y_pred)
-        # A label that is left out may be no token of the vocabulary.
+        # An ignored label may lie outside the vocabulary.
         values = self.token_values(ops.where(mask, y_true, 0), y_pred)
         weights = ops.cast(mask, "float32")
         if sample_weight is not None:

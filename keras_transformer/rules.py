@@ -40,7 +40,7 @@ EvenSize = Annotated[int, Rule("positive and even", lambda value: value > 0 and 
 OddSize = Annotated[int, Rule("positive and odd", lambda value: value > 0 and value % 2 == 1)]
 Count = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
 Rate = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
-# An integer beyond the largest float is not finite either.
+# An integer beyond the largest float counts as infinite.
 Positive = Annotated[float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max)]
 
 Share = Annotated[float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1)]
@@ -129,7 +129,7 @@ def check(name: str, value: object, annotation: object) -> None:
         require(rule.holds(value), name, rule.text, value)
 
 
-# NumPy's numbers pass too; a bool is not a number here.
+# NumPy's numbers are accepted; a bool is not a number here.
 _IS_TYPE: dict[Any, Callable[[object], bool]] = {
     int: lambda value: isinstance(value, numbers.Integral) and not isinstance(value, bool),
     float: lambda value: isinstance(value, numbers.Real) and not isinstance(value, bool),
@@ -170,7 +170,7 @@ def check_attributes(instance: object, cls: type) -> None:
         ConfigError: An attribute breaks its rule.
     """
     for name, annotation in annotations_of(vars(cls)["__init__"]).items():
-        # With an underscore where Keras uses the name itself.
+        # The attribute has an underscore where Keras uses the name itself.
         attribute = name if hasattr(instance, name) else f"_{name}"
         value = plain(getattr(instance, attribute))
         check(name, value, annotation)

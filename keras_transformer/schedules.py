@@ -9,7 +9,7 @@ from .rules import Positive, Size, check_attributes
 from .tensors import Dimension, Tensor
 
 if TYPE_CHECKING:
-    # To type checkers, the learning rate of Keras' optimizers is a float, which no schedule is.
+    # Type checkers expect a float as the learning rate of Keras' optimizers.
     LearningRateSchedule = Any
 else:
     LearningRateSchedule = keras.optimizers.schedules.LearningRateSchedule

@@ -35,7 +35,7 @@ class Tensor(Protocol):
     def __ge__(self, other: Any, /) -> Any: ...
 
 
-# A size that is known when a graph is built, or only when it runs: then it is an int scalar tensor.
+# A size known when a graph is built is an int; one known only at run time is an int scalar tensor.
 Dimension = int | Tensor
 # None is a size that is not known yet, as in Keras.
 Shape = tuple[int | None, ...]

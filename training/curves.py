@@ -40,7 +40,7 @@ def read_log(model_dir: ModelDir) -> list[dict[str, float]]:
     with open(path, newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file, restval="")
         try:
-            # What only some validations measured is empty in the others.
+            # Values that only some validations measured are empty in the others.
             rows = [{name: float(value) for name, value in row.items() if value != ""} for row in reader]
         except (ValueError, TypeError, csv.Error):
             raise InvalidFileError(
@@ -82,7 +82,7 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
     handles = [Line2D([], [], color=f"C{number % 10}") for number in range(len(names))]
     legend = figure.legend(handles, [""] * len(names), loc="outside lower center")
     for text, name in zip(legend.get_texts(), names):
-        # A name may have a "$", or begin with the "_" that hides a label.
+        # A "$" in a name must not begin a formula, nor a leading "_" hide the label.
         text.set(text=name, parse_math=False)
     return figure
 
@@ -101,7 +101,7 @@ def training_page(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> st
         if curves:
             panels.append({"title": title, "logarithmic": title == "perplexity", "curves": curves})
     data = {"runs": [str(ModelDir(model_dir)) for model_dir in model_dirs], "panels": panels}
-    # JSON that cannot end the script element that it stands in.
+    # The JSON must not end the script element that contains it.
     text = json.dumps(data, allow_nan=False).replace("<", r"\u003c")
     return _TEMPLATE.read_text(encoding="utf-8").replace("{{data}}", text)
 

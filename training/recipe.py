@@ -58,7 +58,7 @@ def load_recipe(
         return _resolve(sections, initial)
     except ConfigError as error:
         message = str(error)
-    # An override is at fault if the rule names its key.
+    # The override whose key the rule names is at fault.
     names_in_rule = {*re.findall(r"\w+", message.partition("; received")[0])}
     at_fault = [override for override in overrides if names_in_rule & _names_set_by(override)]
     if not at_fault and recipe is None:
@@ -74,7 +74,7 @@ def _names_set_by(override: str) -> set[str]:
 
 
 def _shown(override: str) -> str:
-    # On one line, and without quotes.
+    # Show the override on one line, without quotes.
     return f"--set {shown(override)[1:-1]}"
 
 

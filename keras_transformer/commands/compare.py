@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
         require_comparable(pairs)
     files = [
         [
-            # The sources are not read again: they may come through a pipe.
+            # Do not read the sources again: they may come through a pipe.
             System(path, [target for _, target in Shard(pairs.source, read_lines(path), source, path).pairs()])
             for (source, pairs), path in zip(test_sets.items(), hypotheses[first : first + number], strict=True)
         ]
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> None:
     ]
     glossary = glossary_of(options)
     models = [read_trained(path, options) for path in model_dirs]
-    # Each with its translations of every test set.
+    # Each system has its translations of every test set.
     systems = [*(_translated(trained, test_sets) for trained in models), *files]
     comparisons = {}
     for (source, pairs), translated in zip(test_sets.items(), zip(*systems, strict=True), strict=True):

@@ -84,7 +84,7 @@ GROUPS = {
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
-# Earlier names, which go on working.
+# Earlier names, which still work.
 RENAMED = {
     "align": "build-shortlist",
     "backtranslate": "synthesize",

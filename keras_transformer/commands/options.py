@@ -28,7 +28,7 @@ InputText = Annotated[
 ]
 Fraction = Annotated[float, Rule("above 0 and below 1", lambda value: 0 < value < 1)]
 Directory = Annotated[NotEmpty, Rule("a directory", lambda path: os.path.isdir(path) or not os.path.exists(path))]
-# TensorFlow takes no other bytes, of which Python makes surrogates.
+# TensorFlow takes valid UTF-8 only; Python turns other bytes into surrogates.
 _IS_UTF_8 = Rule("valid UTF-8", lambda text: text.encode(errors="replace") == text.encode(errors="surrogatepass"))
 SentenceToTranslate = Annotated[Sentence, _IS_UTF_8]
 OutputDirectory = Annotated[Directory, _IS_UTF_8]
@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
     _group: argparse._ArgumentGroup | None = None
 
     def __init__(self, **arguments: Any) -> None:
-        # A prefix of an option is a typing mistake, and may name another option one day.
+        # Refuse prefixes of options: they are typing mistakes, or may name another option in a later release.
         super().__init__(**arguments, allow_abbrev=False)
         self.rules: dict[str, Any] = {}
         self.set_defaults(rules=self.rules)
@@ -172,7 +172,7 @@ def add_precision(parser: Parser, help: str, choices: object = Precision, defaul
         "--precision",
         choices=typing.get_args(choices),
         default=default,
-        # Its earlier name goes on working.
+        # "int8" is the earlier name of "int8-weights".
         type=lambda value: "int8-weights" if value == "int8" else value,
         help=help,
     )

@@ -13,7 +13,7 @@ from .trained import load_translator, log_truncated, read_trained
 
 def add_options(parser: Parser) -> None:
     add_paths(parser, "--model-dir", "the model directories, one for --text", rule=Directory, metavar="DIR")
-    # plot-training had no name for them.
+    # The former command plot-training took the directories as plain arguments.
     parser.add_option("model_dirs", Directory, nargs="*", help=argparse.SUPPRESS)
     help = "a .png, .svg or .pdf file; or a .html file, a page that shows numbers and, with --text, every head"
     parser.add_option("--output", PicturePath, metavar="FILE", required=True, help=help)

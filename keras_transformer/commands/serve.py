@@ -58,7 +58,7 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
     from ..serving.rest import RestApi, Signature
     from ..serving.server import MAX_ROWS
 
-    # Traced when somebody asks for them.
+    # Traced at the first request.
     signatures: dict[str, Signature] = {
         key: Signature(signature.inputs, graph_of(signature, translator))
         for key, signature in signatures_of(translator).items()

@@ -62,7 +62,7 @@ def add_synthesize_options(parser: Parser) -> None:
         parser.add_option("--n-best", BeamSize, metavar="N", help=help)
         help = "compare sentences by sentence BLEU or chrF (default: bleu)"
         parser.add_argument("--metric", choices=("bleu", "chrf"), help=help)
-    # It is not chosen by a measurement: a run that is resumed must have the same.
+    # Not chosen by a measurement, because a resumed run must use the same precision.
     add_precision(parser, "bfloat16 is faster on processors with instructions for it (default: float32)")
     add_search(parser)
     add_sampling(parser)
@@ -173,7 +173,7 @@ def run_augment(options: argparse.Namespace) -> None:
     augmentation = Augmentation(config, options.seed, SpanFinder())
     with contextlib.ExitStack() as stack:
         temporaries = [stack.enter_context(replacing(path)) for path in paths]
-        # Closed before they get their names.
+        # Close the files before they get their final names.
         files = [stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n")) for temporary in temporaries]
         with ProgressBar("augmenting", "lines") as bar:
             for pair in bar.count(augmentation.pairs(pairs, epoch=0)):

@@ -75,7 +75,7 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         from ..runtime.device import divide_cores, log_device
 
         parallel_parts = divide_cores(config.training.tokens_per_batch // TOKENS_PER_PART)
-    # Outside of the block, in which nothing can be logged.
+    # After the block, in which nothing can be logged.
     strategy = make_strategy(options.devices)
     log_device()
     keras.utils.set_random_seed(config.training.seed)

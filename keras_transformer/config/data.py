@@ -13,7 +13,7 @@ def _is_script(value: str) -> bool:
     import regex
 
     try:
-        # Letters alone: a name is put into a pattern.
+        # Only letters, because the name becomes part of a pattern.
         return all(name.isalpha() and regex.compile(rf"\p{{scx={name}}}") for name in scripts_of(value))
     except regex.error:
         return False
@@ -62,7 +62,7 @@ class AugmentConfig:
     def __post_init__(self) -> None:
         check_fields(self, "data.augment")
         cases = self.upper_case + self.title_case + self.lower_case
-        # Three tenths and seven tenths, say, may sum to a little more than 1.
+        # Rounding may make a sum such as 0.3 + 0.7 exceed 1.
         require(cases <= 1 + 1e-9, "upper_case + title_case + lower_case", "at most 1", cases)
 
     def __bool__(self) -> bool:

@@ -12,7 +12,7 @@ BeamSize = Annotated[Size, at_most(1000)]
 LengthPenalty = Annotated[NonNegative, at_most(5)]
 TopP = Share
 Temperature = Positive
-# With many more, it takes long to find them in a text.
+# Finding many more terms in a text takes too long.
 MAX_TERMS = 5000
 
 
@@ -82,7 +82,7 @@ class DecodingConfig:
     terms: Glossary | None = None
 
     def __post_init__(self) -> None:
-        # Not as a part of the rule, whose message would print terms and not their number.
+        # Checked apart from the rule, whose message would print the terms instead of their number.
         if isinstance(self.terms, dict) and len(self.terms) > MAX_TERMS:
             raise ConfigError(f"decoding.terms must have at most {MAX_TERMS:,} terms; received {len(self.terms):,}")
         check_fields(self, "decoding")

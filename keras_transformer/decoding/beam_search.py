@@ -142,7 +142,7 @@ def beam_search(
     batch = ops.shape(max_lengths)[0]
     parents = ops.broadcast_to(ops.arange(beam_size, dtype="int32"), (batch, beam_size))
     token_ids = ops.broadcast_to(start_ids[:, -1:], (batch, beam_size))
-    # At the start all hypotheses are alike; all but the first are dead.
+    # At the start all hypotheses are equal, so all but the first are dead.
     log_probs = np.where(np.arange(beam_size) == 0, 0.0, IMPOSSIBLE).astype("float32")
     has_room = max_lengths > 0
     # A sequence without room for a token has one result, the empty sequence.

@@ -77,7 +77,7 @@ class Constraints(NamedTuple):
             check("min_length", self.min_length, Count)
 
     # A search among candidates identifies a token by its place in their list. Places are in the order of token ids, so
-    # that of equal logits the search chooses the same token as it would among all.
+    # that ties are broken as in a search among all tokens.
 
     def place_of(self, token_ids: Annotated[Tensor, "int32 (batch, n)"]) -> Annotated[Tensor, "int32 (batch, n)"]:
         """Returns the places of tokens that are among the candidates; negative ids stay as they are."""
@@ -190,7 +190,7 @@ def _penalize_repetition(
     seen_logits = gather_in_rows(logits, seen)
     seen_logits = ops.where(seen_logits > 0, seen_logits / penalty, seen_logits * penalty)
     places = ops.arange(num_rows, dtype="int32")[:, None] * vocab_size + seen
-    # The logit of a token that occurs twice is written twice, with the same value.
+    # A repeated token's logit is written twice with the same value.
     logits = ops.scatter_update(
         ops.reshape(logits, (num_rows * vocab_size,)),
         ops.reshape(places, (num_rows * num_seen, 1)),
@@ -237,7 +237,7 @@ def _breaks_exactly_once(
     is_seen = ops.any(ops.equal(history.token_ids[..., None], first + ops.arange(n, dtype="int32")), axis=2)
     is_missing = ops.logical_and(history.exactly_once[:, None], ops.logical_not(is_seen))  # (batch, beam_size, n)
     num_missing = ops.sum(ops.cast(is_missing, "int32"), axis=2)
-    # All the room that is left is needed for missing tokens.
+    # The missing tokens need all the room that is left.
     is_full = (num_missing >= num_left)[..., None]
     is_end = is_any_of(ops.arange(vocab_size, dtype="int32"), end_ids)[:first]
     is_wrong = ops.logical_or(ops.logical_and(is_end, (num_missing > 0)[..., None]), is_full)

@@ -1,4 +1,4 @@
-"""The best continuations of hypotheses by one token; of equals the one with the lower token id comes first."""
+"""The best continuations of hypotheses by one token; ties go to the lower token id."""
 
 import math
 from typing import Annotated
@@ -43,11 +43,11 @@ def continuations(
 def stable_top_k(
     values: Annotated[Tensor, "(..., n)"], k: Dimension
 ) -> tuple[Annotated[Tensor, "(..., k)"], Annotated[Tensor, "int32 (..., k)"]]:
-    """Computes `keras.ops.top_k`, of equal values the first ones first on every backend."""
+    """Computes `keras.ops.top_k`; ties go to the first values on every backend."""
     if keras.backend.backend() != "torch":
         highest, indices = ops.top_k(values, k)
         return highest, ops.cast(indices, "int32")
-    # PyTorch's own chooses any of equals.
+    # PyTorch's `topk` breaks ties arbitrarily.
     indices = ops.argsort(-values)[..., :k]
     return ops.take_along_axis(values, indices, axis=-1), indices
 
@@ -77,11 +77,11 @@ def top_k(
         num_groups = ops.maximum(num_groups, k)
     missing = num_groups * group_size - vocab_size
     if not isinstance(missing, int) or missing > 0:
-        # Behind all tokens, so that of equals at -inf a token comes first.
+        # Pad at the end, so that real tokens win ties at -inf.
         logits = ops.pad(logits, ((0, 0), (0, 0), (0, missing)), constant_values=-math.inf)
     groups = reshape_inferring(logits, (batch * beam_size, num_groups, group_size))
     _, chosen = stable_top_k(ops.max(groups, axis=-1), k)
-    # In ascending order, by fewer operations than `ops.sort`.
+    # Sort in ascending order, with fewer operations than `ops.sort`.
     chosen = -ops.top_k(-chosen, k)[0]  # (batch * beam_size, k)
     members = reshape_inferring(gather_in_rows(groups, chosen), (batch * beam_size, k * group_size))
     top_logits, indices = stable_top_k(members, k)
@@ -100,7 +100,7 @@ def _group_size(vocab_size: Dimension, k: Dimension) -> int | None:
         return _GROUP_SIZE
 
     def work(size: int) -> int:
-        # Sorted elements, and a sixteenth of a copy of all logits if the last group has to be filled.
+        # The number of sorted elements, plus a sixteenth of the copied logits if the last group must be filled.
         return -(-vocab_size // size) + k * size + (vocab_size // 16 if vocab_size % size else 0)
 
     best = min(range(1, math.isqrt(vocab_size) + 1), key=work)

@@ -14,7 +14,7 @@ from .continuations import top_k as top_k_of
 from .greedy_search import extend_single_hypothesis
 from .protocol import Hypotheses, State, Step
 
-# Of Threefry.
+# The constants of Threefry.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
@@ -51,7 +51,7 @@ def sample(
         rows: the row numbers that random numbers depend on. Defaults to None: 0, 1, 2, ...
         temperature: what the logits are divided by: below 1 for more probable tokens, above 1 for more variety.
             Defaults to 1.
-        top_k: how many of the most probable tokens are kept; of equals those with lower ids. Defaults to None: all.
+        top_k: how many of the most probable tokens are kept; ties go to lower ids. Defaults to None: all.
         top_p: the probability that is kept, above 0 and at most 1 (Holtzman et al., 2020). Defaults to None: all.
 
     Returns:
@@ -116,7 +116,7 @@ def draw(
         k = last_size(logits) if top_k is None else top_k
         logits, token_ids = (part[:, 0] for part in top_k_of(logits[:, None], k))
     probabilities = ops.softmax(logits)  # (n, k)
-    # Up to and including each token, in the order of `token_ids`.
+    # The sums include the token itself, in the order of `token_ids`.
     cumulative = ops.cumsum(probabilities, axis=-1)
     is_kept = probabilities > 0
     if top_p is not None:
@@ -166,7 +166,7 @@ def threefry(
 
 
 def _shifted_right(bits: Tensor, count: int) -> Tensor:
-    # The sign must not be shifted in.
+    # Clear the bits that the sign was shifted into.
     return ops.bitwise_and(ops.right_shift(bits, count), 2 ** (32 - count) - 1)
 
 

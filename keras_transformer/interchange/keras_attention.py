@@ -53,7 +53,7 @@ def from_keras(
         }
     else:
         settings = {name: config[name] for name in ("num_heads", "key_dim", "value_dim", "output_shape")}
-        # A built layer's axes are those that None stands for.
+        # A built layer lists the axes that None stands for.
         is_default = tuple(config["attention_axes"]) == tuple(range(1, len(query_shape) - 1))
         settings["attention_axes"] = None if is_default else config["attention_axes"]
     attention = MultiHeadAttention.from_config(

@@ -13,7 +13,7 @@ from ..tensors import Shape, Tensor
 
 Initializer = TypeVar("Initializer", bound=keras.initializers.Initializer | Callable[..., object])
 
-# To a type checker Keras' own activations return anything, and None.
+# For type checkers, Keras' activations return anything, including None.
 Activation = str | Callable[..., Any]
 
 _SERIALIZED = (
@@ -68,7 +68,7 @@ def name_ours(layer_class: LayerClass) -> LayerClass:
                     raise TypeError(f"{layer_class.__name__} has no argument {name!r}; it is called {hints[name]!r}")
             return method(self, *args, **kwargs)
 
-        # Keras does not look behind a wrapper.
+        # Keras reads the signature of the wrapper.
         method_with_hints.__signature__ = signature  # type: ignore[attr-defined]
         return method_with_hints
 

@@ -22,9 +22,9 @@ from .elementary import Dropout
 from .local_attention import divide
 from .relative_positions import RelativePositions, T5RelativeBias, alibi_bias, rotate
 
-# Added to masked scores in float32 or better, where its exponential is exactly 0.
+# Added to masked scores: in float32 or better, the exponential of the sum is exactly 0.
 _MASKED = -1e9
-# A bias that leaves nothing of a weight, and is finite in float16.
+# This bias makes a weight 0 and is finite in float16.
 _MASKED_IN_FLOAT16 = -6e4
 
 
@@ -161,7 +161,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.value_dim = value_dim
         self.dropout = dropout
         self.use_bias = use_bias
-        # With an underscore: Keras itself uses the names, in `summary` and for the outputs of the whole layer.
+        # These have underscores because Keras uses the names itself, in `summary` and for the layer's outputs.
         self._output_shape = tuple(output_shape) if isinstance(output_shape, list) else output_shape
         self._activity_regularizer = keras.regularizers.get(activity_regularizer)
         self.attention_axes = tuple(attention_axes) if isinstance(attention_axes, list) else attention_axes
@@ -276,10 +276,10 @@ class MultiHeadAttention(keras.layers.Layer):
             return axes.unfold(self._outputs(targets, heads), query)
         queries, keys, values = self._project_all(targets, sources, key)
         bias = self._bias(queries, keys, use_causal_mask)
-        # Not by indexing with None, for which LiteRT has no operation where batch and length are unknown.
+        # Do not index with None: LiteRT has no such operation if batch and length are unknown.
         mask = combine(mask, None if source_mask is None else ops.expand_dims(source_mask, (1, 2)))
         is_fused = not return_attention_scores and self._is_fused(queries, keys, values, training)
-        # A mask that the fused operation knows by itself.
+        # The fused operation can make a causal mask by itself.
         is_causal = is_fused and use_causal_mask and mask is None and bias is None and neighborhood is None
         is_causal = is_causal and (value is query or targets.shape[1] == sources.shape[1] is not None)
         if not is_causal:
@@ -293,7 +293,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return (outputs, axes.unfold_scores(weights, query, value)) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
-        # For users, to whom a tensor of Keras may have any type.
+        # For type checkers, which do not know the types of Keras' tensors.
         def __call__(
             self,
             query: object,
@@ -418,7 +418,7 @@ class MultiHeadAttention(keras.layers.Layer):
         cache = cache.write(self.project_key_value(hidden, hidden, position_ids), position)
         is_newest = isinstance(cache, GrowingCache) and hidden.shape[1] == 1
         if mask is None and (self.reach is not None or not is_newest):
-            # What one call attends to. The newest position sees all of a cache that grows.
+            # The same positions as in one call. A single new position sees all entries of a growing cache.
             entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
             if self.reach is None:
                 mask = ops.expand_dims(new_entries()[:, None] >= entries[None, :], 0)
@@ -478,7 +478,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     @property
     def reach(self) -> int | None:
-        """The neighborhood of restricted attention, by whichever name it was given."""
+        """The neighborhood of restricted attention, from `neighborhood` or `sliding_window`."""
         return self.neighborhood if self.sliding_window is None else 2 * self.sliding_window - 1
 
     @property
@@ -496,7 +496,7 @@ class MultiHeadAttention(keras.layers.Layer):
         heads: Annotated[Tensor, "(batch, target length, num_heads, value_dim), or (..., num_heads * value_dim)"],
     ) -> Tensor:
         batch, length = ops.shape(heads)[:2]
-        # In two dimensions as in `_project_rows`, unless the loss of a regularizer depends on the first one.
+        # Compute in two dimensions as in `_project_rows`, unless a regularizer's loss depends on the batch axis.
         leading = (-1,) if self._activity_regularizer is None else (batch, length)
         rows = ops.reshape(heads, (*leading, self.num_heads * self._value_width))
         if self.use_gate:
@@ -526,7 +526,7 @@ def _check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> N
     if len(query_shape) < 3 or query_shape[-1] is None:
         rule = "(batch, length, d_model), or have more axes between batch and d_model"
         raise ConfigError(f"query must be {rule}; received query of shape {tuple(query_shape)}")
-    # Shapes are tuples, lists or a backend's own.
+    # Shapes may be tuples, lists or objects of the backend.
     if not hasattr(key_shape, "__len__") or [*value_shape[:-1]] != [*key_shape[:-1]]:
         raise ConfigError(
             "value and key must be equal in all dimensions but the last; "
@@ -583,7 +583,7 @@ def _is_fused_attention_faster(queries: Tensor, keys: Tensor, values: Tensor) ->
             half and alike and any(device.startswith(("gpu", "cuda")) for device in keras.distribution.list_devices())
         )
     if keras.backend.backend() == "torch":
-        # It copies the keys of grouped queries, which pays where it saves memory for the weights.
+        # PyTorch copies the keys of grouped queries, which only pays off if memory for the weights is saved.
         return queries.shape[1] == keys.shape[1] or ops.convert_to_tensor(queries).device.type != "cpu"
     return False
 
@@ -605,16 +605,16 @@ def _fused_attention(
     any_attended = None
     if mask is not None:
         any_attended = ops.any(mask, axis=-1, keepdims=True)
-        # A softmax over nothing would not be a number.
+        # A softmax over nothing would be NaN.
         mask = ops.logical_or(mask, ops.logical_not(any_attended))
     if mask is not None and bias is not None:
-        # The operation takes one of the two.
+        # The operation takes a mask or a bias, but not both.
         mask, bias = None, ops.where(mask, bias, _MASKED_IN_FLOAT16)
     if keras.backend.backend() == "torch":
         if keys.shape[1] == 1:
             shape = (ops.shape(keys)[0], queries.shape[1], *ops.shape(keys)[2:3])
             keys, values = (ops.broadcast_to(tensor, (*shape, tensor.shape[-1])) for tensor in (keys, values))
-        # PyTorch chooses flash attention by itself; Keras' question whether it can is one that no compiler follows.
+        # PyTorch chooses flash attention by itself. Keras' check whether it is available breaks compiled graphs.
         flash_attention = bool(flash_attention)
     heads = ops.dot_product_attention(
         *(ops.transpose(tensor, (0, 2, 1, 3)) for tensor in (queries, keys, values)),
@@ -693,7 +693,7 @@ def _swap_heads(heads: Annotated[Tensor, "(batch, a, b, width)"]) -> Annotated[T
     """Swaps the axes of heads and positions, the second and the third."""
     batch, second, third, width = ops.shape(heads)
     if isinstance(second, int) and isinstance(third, int) and 1 in (second, third):
-        # The same data, as in a step of greedy search: nothing is copied.
+        # The data stay in place, as in a step of greedy search: nothing is copied.
         return reshape_inferring(heads, (batch, third, second, width))
     return ops.transpose(heads, (0, 2, 1, 3))
 

@@ -97,7 +97,7 @@ class AttentionAxes:
         folded: list[Dimension] = []
         for group in whole:
             sizes_of_mask = sizes[len(shape) : len(shape) + len(group)]
-            # What is the same everywhere stays one.
+            # Axes of size 1 are broadcast later.
             if all(isinstance(size, int) and size == 1 for size in sizes_of_mask):
                 group = sizes_of_mask
             shape += group

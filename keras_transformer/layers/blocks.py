@@ -120,7 +120,7 @@ DEFAULTS = BlockOptions(
 )
 _HINTS = get_type_hints(BlockOptions, include_extras=True)
 _TYPES = {"num_heads": Size, "d_ff": Size, **{name: _HINTS[name] for name in DEFAULTS}}
-# How Keras makes an object of a name, by the last word of the option.
+# How Keras turns a name into an object, by the last word of the option.
 _GETTERS: dict[str, Callable[[Any], Any]] = {
     "activation": keras.activations.get,
     "initializer": keras.initializers.get,
@@ -253,7 +253,7 @@ class FeedForward(keras.layers.Layer):
     def call(
         self, inputs: Annotated[Tensor, "(..., d_model)"], training: bool | None = None
     ) -> Annotated[Tensor, "(..., d_model)"]:
-        # In two dimensions TensorFlow fuses product, bias and activation into one operation.
+        # For matrices, TensorFlow fuses product, bias and activation into one operation.
         rows = ops.reshape(inputs, (-1, ops.shape(inputs)[-1]))
         hidden = self.hidden_dense(rows)  # (rows, d_ff)
         if self.gate_dense is not None:
@@ -262,7 +262,7 @@ class FeedForward(keras.layers.Layer):
         return reshape_inferring(outputs, ops.shape(inputs))
 
     if TYPE_CHECKING:
-        # For users, to whom a tensor of Keras may have any type.
+        # For type checkers, which do not know the types of Keras' tensors.
         def __call__(self, inputs: object, training: bool | None = None) -> Any: ...
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -423,7 +423,7 @@ class EncoderLayer(keras.layers.Layer):
         return (outputs, *scores) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
-        # For users, to whom a tensor of Keras may have any type.
+        # For type checkers, which do not know the types of Keras' tensors.
         def __call__(
             self,
             inputs: object,
@@ -535,7 +535,7 @@ class DecoderLayer(keras.layers.Layer):
         self.feed_forward_residual = _residual(self, "feed_forward", target_shape)
 
     def _check_source(self, shape: Shape) -> None:
-        # In the words of Keras, whose `input_spec` describes the first input of a layer only.
+        # Keras' message, for the second input: `input_spec` describes the first one only.
         problem = f"Input 1 with name 'source' of layer '{self.name}' is incompatible with the layer: expected "
         if len(shape) != 3:
             raise ValueError(f"{problem}ndim=3, found ndim={len(shape)}. Full shape received: {tuple(shape)}")
@@ -608,7 +608,7 @@ class DecoderLayer(keras.layers.Layer):
         )
 
     if TYPE_CHECKING:
-        # For users, to whom a tensor of Keras may have any type.
+        # For type checkers, which do not know the types of Keras' tensors.
         def __call__(
             self,
             target: object,

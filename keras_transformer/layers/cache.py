@@ -72,7 +72,7 @@ def empty_cache(
     dtype: str = "float32",
 ) -> Cache:
     """Makes an empty cache: a `FixedCache` of `max_length` entries, or a `GrowingCache` if that is None."""
-    # Zero, but unknown wherever the batch size is, so that a loop may change it.
+    # The length is 0, but as unknown as the batch size, so that a loop may change it.
     length = 0 * batch_size if max_length is None else max_length
     cache_type = GrowingCache if max_length is None else FixedCache
     return cache_type(
@@ -82,7 +82,7 @@ def empty_cache(
 
 
 def _overwrite(entries: Tensor, new: Tensor, position: Dimension) -> Tensor:
-    # One scatter into the rows of all sequences and heads: nothing else is touched or copied.
+    # A single scatter writes the rows of all sequences and heads; nothing else is copied.
     batch, num_heads, length, width = ops.shape(entries)
     count = ops.shape(new)[2]
     first_rows = ops.arange(batch * num_heads, dtype="int32") * length + ops.cast(position, "int32")

@@ -90,7 +90,7 @@ def make_normalization(
     """
     if normalization == "rms":
         rms_normalization = keras.layers.RMSNormalization(epsilon=epsilon, dtype=dtype, name=name)
-        # It passes masks on like any layer that computes each position by itself, but does not say so.
+        # Keras' layer passes masks on, as it treats each position by itself, but does not declare it.
         rms_normalization.supports_masking = True
         return rms_normalization
     return LayerNormalization(epsilon, dtype=dtype, name=name)
@@ -125,7 +125,7 @@ class LayerNormalization(keras.layers.Layer):
         self.epsilon = epsilon
         check_attributes(self, LayerNormalization)
         self.supports_masking = True
-        # It computes in float32.
+        # The layer computes in float32 under every policy.
         self.autocast = False
 
     def build(self, input_shape: Shape) -> None:
@@ -140,7 +140,7 @@ class LayerNormalization(keras.layers.Layer):
         inputs, gamma, beta = (ops.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
         backend = keras.backend.backend()
         if backend == "torch":
-            # PyTorch's own operation, forward and backward one kernel each.
+            # PyTorch has one kernel for the forward and one for the backward pass.
             outputs = ops.layer_normalization(inputs, gamma, beta, axis=-1, epsilon=self.epsilon)
         elif backend == "tensorflow" and training:
             outputs = _normalize_in_training(inputs, gamma, beta, self.epsilon)
@@ -171,7 +171,7 @@ def _normalize_in_training(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon:
         normalized, scale = _normalize(inputs, epsilon)
 
         def gradient(*args: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-            # Backends pass it in one of two ways.
+            # Some backends pass the gradient by position, others as `upstream`.
             upstream = args[0] if upstream is None else upstream
             grad_normalized = upstream * gamma  # (..., features)
             mean = ops.mean(grad_normalized, axis=-1, keepdims=True)

@@ -19,10 +19,10 @@ class Blocks(NamedTuple):
     keys: Annotated[Tensor, "(batch * num_blocks, window length, any width)"]
     values: Annotated[Tensor, "(batch * num_blocks, window length, any width)"]
     mask: Annotated[Tensor, "bool (batch * num_blocks, block length, window length)"]
-    # Counted from the start of each block.
+    # Positions are counted from the start of each block.
     positions: Annotated[Tensor, "int (block length,)"]
     key_positions: Annotated[Tensor, "int (window length,)"]
-    # The shapes above say the same, but tf2onnx takes them for those before the last reshaping.
+    # Passed on although the shapes above show them: tf2onnx would read the shapes before the last reshape.
     num_blocks: Dimension
     block_length: Dimension
     window_length: Dimension
@@ -47,12 +47,12 @@ def divide(
 
     def windows(sequence: Tensor) -> Tensor:  # (batch, length, width) -> (batch * blocks, window length, width)
         if not is_self_attention:
-            # No neighborhood reaches what follows the last window.
+            # No neighborhood reaches beyond the last window.
             sequence = sequence[:, : (num_blocks + after) * block_length]
         return _blocks_with_neighbors(sequence, num_blocks, block_length, before=1, after=after)
 
     window_length = (2 + after) * block_length
-    # What lies beyond the ends is masked. Not with `swapaxes`: tf2onnx joins it with the reshaping before it, wrongly.
+    # Mask what lies beyond the ends. Not with `swapaxes`, which tf2onnx merges wrongly with the reshape before.
     mask_shape = (ops.shape(queries)[0] * num_blocks, 1, window_length)
     exists = ops.ones(ops.shape(keys)[:2], dtype="bool")
     mask = exists if mask is None else ops.logical_and(exists, ops.cast(mask, "bool"))
@@ -94,7 +94,7 @@ def _blocks_with_neighbors(
     before: int = 0,
     after: int = 0,
 ) -> Annotated[Tensor, "(batch * num_blocks, (before + 1 + after) * block_length, width)"]:
-    """Returns every block together with so many blocks before and after it; there are zeros beyond the ends."""
+    """Returns every block with `before` blocks before and `after` blocks after it; beyond the ends are zeros."""
     batch, length, width = ops.shape(sequence)
     padding = (before * block_length, (num_blocks + after) * block_length - length)
     padded = ops.pad(sequence, ((0, 0), padding, (0, 0)))

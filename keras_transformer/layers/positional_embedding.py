@@ -92,7 +92,7 @@ class PositionalEmbedding(keras.layers.Layer):
         self._input_is_float = False
 
     if TYPE_CHECKING:
-        # For users, to whom a tensor of Keras may have any type.
+        # For type checkers, which do not know the types of Keras' tensors.
         def __call__(
             self,
             token_ids: object,

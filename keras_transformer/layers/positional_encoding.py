@@ -70,7 +70,7 @@ class PositionalEncoding(keras.layers.Layer):
         self.input_spec = keras.InputSpec(ndim=3)
 
     if TYPE_CHECKING:
-        # For users, to whom a tensor of Keras may have any type.
+        # For type checkers, which do not know the types of Keras' tensors.
         def __call__(
             self,
             inputs: object,
@@ -118,7 +118,7 @@ class PositionalEncoding(keras.layers.Layer):
         self._check_positions(inputs, position_ids, start_index)
         if position_ids is None:
             position_ids = consecutive_positions(ops.shape(inputs)[1], start_index)
-        # At least float32: float64 stays what it is.
+        # Compute in float32 or better: float64 stays float64.
         is_double = keras.backend.standardize_dtype(inputs.dtype) == "float64"
         features = inputs if is_double else ops.cast(inputs, "float32")
         if self.scale_embedding:

@@ -31,7 +31,7 @@ def rotate(
     frequencies = np.asarray(_ROTARY_BASE ** (-np.arange(half) / half), dtype)
     angles = ops.multiply(ops.expand_dims(ops.cast(positions, dtype), -1), frequencies)
     if len(angles.shape) == 3 and len(features.shape) > 3:
-        # One position for all that lies between batch and length, such as heads.
+        # All axes between batch and length, such as heads, share the positions.
         angles = ops.expand_dims(angles, tuple(range(1, len(features.shape) - 2)))
     cosines, sines = ops.cos(angles), ops.sin(angles)
     first, second = (ops.cast(part, dtype) for part in (features[..., :half], features[..., half:]))
@@ -56,7 +56,7 @@ def alibi_bias(
 def alibi_slopes(num_heads: int) -> list[float]:
     """Returns 2^(-8/n), 2^(-16/n), ..., 2^-8 for n heads, if n is a power of 2.
 
-    Otherwise those for the power of 2 below, and then every other one of those for the power of 2 above.
+    Otherwise the slopes for the next lower power of 2 come first, then every second slope for the next higher one.
     """
     below = 2 ** (num_heads.bit_length() - 1)
 

@@ -100,7 +100,7 @@ class Encoder(keras.layers.Layer):
         return (outputs, scores) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
-        # For users, to whom a tensor of Keras may have any type.
+        # For type checkers, which do not know the types of Keras' tensors.
         def __call__(
             self,
             inputs: object,
@@ -228,12 +228,12 @@ class Decoder(keras.layers.Layer):
                 return_attention_scores=return_attention_scores,
             )
         outputs = _normalize(self, target)
-        # Each layer has those of self-attention and, with a source, those of attention to it.
+        # Each layer returns the scores of self-attention and, with a source, those of attention to the source.
         kinds = 1 + len(tensors)
         return (outputs, *(scores[kind::kinds] for kind in range(kinds))) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
-        # For users, to whom a tensor of Keras may have any type.
+        # For type checkers, which do not know the types of Keras' tensors.
         def __call__(
             self,
             target: object,

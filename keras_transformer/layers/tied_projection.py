@@ -59,7 +59,7 @@ class TiedProjection(keras.layers.Layer):
         self._may_have_a_copied_embedding = False
 
     if TYPE_CHECKING:
-        # For users, to whom a tensor of Keras may have any type.
+        # For type checkers, which do not know the types of Keras' tensors.
         def __call__(self, inputs: object) -> Any: ...
     else:
 
@@ -112,7 +112,7 @@ class TiedProjection(keras.layers.Layer):
         if isinstance(self.embedding, PositionalEmbedding):
             return self.embedding.token_table
         if self.embedding.quantization_mode:
-            # Its table holds integers, whose scales the layer itself applies.
+            # A quantized table holds integers, and only the layer knows their scales.
             return self.embedding(ops.arange(self._vocab_size, dtype="int32"))
         return self.embedding.embeddings
 

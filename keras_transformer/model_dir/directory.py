@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..models import Transformer
 
 _log = logging.getLogger(__name__)
-# Raise it when releases could not use each other's model directories.
+# Raise this number when releases cannot read each other's model directories.
 _FORMAT_VERSION = 2
 
 
@@ -123,7 +123,7 @@ class ModelDir:
         """
         from ..models import build_transformer
 
-        # Before the model is built, which takes a while.
+        # Check this before the model is built, which takes a while.
         self.weights_path()
         require_memory(config.num_parameters, 2 if dtype in ("bfloat16", "float16") else 4, "to translate")
         model = build_transformer(config, dtype=dtype)

@@ -53,7 +53,7 @@ def temporary_beside(path: pathlib.Path, is_directory: bool = False) -> Iterator
     While the block runs, the file is locked: `remove_leftovers` removes only what no process holds. What killed
     processes have left in this folder is removed first.
     """
-    # The name ends like the final one: programs look at the suffix.
+    # The temporary name has the suffix of the final one, which programs look at.
     temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(4)}-{path.name}")
     with naming_errors(path, temporary):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def rename(path: pathlib.Path, target: pathlib.Path) -> None:
             _sync(entry)
     _sync(path)
     os.rename(path, target)
-    # Not every file system can do this for a directory.
+    # Not every file system can sync a directory.
     with contextlib.suppress(OSError):
         _sync(target.parent)
 
@@ -130,7 +130,7 @@ def require_undamaged(path: pathlib.Path) -> None:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
             if not checksum_path(path).is_file() or checksum in _read_checksums(path):
                 return
-            # A training run may have just replaced the file: then look again.
+            # Try again: a training run may have just replaced the file.
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 raise DamagedFileError(
                     f"{path}: the file is damaged, its SHA-256 checksum is not the one in {checksum_path(path).name}"
@@ -152,7 +152,7 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
     except Error:
         raise
     except UNREADABLE as error:
-        # NumPy takes any other file for a pickle, and advises to load it.
+        # NumPy would take any other file for a pickle and suggest loading it.
         reason = "it is not a NumPy archive" if "pickle" in str(error) else " ".join(str(error).split())
         raise DamagedFileError(f"{path}: {content} is damaged ({reason or type(error).__name__})") from None
 
@@ -238,7 +238,7 @@ def _open_locked(path: pathlib.Path, task: str) -> int:
             holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
             os.close(descriptor)
             raise LockedError(f"{path.parent}: {task}: {holder}") from None
-        # The holder before may have removed the file after it was opened here.
+        # The previous holder may have removed the file after it was opened here.
         if _is_open(descriptor, path):
             return descriptor
         os.close(descriptor)
@@ -263,6 +263,6 @@ def _remove(path: pathlib.Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        # On a disk that has become read-only it stays, and the next run removes it.
+        # On a disk that has become read-only the file stays, and the next run removes it.
         with contextlib.suppress(OSError):
             path.unlink()

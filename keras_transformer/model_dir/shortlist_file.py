@@ -14,7 +14,7 @@ from .files import reading_archive, replacing_with_checksum
 class Shortlist(NamedTuple):
     """The target tokens among which translations are searched."""
 
-    # For each source token those that may translate it, padded with 0.
+    # The possible translations of each source token, padded with 0.
     by_source: Annotated[np.ndarray, "int32 (source_vocab_size, n)"]
     always: Annotated[np.ndarray, "int32 (m,)"]  # those that may be anywhere, ascending; 0 to 3 are among them
 

@@ -82,7 +82,7 @@ def _shapes(file: "h5py.File") -> dict[str, tuple[int, ...]]:
     def visit(name: str, item: "h5py.Dataset | h5py.Group") -> None:
         # A compiled model's file also has its optimizer.
         if isinstance(item, h5py.Dataset) and name.startswith("layers/"):
-            # Text or records of any length would be read before Keras sees that they are no numbers.
+            # Refuse text and records, which Keras would read in full before it finds that they are not numbers.
             is_of_numbers = item.shape is not None and item.dtype.kind in "fiub" and item.dtype.itemsize <= 8
             if not is_of_numbers or math.prod(item.chunks or ()) > max(item.size, 1):
                 raise DamagedFileError(f"{file.filename}: the file is damaged ({name} is not an array of numbers)")

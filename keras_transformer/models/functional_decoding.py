@@ -211,7 +211,7 @@ class FunctionalDecoder:
     def _check(self, call: _Call) -> None:
         """Raises a ConfigError if a call that depends on the target cannot be computed one position at a time."""
         if call.is_cached:
-            # A mask of the target is one of padding, which is never generated.
+            # Masks of the target only mask padding, which is never generated.
             expected = dict(attention_mask=None, source_attention_mask=None, return_attention_scores=False)
             for name, value in (expected | dict(use_causal_mask=True)).items():
                 argument = call.arguments.get(name, value)
@@ -284,7 +284,7 @@ class _StockAttention:
         return empty_cache(batch_size, *self._cache_sizes, max_length, self._dtype)
 
     def step(self, hidden: Tensor, cache: Cache, position: Dimension, mask: Tensor) -> tuple[Tensor, Cache]:
-        # A copy has no mask, of which the projections would warn.
+        # Copy to drop the mask, about which the projections would warn.
         hidden = ops.copy(hidden)
         # Keras has heads after positions, caches before them.
         queries, keys, values = (_swap(self._projections[name](hidden)) for name in ("query", "key", "value"))
@@ -332,7 +332,7 @@ def _record(model: keras.Model) -> tuple[list[keras.KerasTensor], list[_Call], A
             for layer in model.layers:
                 inputs = record_call(_StandIn(layer), inputs)
             return inputs
-        # A plain functional model: what `clone_model` does with others is up to their classes.
+        # Make a plain functional model, because subclasses decide themselves what `clone_model` does.
         plain = keras.Model(model.input, model.output)
         return keras.models.clone_model(
             plain, input_tensors=inputs, clone_function=_StandIn, call_function=record_call

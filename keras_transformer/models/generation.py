@@ -17,7 +17,7 @@ from .functional_decoding import FunctionalDecoder
 
 # JAX compiles for each shape: lengths of prompts are rounded up to a multiple of this.
 _LENGTH_BUCKET = 32
-# Stands before the beginning of a shorter prompt.
+# Fills the places before a shorter prompt.
 _NO_TOKEN = -1
 
 
@@ -125,7 +125,7 @@ def generate(
     constraints.check()
     check_sampling(1.0 if temperature is None else temperature, top_k, top_p)
 
-    # A search is compiled once for its options; inputs are arrays, which may be others in each call.
+    # A search is compiled once for its options; the inputs are arrays, which may change between calls.
     options: dict[str, Any] = dict(max_length=max_new_tokens, end_id=stop_ids)
     inputs: dict[str, Any] = dict(prompts=_left_padded(prompts, padding_id))
     if source is not None:
@@ -273,7 +273,7 @@ def _compiled(
         import tensorflow as tf
 
         def spec(array: np.ndarray) -> tf.TensorSpec:
-            # What is not the batch or a length is as it is: the width of features, or the size of a picture.
+            # Only batch and length may vary; other sizes, such as the width of features, are fixed.
             return tf.TensorSpec([None] * min(len(array.shape), 2) + list(array.shape[2:]), array.dtype)
 
         return tf.function(function, input_signature=[tree.map_structure(spec, inputs)], autograph=False)
@@ -282,7 +282,7 @@ def _compiled(
 
         @jax.jit
         def with_values(values: list[Any], inputs: dict[str, Any]) -> Hypotheses:
-            # Weights are arguments: closed over, they would stay as they are now.
+            # Weights are arguments, because JAX would compile closed-over weights in as constants.
             with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
                 return function(inputs)
 

@@ -61,7 +61,7 @@ class NewPositions(NamedTuple):
         mask = None if isinstance(self.mask, tuple) else self.mask
         neighborhood = layer.reach if isinstance(layer, MultiHeadAttention) else layer.neighborhood
         if neighborhood is not None:
-            # What is after the neighborhood does not exist yet.
+            # Only the lower end of the neighborhood matters: later positions do not exist yet.
             first = self.position_ids - neighborhood // 2
             is_near = self.entry_position_ids()[:, None, :] >= first[:, :, None]
             mask = combine(mask, is_near)
@@ -102,7 +102,7 @@ class CacheEntries:
         if prefix is None and beam_size == 1 and num_entries is None:
             # Every entry was written by an ancestor of the only hypothesis.
             return DecoderState((), init_caches(batch_size, None), source, ())
-        # Without a length, 0 entries: as unknown as the batch size, so that a loop may change it.
+        # Without a length there are 0 entries, a size as unknown as the batch size, so that a loop may change it.
         no_ancestor = ops.zeros((batch_size, beam_size, 0 * batch_size if num_entries is None else num_entries), "bool")
         if prefix is None:
             return DecoderState(no_ancestor, init_caches(batch_size, num_entries), source, ())
@@ -205,7 +205,7 @@ def _logits_function(
 ) -> Callable[[Tensor], Tensor]:
     """Returns the function from hidden states (rows, d_model) to float32 logits (rows, vocab_size or candidates)."""
     if output_projection.quantization_mode:
-        # Its kernel holds integers, whose scales the layer itself applies.
+        # A quantized kernel holds integers, and only the layer knows their scales.
         def logits_of_quantized(rows: Tensor) -> Tensor:
             logits = ops.cast(output_projection(rows), "float32")
             return logits if candidates is None else ops.take(logits, candidates, axis=1)
@@ -216,7 +216,7 @@ def _logits_function(
     else:
         kernel = ops.convert_to_tensor(output_projection.kernel)
         kernel = kernel if candidates is None else ops.take(kernel, candidates, axis=1)
-    # Cast, and transposed if it is tied, once for all steps: for few rows that takes longer than their product.
+    # Cast (and transpose) the kernel once for all steps: for few rows that takes longer than the product.
     kernel = ops.cast(kernel, compute_dtype)
     bias = output_projection.bias
     if bias is not None:

@@ -56,7 +56,7 @@ _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _ATTENTION_BIAS = re.compile(r".*attention/\w+/bias")
 _FEED_FORWARD_BIAS = re.compile(r".*feed_forward/\w+/bias")
 _LOGITS_BIAS = re.compile("logits/bias")
-# Both classes normalize with this epsilon; Marian itself with 1e-6.
+# Both classes normalize with this epsilon, Marian itself with 1e-6.
 EPSILON = 1e-5
 # Between sinusoids of float32 and of float64 at position 1000, and far less than learned positions differ from them.
 _POSITIONS_TOLERANCE = 1e-3

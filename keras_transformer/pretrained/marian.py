@@ -25,7 +25,7 @@ from .pretrained_model import PretrainedModel, Vocabulary, as_weight, tie_embedd
 
 _CONFIG = "special:model.yml"
 _ACTIVATION = "transformer-ffn-activation"
-# The values that options may have. An option that is missing has the first.
+# The supported values of each option; a missing option has the first.
 _SUPPORTED: dict[str, tuple[object, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),

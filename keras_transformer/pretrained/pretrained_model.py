@@ -25,7 +25,7 @@ TieEmbeddings = Literal["none", "target", "all"]
 # The bias of tokens that the other program does not have: their probability is 0 in float32, yet the loss stays finite.
 _NEVER_CHOSEN_LOGIT = -100.0
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
-# A special piece that only tokenizers of this package have.
+# Only tokenizers of this package have this special piece.
 _START = "<start>"
 
 
@@ -170,7 +170,7 @@ def check_weights(model: PretrainedModel) -> None:
         # A thousand layers would take minutes to build.
         layers = {f"{side}/{i}/attention/query/kernel" for side, depth in depths for i in range(depth)}
         _refuse(layers - model.weights.keys(), "is missing")
-        # Variables are not made, only described.
+        # Only describe the variables; do not create them.
         with keras.StatelessScope(initialize_variables=False):
             shapes = {
                 name: list(variable.shape)

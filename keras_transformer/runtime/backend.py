@@ -14,9 +14,9 @@ def tensorflow_backend() -> Iterator[None]:
     """
     for name in [name for name in os.environ if name.startswith("KERAS_")]:
         del os.environ[name]
-    # Not a directory: Keras finds no settings there and writes none.
+    # This is not a directory, so Keras finds no settings there and writes none.
     os.environ.update(KERAS_BACKEND="tensorflow", KERAS_HOME=os.devnull)
-    # Otherwise the first process takes all memory of a GPU, and none is left for the one that checks an export.
+    # Otherwise the first process would take all memory of a GPU and leave none for the process that checks an export.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     with silenced():
         yield

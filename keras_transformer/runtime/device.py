@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from ..config import TransformerConfig
 
-# bfloat16 also makes the operations between the products slower, on a CPU: it has to win by this much.
+# On a CPU, bfloat16 slows down the operations between the products, so products must be this much faster.
 _MIN_RATIO = 2.0
-# The first GPUs with products in each: NVIDIA's Ampere and Volta. The first that a GPU has is chosen.
+# The compute capabilities from which GPUs multiply each type: NVIDIA's Ampere and Volta. The first match is chosen.
 _COMPUTE_CAPABILITIES: dict[Literal["bfloat16", "float16"], tuple[int, int]] = {"bfloat16": (8, 0), "float16": (7, 0)}
 # What ONEDNN_MAX_CPU_ISA may name without taking away the instructions for bfloat16. TensorFlow does not know of the
 # limit, and ends the process when it asks for a product that oneDNN then cannot compute.

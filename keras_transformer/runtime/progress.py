@@ -156,7 +156,7 @@ class ProgressBar:
         global _last_line
         while not self._finished.wait(_SECONDS_PER_REFRESH):
             if time.monotonic() - _last_line >= _SECONDS_PER_LINE:
-                # Here too: the log need not be shown by `say`.
+                # Set this here as well: the log may be shown by another handler than `say`.
                 _last_line = time.monotonic()
                 _log.info(self._line())
 

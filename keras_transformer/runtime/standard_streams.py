@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from ..errors import StreamError
 
-# The longest line without its end. No sentence is so long; an endless line must not fill the memory.
+# The longest line, without its line break. No sentence is that long, and an endless line must not fill the memory.
 MAX_LINE_BYTES = 2**20
 _BYTES_PER_READ = 2**16
 # A writer that pauses for so long waits for an answer. A fast writer does not, and the delay is not
@@ -27,7 +27,7 @@ def occupy_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # It gets the lowest number that is free.
+            # The null device gets the lowest free number, which is this one.
             os.open(os.devnull, mode)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w")
@@ -52,7 +52,7 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
     number = standard_input().fileno()
     lines: list[bytes] = []
     num_given = 0
-    # A line whose end has not arrived.
+    # The beginning of a line whose end has not arrived yet.
     unfinished = bytearray()
     while chunk := _read(number):
         *ends, rest = chunk.split(b"\n")
@@ -79,7 +79,7 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
             raise StreamError(
                 f"standard input: line {num_given + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
             )
-    # The last line needs no end.
+    # The last line may have no line break.
     if unfinished:
         lines.append(bytes(unfinished))
     if lines:

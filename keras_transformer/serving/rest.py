@@ -121,7 +121,7 @@ class RestApi:
         try:
             outputs = signature.function(**{name: tf.constant(array) for name, array in arrays.items()})
         except tf.errors.InvalidArgumentError as error:
-            # Such as an unknown tag. The other lines say where in the graph.
+            # For example, an unknown tag. The other lines say where in the graph it happened.
             raise RequestError(error.message.rpartition("assertion failed: ")[2].splitlines()[0]) from None
         columns = {name: _write(np.asarray(output)) for name, output in sorted(outputs.items())}
         (only, *others) = columns.values()
@@ -178,7 +178,7 @@ def _with_bytes(value: object) -> object:
 
 def _write(array: np.ndarray) -> list[object]:
     if array.dtype.kind == "f":
-        # As few digits as tell a number from the next one of its type.
+        # The fewest digits that distinguish a number from its neighbors.
         return array.astype("U").astype("float64").tolist()
     if array.dtype.kind == "O":
         return np.frompyfunc(lambda text: text.decode("utf-8", "replace"), 1, 1)(array).tolist()

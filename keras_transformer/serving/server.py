@@ -35,7 +35,7 @@ def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
 
 class _Server(http.server.ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        # A client that is gone needs no answer.
+        # The client has disconnected and needs no answer.
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -45,7 +45,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     lock: threading.Lock
     server_version = "keras-transformer"
     protocol_version = "HTTP/1.1"
-    # A client that says nothing holds its connection for no longer.
+    # A silent client loses its connection after this time.
     timeout = _SECONDS
 
     def do_GET(self) -> None:

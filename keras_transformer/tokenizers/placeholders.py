@@ -31,7 +31,7 @@ _URL = (
 )
 _EMAIL = rf"[{_LETTERS}0-9](?:[{_LETTERS}0-9._%+\-]*)@[{_LETTERS}0-9\-]+(?:\.[{_LETTERS}0-9\-]+)*\.[{_LETTERS}]{{2,}}"
 _BRACES = r"[$%#]?(?:\{\{[^{}\r\n]*\}\}|\{[^{}\s\pZ]*\})"
-# A letter after it would make "50%ige" a format.
+# No letter may follow, or "50%ige" would count as a format.
 _FORMAT = (
     r"%(?:%|(?:[0-9]+\$|\([A-Za-z0-9_.\-]+\))?[\-+0#]*(?:[0-9]+|\*)?(?:\.(?:[0-9]+|\*))?"
     r"(?:@|(?:hh?|ll?|[Lqjzt])?[sdifuxXoeEgGcp]\b))"
@@ -39,7 +39,7 @@ _FORMAT = (
 _TAG = r"</?[A-Za-z][^<>\r\n]*>"
 _PATTERN = f"{_URL}|{_EMAIL}|{_BRACES}|{_FORMAT}|{_TAG}"
 IN_A_WORD = r"[\p{L}\p{M}\p{N}]+"
-# White space, for use between brackets.
+# White space, for use inside a character class.
 SPACES = r"\s\v\x{85}\p{Z}"
 
 
@@ -48,7 +48,7 @@ class Divided(NamedTuple):
 
     # The text before, between and after the spans.
     texts: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS + 1)"]
-    # In the order of the text, then "".
+    # The spans in the order of the text; unused places are "".
     spans: Annotated[Tensor, "string (n, NUM_PLACEHOLDERS)"]
 
     @property
@@ -165,7 +165,7 @@ def numbered_as(source: Divided, target: Divided) -> tuple[Divided, Annotated[Te
 
 
 def _partners(target: Divided, source: Divided) -> Annotated[Tensor, "int32 (n, 8)"]:
-    """The place of each target span among those of its source, -1 for none; of equal ones, the first is the first."""
+    """The place of each target span among those of its source, -1 for none; equal spans are matched in order."""
 
     def occurrences(spans: Tensor) -> Tensor:
         is_before = np.tri(NUM_PLACEHOLDERS, k=-1, dtype="int32")

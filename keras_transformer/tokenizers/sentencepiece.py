@@ -19,9 +19,9 @@ from .tokenizer import Tokenizer
 # with a character that is escaped in turn.
 SPACE, _ESCAPE = "\u2581", "\u241b"
 _ESCAPED_SPACE, _ESCAPED_ESCAPE = _ESCAPE + "_", _ESCAPE + "."
-# What replaces a character, in this order.
+# The replacements, in the order in which they are applied.
 ESCAPES = {_ESCAPE: _ESCAPED_ESCAPE, SPACE: _ESCAPED_SPACE}
-# The piece of a byte, by which unseen characters are spelled.
+# The pieces of bytes, which spell unknown characters.
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 # The language of the translation, in front of a source.
 _LANGUAGE = r"(?s)^(>>.*?<<)(.*)$"
@@ -137,7 +137,7 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         tags = {piece: i for i, piece in pieces_with_ids if piece.startswith(">>") and piece.endswith("<<")}
         super().__init__(vocab_size, model, bytes_per_piece(proto), tags)
         self._subwords = load_subwords(model, tf.string)
-        # Not the special ones, which a text may spell in characters that are unknown.
+        # Without the special pieces: a text that spells one out must not get its id.
         pieces = tf.constant(self.vocabulary[len(special) :], tf.string)
         initializer = tf.lookup.KeyValueTensorInitializer(pieces, tf.range(len(special), vocab_size))
         self._ids = tf.lookup.StaticHashTable(initializer, self.unk_id)

@@ -23,7 +23,7 @@ NUM_TERM_PIECES = 3
 # translation and the text around them, and one stands before and after each word.
 _MARK = "\ufdd1"
 _ESCAPED_MARK, _SEPARATOR, _WORD = _MARK + "\ufdd2", _MARK + "\ufdd3", _MARK + "\ufdd4"
-# So many that two terms hardly ever have the same one.
+# Large enough that two terms rarely share a number.
 _NUM_HASHES = 2**63 - 1
 
 
@@ -110,7 +110,7 @@ def segment_annotated(
 ) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
     """Splits parts of sources, in which `Glossary` or `annotated` put translations beside terms, into subword ids."""
     divided = tf.strings.split(parts, _SEPARATOR)
-    # In turn: text, a term, its translation.
+    # The parts repeat: text, a term, its translation.
     places = tf.ragged.range(divided.row_lengths()).flat_values
     follows = places > 0
     pieces = tokenizer.term_ids.start + tf.cast((places - 1) % NUM_TERM_PIECES, tf.int32)

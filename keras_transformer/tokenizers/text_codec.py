@@ -156,7 +156,7 @@ class TextCodec:
             return tokenizer.tokenize(prefixes)[:, : self.max_length - 1]
         spans_read = source.divided._replace(spans=tf.where(source.placeholders, source.divided.spans, ""))
         token_ids = self._tokenize_divided("target", *numbered_as(spans_read, self.spans.divide(prefixes)))
-        # The placeholders that a prefix lacks need room.
+        # Reserve room for the placeholders that the prefix does not contain.
         room = tf.cast(self.max_length - 1 - _count(source.placeholders), tf.int64)[:, None]
         return tf.ragged.boolean_mask(token_ids, tf.ragged.range(token_ids.row_lengths()) < room)
 
@@ -238,7 +238,7 @@ class TextCodec:
         return tf.RaggedTensor.from_row_splits(ids.flat_values, ids.row_splits[:: NUM_PLACEHOLDERS + 1], validate=False)
 
     def _annotate(self, texts: Tensor) -> Tensor:
-        # Before a space is put in front, as in training: at the beginning of a text it belongs to no term.
+        # As in training, before a space is put in front: the space before the first term does not belong to it.
         if self._glossary is None:
             return texts
         return tf.reshape(self._glossary.annotate(tf.reshape(texts, [-1])), tf.shape(texts))

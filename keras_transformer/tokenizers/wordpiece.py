@@ -14,7 +14,7 @@ from ..tensors import Tensor
 from .placeholders import NUM_PLACEHOLDERS
 from .tokenizer import Tokenizer
 
-# Longer words are unknown whatever they are; few words are.
+# Longer words are always unknown; few words are that long.
 _BYTES_PER_WORD = 100
 
 
@@ -39,7 +39,7 @@ class WordPieceTokenizer(Tokenizer):
 
     filename = "vocab.txt"
     special_pieces = ("[PAD]", "[UNK]", "[START]", "[END]")
-    # As the special ones, they are no words, which end at punctuation marks.
+    # In brackets, like the special tokens, so that no word of a text is one: words end at punctuation marks.
     placeholder_pieces = tuple(f"[PH{number}]" for number in range(1, NUM_PLACEHOLDERS + 1))
     term_pieces = ("[TERM]", "[TRANSLATION]", "[/TERM]")
     space_in_front = space_behind = " "
@@ -58,14 +58,14 @@ class WordPieceTokenizer(Tokenizer):
         try:
             self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)
         except RuntimeError as error:
-            # Such as a piece that occurs twice.
+            # For example, a piece occurs twice.
             raise ConfigError(f"WordPiece cannot use the vocabulary ({str(error).splitlines()[0]})") from None
 
     def segment(self, parts: Tensor) -> tf.RaggedTensor:
         return self._subwords.tokenize(parts)
 
     def join(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
-        # One space between words and what stays as it is, too.
+        # Also put one space between words and what stays as it is.
         parts = self._subwords.detokenize(token_ids)
         return tf.where(tf.equal(parts, ""), "", tf.strings.join([" ", parts, " "]))
 

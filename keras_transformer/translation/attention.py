@@ -24,9 +24,9 @@ from .translator import Translator
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The page has whole numbers in place of weights: one is 10,000.
+# The page stores weights as integers, in units of 1/10,000.
 WEIGHT_UNIT = 10_000
-# A picture of many layers and heads and a long sentence has fewer pixels an inch than others.
+# Use fewer pixels per inch for a picture with many layers and heads and a long sentence.
 _MOST_PIXELS = 5e7
 # A piece that is a byte of a character: the vocabulary lacks the character.
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
@@ -140,7 +140,7 @@ def attention_figure(attention: Attention, layers: list[int], heads: list[int]) 
         for head, panel in zip(heads, row, strict=True):
             panel.imshow(weights[layer, head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
             panel.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
-            # A token may have a "$".
+            # A "$" in a token must not begin a formula.
             panel.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8, parse_math=False)
             panel.set_yticks(range(len(queries)), queries, fontsize=8, parse_math=False)
     return figure
@@ -173,7 +173,7 @@ def attention_page(attention: TranslationAttention, kind: AttentionKind, layer: 
         },
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    # So that no text ends the script element that it stands in.
+    # No text may end the script element that contains it.
     text = text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
     return _PAGE.read_text(encoding="utf-8").replace("{{data}}", text)
 
@@ -186,7 +186,7 @@ def readable(pieces: Sequence[str]) -> list[str]:
         ['▁', 'é 1/2', 'é 2/2', '$']
     """
     labels = list(pieces)
-    # A character has one to four bytes; a part of them does not decode.
+    # A character has one to four bytes, and an incomplete one does not decode.
     for length in range(1, 5):
         for start in range(len(pieces) - length + 1):
             matches = [_BYTE.fullmatch(piece) for piece in pieces[start : start + length]]

@@ -61,7 +61,7 @@ def translate_documents(
         search: translates sentences, string (n,).
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    # One more sentence than is translated shows that a document goes on.
+    # Read one sentence more than is translated, to see whether the document goes on.
     sentences = _joined_in_spans(split_sentences(texts, language), codec.spans)[:, : MAX_SENTENCES + 1]
     max_tokens = codec.max_length - len(codec.tag_ids) - 1
     sentences = divide_long_sentences(sentences, codec.count_source_tokens, max_tokens)

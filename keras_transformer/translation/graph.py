@@ -133,7 +133,7 @@ class TranslationGraph:
         is_known = (token_ids >= 0) & (token_ids < self.model.config.source_vocab_size)
         token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)[:, :max_length]
         lengths = tf.RaggedTensor.from_tensor(token_ids, padding=Tokenizer.pad_id).row_lengths()
-        # A row of padding alone still has a token for the encoder.
+        # Keep one token for the encoder in a row that is all padding.
         padded = tf.pad(token_ids, [[0, 0], [0, 1]], constant_values=Tokenizer.pad_id)
         source = tf.RaggedTensor.from_tensor(padded, lengths=tf.maximum(lengths, 1))
         most = tf.minimum(tf.cast(source.row_lengths(), tf.int32) + max_extra, max_length)
@@ -206,7 +206,7 @@ class _Int8Matrix(NamedTuple):
     def of(cls, variable: keras.Variable) -> "_Int8Matrix":
         values = keras.ops.convert_to_numpy(variable).astype("float32")
         largest = np.abs(values).max(axis=0 if variable.name == "kernel" else 1, keepdims=True)
-        # A channel of zeros has any scale.
+        # A channel of zeros may have any scale.
         scales = np.where(largest > 0, largest / _LARGEST, 1).astype("float32")
         integers = np.rint(values / scales).astype("int8")
         return cls(tf.Variable(integers, trainable=False), tf.Variable(scales, trainable=False))

@@ -111,7 +111,7 @@ class Candidates(NamedTuple):
         if prefix is not None:
             parts.append(tf.maximum(tf.reshape(prefix, [-1]), Tokenizer.pad_id))
         token_ids = tf.concat(parts, 0)
-        # Faster than to sort them.
+        # Counting is faster than sorting.
         counts = tf.scatter_nd(token_ids[:, None], tf.ones_like(token_ids), [self.vocab_size])
         return tf.cast(tf.where(counts > 0)[:, 0], tf.int32)
 

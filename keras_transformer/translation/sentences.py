@@ -148,7 +148,7 @@ def divide_long_sentences(
 def _exceptions(language: Language | None) -> list[str]:
     """Patterns of full stops that end no sentence, as second group; some have a third."""
     if language is None:
-        # Those that are hardly words of other languages, as German "med" is one of Swedish.
+        # Only abbreviations that are not words of another language: German "med" is a Swedish word.
         languages_of = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
         abbreviations = [form for form, num in languages_of.items() if num > 1 or not form.islower() or "." in form]
     else:
@@ -163,7 +163,7 @@ def _exceptions(language: Language | None) -> list[str]:
 
 
 def _any_of(abbreviations: Collection[str]) -> str:
-    # As they are, or with a capital at the beginning of a sentence: "On." is an Italian title, "on." is none.
+    # As written, or capitalized at the beginning of a sentence: "On." is an Italian title, "on." is not.
     forms = {form for text in abbreviations for form in (text, text[0].upper() + text[1:])}
     return _NOT_IN_A_WORD + rf"((?:{'|'.join(map(re.escape, sorted(forms)))})\.)"
 

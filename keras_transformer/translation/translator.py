@@ -86,7 +86,7 @@ class Translator:
         codec = TextCodec.for_translation(self.tokenizers, model.config.max_length, decoding)
         self.candidates = None
         if shortlist is not None:
-            # As the last ones they are the last of any candidates, too.
+            # Placeholders are the last tokens, so they are the last candidates too.
             also = self.tokenizers.target.placeholder_ids if codec.spans else range(0)
             self.candidates = CandidateTable(shortlist, model.config.target_vocab_size, also)
         self.graph = TranslationGraph(model, codec, decoding, language, is_int8, self.candidates, is_guided)
@@ -324,9 +324,9 @@ class Translator:
         key = (function, *options.items(), *tensors)
         if key not in self._traced:
             types = {name: tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
-            # Not a lambda: TensorFlow would count all as one function, and warn that it is traced again and again.
+            # Not a lambda, because TensorFlow would take all lambdas for one function and warn of retracing.
             call = functools.partial(_call, function, options)
-            # Looking for Python's control flow, of which there is none, would take most of the time of tracing.
+            # Without AutoGraph: these functions have no Python control flow, and looking for it would dominate tracing.
             self._traced[key] = tf.function(call, input_signature=[types], autograph=False)
         return tf.nest.map_structure(np.asarray, self._traced[key](tensors))
 

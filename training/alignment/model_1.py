@@ -153,7 +153,7 @@ def best_links(source: Sentences, target: Sentences, probabilities: Counts) -> I
 
 
 def _is_best(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Whether a value is the highest of its group, of equals the first; none is if all are 0."""
+    """Whether a value is the highest of its group; ties go to the first, and no value of a group of zeros is chosen."""
     order = np.lexsort((-values, groups))
     firsts = order[np.flatnonzero(np.concatenate([[True], groups[order][1:] != groups[order][:-1]])[: len(order)])]
     is_best = np.zeros(len(values), "bool")

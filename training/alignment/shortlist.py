@@ -30,7 +30,7 @@ from ..text.corpus import SentencePairs, in_chunks
 from ..text.fingerprint import fingerprint_of
 from .model_1 import PASSES, Counts, Sentences, best_links, count_links, in_blocks
 
-# For each source token; and tokens that may be anywhere, the most frequent ones.
+# The number of candidates for each source token, and of frequent tokens that are always candidates.
 CANDIDATES_PER_PIECE = 50
 FREQUENT_PIECES = 500
 # What bounds memory: sentences that are tokenized together, and those that are aligned together.
@@ -108,7 +108,7 @@ def attention_links(translator: Translator, pairs: SentencePairs) -> Iterator[li
 
 
 def write_links(path: str | os.PathLike[str], number: int, links_of_pairs: Iterable[list[tuple[int, int]]]) -> None:
-    """Writes which tokens of so many pairs are translations of each other, by their places from 0: "0-0 1-2"."""
+    """Writes a line for each of `number` pairs with the places, from 0, of aligned tokens: "0-0 1-2"."""
     with (
         replacing(path) as temporary,
         open(temporary, "w") as file,

@@ -28,15 +28,15 @@ _SPAN = "\ufdd0"
 _LETTERS_OF_A_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
 _FIRST_LETTER = regex.compile(r"(?<![\p{L}\p{M}\p{N}]['’]?)\p{L}")
 _FINAL_PUNCTUATION = regex.compile(r"\s*[\p{Sentence_Terminal}…]+\s*$")
-# A URL without a space in front would no longer be one.
+# A URL without a space in front would not be recognized.
 _SPACE = regex.compile(rf"(?<=[^\s{_SPAN}]) (?=[^\s{_SPAN}])")
-# One of so many words, or spaces, is wrong.
+# One word, or space, in this many is wrong.
 _ONE_OF = 10
 _SHORTEST_WORD_WITH_TYPO = 3
 _EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
 _KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _PAIRS_AT_A_TIME = 8192
-# At most so many words and phrases of a source have their translations beside them.
+# The most words and phrases of a source that are annotated with their translations.
 _MAX_TERMS = 4
 
 Change = Callable[[str, str, random.Random], Pair]
@@ -158,7 +158,7 @@ def _has_case(text: str) -> bool:
 
 def _without_final_punctuation(source: str, target: str, _: random.Random) -> Pair:
     short = _FINAL_PUNCTUATION.sub("", source), _FINAL_PUNCTUATION.sub("", target)
-    # The text is nothing but punctuation, or has none.
+    # Keep a text that is only punctuation, or that ends without punctuation.
     if short[0] in ("", source) or (target and not short[1]):
         return source, target
     return short

@@ -162,8 +162,7 @@ def _cheapest_ranges(costs: np.ndarray, most_ranges: int) -> list[tuple[int, int
     size = len(costs)
     # An empty range costs nothing, so that there may be fewer ranges.
     np.fill_diagonal(costs, 0)
-    # least[j]: the least cost of 0 to j with as many ranges as there are entries in `begins`; begins[-1][j]: where
-    # the last of these ranges begins
+    # least[j]: the least cost of 0 to j with len(begins) ranges; begins[-1][j]: where the last of these ranges begins.
     least = np.where(np.arange(size) == 0, 0, np.inf)
     begins = []
     for _ in range(most_ranges):

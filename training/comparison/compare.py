@@ -13,7 +13,7 @@ from keras_transformer.errors import ConfigError
 from ..text.corpus import SentencePairs
 
 if TYPE_CHECKING:
-    # It needs TensorFlow.
+    # Importing this needs TensorFlow.
     from .term_use import TermUse
 
 Test = Literal["bootstrap", "randomization"]
@@ -21,7 +21,7 @@ _TESTS = {"bootstrap": "bs", "randomization": "ar"}
 # sacreBLEU holds all resampled sentences in memory: about 100 kB for each sentence.
 MAX_SENTENCES = 10_000
 _SIGNIFICANT = 0.05
-# One to four words that come twice in a row.
+# One to four words, directly repeated.
 _REPETITION = re.compile(r"(?<!\w)(\w+(?:\W+\w+){0,3})(?:\W+\1)(?!\w)")
 _NUMBER = re.compile(r"\d+")
 # What SentencePiece and WordPiece write for a token that the vocabulary does not have.

@@ -18,7 +18,7 @@ from .state import RunState, read_progress
 
 _log = logging.getLogger(__name__)
 
-# By what checkpoints are ranked: a metric of the validation, and the sign that makes more of it better.
+# The metric that ranks checkpoints, and the sign that makes higher better.
 _RANKINGS = {"perplexity": ("val_perplexity", -1), "bleu": ("val_bleu", 1)}
 
 

@@ -22,7 +22,7 @@ TOKENS_PER_PART = 1000
 # A host's name or IPv4 address, or an IPv6 address in brackets, and a port.
 _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([1-9][0-9]{0,4})", re.ASCII)
 _MAX_PORT = 2**16 - 1
-# Numbers that are summed at a time; bounds memory.
+# Sum this many numbers at a time, to bound memory.
 _NUMBERS_PER_SUM = 2**22
 # The errors of a computation of all workers if one of them has ended or does not answer.
 _ERRORS_OF_LOST_WORKERS = (
@@ -150,7 +150,7 @@ class Workers:
         except tf.errors.OpError as error:
             if self.number == 1 or not isinstance(error, _ERRORS_OF_LOST_WORKERS):
                 raise
-            # Only the message says which one.
+            # Only the message names the worker.
             tasks = {int(task) for task in re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))}
             lost = " or ".join(self._name(task) for task in sorted(tasks - {self._index})) or "another worker"
             raise WorkerError(
@@ -205,7 +205,7 @@ def _workers_of_tf_config(text: str) -> tuple[list[str], int]:
             raise ValueError
         if len(workers) < 2:
             return workers, 0
-        # In quotes too, as TensorFlow itself reads it.
+        # The index may be a string, as for TensorFlow itself.
         index = str(task["index"])
         if not index.isdecimal():
             raise ValueError

@@ -31,7 +31,7 @@ def directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
         ):
             yield
     finally:
-        # A run that did not start leaves nothing behind.
+        # Remove the directory again if the run did not start.
         with contextlib.suppress(OSError):
             model_dir.path.rmdir()
 

@@ -33,7 +33,7 @@ class Interruption:
         self.is_of_another_worker = False
 
     def __enter__(self) -> Self:
-        # One that is ignored stays so: a shell starts a command in the background like this.
+        # A signal that is ignored stays ignored, as in a shell's background commands.
         self._handlers: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {
             number: signal.signal(number, self._receive)
             for number in _SIGNALS

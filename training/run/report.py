@@ -24,7 +24,7 @@ from .validation import Sample
 
 _log = logging.getLogger(__name__)
 
-# The bar's speed is that of so many steps.
+# The bar shows the speed of this many recent steps.
 _LAST_STEPS = 50
 _SECONDS_PER_DESCRIPTION = 0.5
 
@@ -52,7 +52,7 @@ class ProgressReport:
         self._last_ends.append(now)
         self._num_steps += 1
         self.bar.advance()
-        # Not at every step: to read the learning rate takes a moment.
+        # Not at every step, because reading the learning rate takes time.
         if now - self._described >= _SECONDS_PER_DESCRIPTION:
             self._described = now
             speed = self._speed(len(self._last_ends) - 1, now - self._last_ends[0])

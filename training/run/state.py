@@ -129,7 +129,7 @@ def _share(state: RunState, variables: Sequence[keras.Variable], workers: Worker
 
 def _read_last_state(model_dir: ModelDir, variables: Mapping[str, keras.Variable]) -> tuple[pathlib.Path, RunState]:
     errors = []
-    # Only the state before is there if the run was killed between the two renames.
+    # If the run was killed between the two renames, only the previous state exists.
     for path in (model_dir.training_state_path, model_dir.previous_state_path):
         if path.is_file():
             try:

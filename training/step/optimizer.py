@@ -186,7 +186,7 @@ class LossScale:
 
 
 def _variable(value: float, dtype: str, name: str) -> keras.Variable:
-    # All replicas assign the same.
+    # All replicas assign the same value.
     return keras.Variable(value, dtype=dtype, trainable=False, aggregation="only_first_replica", name=name)
 
 

@@ -27,7 +27,7 @@ from ..text.corpus import in_chunks
 from ..text.filters import Pair
 from ..text.fingerprint import TextHash, fingerprint_of
 
-# What is lost when a run is killed.
+# The most work that is lost when a run is killed.
 LINES_PER_BLOCK = 1024
 _REASONS = {"empty": "empty", "too_long": "too long"}
 

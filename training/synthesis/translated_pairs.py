@@ -62,7 +62,7 @@ def distill(
     r"""Writes pairs of sources and a teacher's translations (Kim and Rush 2016, arXiv 1606.07947).
 
     With references, each translation is the one of the `n_best` that is most like its reference (their sequence-level
-    interpolation); of equal ones, the more probable. Otherwise it is the best.
+    interpolation); ties go to the more probable one. Otherwise it is the best.
 
     Args:
         translator: Translator. The teacher.

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 Texts = TypeVar("Texts", bound=tuple[str, ...])
 
 _PAIRS_AT_A_TIME = 2**15
-# More than a chunk of ordinary text has. Lines of a hostile text may have a mebibyte each.
+# Above what a chunk of ordinary text has: lines of a hostile text may have a mebibyte each.
 _CHARACTERS_AT_A_TIME = 2**26
 _PAIRS_PER_COUNT = 64
 
@@ -79,7 +79,7 @@ def pairs_of_epoch(pairs: SentencePairs, epoch: int) -> Iterator[tuple[str, str,
 
 
 def _counts(number: int, weight: float, seed: list[int]) -> Iterator[int]:
-    """How often each of so many pairs is used."""
+    """How often each of the pairs is used."""
     whole, fraction = divmod(weight, 1)
     random = np.random.default_rng(seed)
     for begin in range(0, number, _PAIRS_AT_A_TIME):

@@ -74,7 +74,7 @@ def filters_of(data: DataConfig) -> list[Filter]:
             if script is not None
         ),
         Filter("remove_copies", data.remove_copies, _each(lambda source, target: source.strip() == target.strip())),
-        # As the last one it needs no memory for pairs that others leave out.
+        # This filter comes last, so that it needs no memory for pairs that others remove.
         Filter("remove_duplicates", data.remove_duplicates, lambda pairs, lengths, scores: seen.add(hash_pairs(pairs))),
     ]
     filters = [filter_ for filter_ in filters if filter_.value is not None and filter_.value is not False]
@@ -138,7 +138,7 @@ class Scores:
 
         Raises:
             ConfigError: The file cannot be opened.
-            InvalidFileError: A line is not a number, or there are not so many lines.
+            InvalidFileError: A line is not a number, or there are fewer or more lines than pairs.
         """
         lines = list(itertools.islice(self._lines, number))
         scores = np.fromiter(map(self._read, range(len(lines)), lines), np.float64, len(lines))

@@ -104,7 +104,7 @@ def _without_partner(sources: dict[str, str], targets: dict[str, str]) -> list[s
         return [
             file for key in sources.keys() ^ targets.keys() for side in (sources, targets) if (file := side.get(key))
         ]
-    # The names have nothing in common and are paired in their order, so that the last ones are left.
+    # Names without a common part are paired in order, so the last ones are left over.
     longer, shorter = sorted((list(sources.values()), list(targets.values())), key=len, reverse=True)
     return longer[len(shorter) :]
 

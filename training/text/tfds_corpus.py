@@ -84,7 +84,7 @@ def _prepare(builder: "tfds.core.DatasetBuilder", name: str) -> None:
     # A test counts the retries, in case a release of tensorflow-datasets renames this.
     downloader.MAX_RETRIES = _MAX_RETRIES
     try:
-        # It prints progress on standard output, which is for the results of a command.
+        # tensorflow-datasets prints progress on standard output, which is for the results of a command.
         with contextlib.redirect_stdout(sys.stderr):
             builder.download_and_prepare()
     except Exception as error:  # a dataset's own code may raise any type
