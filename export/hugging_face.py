@@ -97,7 +97,7 @@ def _model_type(config: TransformerConfig) -> Literal["marian", "blenderbot"]:
 
 
 def _warn_of_search(translator: Translator) -> None:
-    """Says what a search of Hugging Face does not do as ours does."""
+    """Logs how Hugging Face's search differs from ours."""
     decoding = translator.decoding
     if decoding.beam_size > 1 and decoding.length_penalty:
         _log.warning(

@@ -1,4 +1,4 @@
-"""Requests to a SavedModel before users send theirs: some warm up a server, others check what was written."""
+"""Requests to a new SavedModel: some warm up a server, others check that the model answers as the translator."""
 
 import base64
 import contextlib
@@ -80,7 +80,7 @@ TEXTS = [*(text.encode() for text in PROBES), *_SPANS, *_HOSTILE]
 
 
 class _Rounding(NamedTuple):
-    """How exactly numbers are multiplied and added."""
+    """How precisely numbers are multiplied and added."""
 
     unit: float  # the relative distance between neighbouring numbers, and what sums make of it
     tolerance: float  # the largest difference between two answers

@@ -37,7 +37,7 @@ class WorkerError(Error):
 
 
 class VerificationError(Error, RuntimeError):
-    """A model that was written does not answer as the model that it was made of."""
+    """An exported model does not answer as the original does."""
 
 
 class MissingPackageError(Error, ImportError):

@@ -76,7 +76,7 @@ def add_text_options(parser: Parser) -> None:
 
 
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
-    """Raises a ConfigError unless the text to train on is given in one way, and that to validate on in at most one."""
+    """Raises a ConfigError unless the training text is given in one way, and the validation text in at most one."""
     files = (options.source, options.target, options.pairs, options.tfds)
     if [value is not None for value in files] not in _WAYS_TO_GIVE_A_TEXT:
         raise ConfigError("give the training text in one way: by --source and --target, by --pairs, or by --tfds")
@@ -91,7 +91,7 @@ def train_corpora(options: argparse.Namespace) -> "list[Corpus]":
 
 
 def valid_corpora(options: argparse.Namespace) -> "list[Corpus]":
-    """Opens the text that is given to validate on; none if it is held out of the text to train on."""
+    """Opens the validation text; none if it is held out of the training text."""
     files = _corpora_of_files(options.valid_source, options.valid_target, options.valid_pairs)
     return files or ([] if _valid_options(options) else _tfds_corpora(options.tfds, "validation"))
 

@@ -158,7 +158,7 @@ def _list_of_commands() -> str:
 
 
 def _message(error: Exception) -> str | None:
-    """What a user is told of an error; None if it is a bug."""
+    """Returns the message for an error of the user or the machine; None for a bug."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     if isinstance(error, Error | OSError):

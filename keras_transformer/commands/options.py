@@ -133,7 +133,7 @@ def add_overwrite(parser: Parser) -> None:
 
 
 def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iterable[str] = ()) -> None:
-    """Checks the files that a command will write: it replaces its input never, and other files with --overwrite only.
+    """Checks the files that a command will write: none may be an input, and none may exist without --overwrite.
 
     Args:
         state: files that the command leaves beside them, which say themselves whose they are; if one exists, the others

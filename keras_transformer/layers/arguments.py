@@ -55,7 +55,7 @@ LayerClass = TypeVar("LayerClass", bound=type[keras.layers.Layer])
 
 
 def name_ours(layer_class: LayerClass) -> LayerClass:
-    """Class decorator: an argument by the name that another library gives it is an error that says ours."""
+    """Class decorator: an argument by another library's name is an error that says our name."""
 
     def with_hints(method: Any, signature: inspect.Signature) -> Any:
         hints = {name: our_name for name, our_name in _OUR_NAMES.items() if our_name in signature.parameters}

@@ -575,7 +575,7 @@ def product_of_heads(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _is_fused_attention_faster(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
-    """Returns whether the backend's operation is faster on its device than products and a softmax, and takes these."""
+    """Returns whether the backend's operation takes these tensors and is faster than products and a softmax."""
     if keras.backend.backend() == "jax":
         half = keras.backend.standardize_dtype(queries.dtype) in ("float16", "bfloat16")
         alike = keys.shape[-1] == values.shape[-1]

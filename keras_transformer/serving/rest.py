@@ -42,7 +42,7 @@ class Servable(NamedTuple):
 
 
 def load_servable(path: str | os.PathLike[str]) -> Servable:
-    """Loads a version, or the highest one in a directory. A SavedModel may compute anything: load none from strangers.
+    """Loads a version, or the highest one in a directory. A SavedModel may run any code: load only what you trust.
 
     Raises:
         ConfigError: There is no version.

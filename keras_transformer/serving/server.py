@@ -73,7 +73,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send_error(HTTPStatus.NOT_FOUND, "Not Found")
 
     def _is_foreign(self) -> bool:
-        """Whether a page of another site asks, which may have given this machine a name of its own."""
+        """Whether a page of another site sent the request; such a site may have its own name for this machine."""
         host = self.headers.get("Host", "")
         origin, site = self.headers.get("Origin", f"http://{host}"), self.headers.get("Sec-Fetch-Site", "none")
         is_own_page = origin == f"http://{host}" and site in ("same-origin", "none")
@@ -129,4 +129,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing of requests that are answered."""
+        """Logs nothing for requests that are answered."""

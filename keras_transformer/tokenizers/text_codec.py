@@ -257,7 +257,7 @@ class TextCodec:
         return tf.gather(tag_ids, places)
 
     def _complete(self, token_ids: tf.RaggedTensor, tags: Tensor | tf.RaggedTensor | None) -> Encoded:
-        """Puts tags in front, leaves out what is too long, and ends texts."""
+        """Puts tags in front, cuts what is too long, and adds end tokens."""
         if tags is not None:
             token_ids = tf.concat([tags, token_ids], axis=1)
         ends = tf.fill([token_ids.nrows(), 1], Tokenizer.end_id)

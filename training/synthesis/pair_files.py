@@ -46,7 +46,7 @@ class Made(NamedTuple):
 
 
 def made_of(pairs: Iterable[Pair], is_too_long: Sequence[bool]) -> Made:
-    """Leaves out pairs that are too long or blank on one side; what a line must not contain becomes a space."""
+    """Drops pairs that are too long or blank on one side; what a line must not contain becomes a space."""
     read = [pair for pair, is_left_out in zip(pairs, is_too_long, strict=True) if not is_left_out]
     filled = [(source, target) for source, target in read if source.strip() and target.strip()]
     lines = [(source.replace("\n", " "), target.replace("\n", " ")) for source, target in filled]

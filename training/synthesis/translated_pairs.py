@@ -95,7 +95,7 @@ def distill(
 
 
 def most_like(reference: str, translations: list[str], score: sacrebleu.metrics.BLEU | sacrebleu.metrics.CHRF) -> str:
-    """Returns the translation with the highest score, the first of those; the first if the reference is blank.
+    """Returns the translation with the highest score; ties, and a blank reference, go to the first.
 
     Example:
         >>> from sacrebleu.metrics import CHRF

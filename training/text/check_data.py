@@ -1,4 +1,4 @@
-"""A report on a text and on what filters leave out of it, made in one pass."""
+"""A report on a text and on what filters remove from it, made in one pass."""
 
 import collections
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ class Lengths(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """What a filter leaves out: the number of pairs, and where the first ones are."""
+    """What a filter removes: the number of pairs, and where the first ones are."""
 
     filter: str
     value: int | float | str | bool | None
@@ -58,7 +58,7 @@ class Report(TypedDict):
 
 
 def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None) -> Report:
-    """Reads a text once and reports on it. If no filter is on, it says what `filters.RECOMMENDED` would leave out.
+    """Reads a text once and reports on it. If no filter is on, it says what `filters.RECOMMENDED` would remove.
 
     Raises:
         ConfigError: as `read_text`, except that it does not matter whether a pair is left.

@@ -162,7 +162,7 @@ def require_one_for_each(corpora: Sequence[Corpus], data: DataConfig) -> None:
 def read_text(
     corpora: Sequence[Corpus], data: DataConfig | None = None, held_out: HeldOut | None = None
 ) -> tuple[SentencePairs, SentencePairs | None]:
-    """Reads a text once, and returns the pairs to train on and those that are held out, if any are to be.
+    """Reads a text once, and returns the training pairs and, if asked for, those that are held out.
 
     Filters, weights and tags are those of `data`; what they leave out, and what is held out, is logged. Files on disk
     are not held in memory, only the pairs that are held out. A pair takes one byte of memory while the text is read,
@@ -195,7 +195,7 @@ def read_text(
 
 
 def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePairs:
-    """Reads a text to validate on, with the tags `data.valid_tags`.
+    """Reads a validation text, with the tags `data.valid_tags`.
 
     Raises:
         ConfigError: A file cannot be opened, or there is not one tag for each corpus: they may be left out if

@@ -1,4 +1,4 @@
-"""Filters, which leave out pairs before training, and pairs that are held out to validate on."""
+"""Filters, which remove pairs before training, and pairs that are held out for validation."""
 
 import hashlib
 import itertools
@@ -23,7 +23,7 @@ RECOMMENDED = DataConfig(max_characters=1000, max_length_ratio=9.0, remove_copie
 
 
 class Filter(NamedTuple):
-    """A rule by which pairs are left out.
+    """A rule that removes pairs.
 
     Attributes:
         name: the name of its field in DataConfig; "empty" for the filter of pairs with a blank side.
