@@ -34,7 +34,8 @@ def rotate(
         # All axes between batch and length, such as heads, share the positions.
         angles = ops.expand_dims(angles, tuple(range(1, len(features.shape) - 2)))
     cosines, sines = ops.cos(angles), ops.sin(angles)
-    first, second = (ops.cast(part, dtype) for part in (features[..., :half], features[..., half:]))
+    # Not by slices, whose gradients TensorFlow would pad and add up.
+    first, second = (ops.cast(part, dtype) for part in ops.split(features, 2, axis=-1))
     rotated = ops.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
     return ops.cast(rotated, features.dtype)
 
