@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import urllib.error
 import urllib.request
 
 IS_INSTALLED = all(map(shutil.which, ("chromium", "chromedriver")))
@@ -37,8 +38,11 @@ class Browser:
     def request(self, path, body=None, method="POST"):
         data = json.dumps(body or {}).encode() if method == "POST" else None
         request = urllib.request.Request(f"{self._address}{self._session}{path}", data, method=method)
-        with self._opener.open(request, timeout=60) as answer:
-            return json.load(answer)["value"]
+        try:
+            with self._opener.open(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{path}: {json.load(error)['value']['message']}") from None
 
     def begin(self, profile):
         options = {"args": [*_FLAGS, f"--user-data-dir={profile}"], "binary": shutil.which("chromium")}
