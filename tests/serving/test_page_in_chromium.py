@@ -11,7 +11,10 @@ const [number, text, done] = arguments, box = document.querySelector("main");
 const look = () => {
   const translations = document.getElementById("translations");
   const isReady = translations.querySelectorAll("ol").length === number && translations.textContent.includes(text);
-  if (isReady && !document.getElementById("status").textContent) { observer.disconnect(); done(); }
+  // Not the translation of the beginning of what was typed.
+  const sources = [...translations.querySelectorAll(".source")].map(source => source.textContent).join(" ");
+  const isWhole = wordsOf(sources).join(" ") === wordsOf(document.getElementById("text").value).join(" ");
+  if (isReady && isWhole && !document.getElementById("status").textContent) { observer.disconnect(); done(); }
 };
 const observer = new MutationObserver(look);
 observer.observe(box, {childList: true, subtree: true, characterData: true});
@@ -107,6 +110,8 @@ def test_a_word_shows_where_it_comes_from(page, port, translator, width, dark):
     source, target = "Zoë buys two apples.", "Zoë hat zwei Äpfel, kauft!"
     page.look(width, 800, dark)
     page.open(f"http://localhost:{port}/")
+    # The page does so too, but perhaps after the first keys.
+    page.run("document.getElementById('text').focus()")
     page.press(*source)
     wait(page, 1, target)
     pieces = translator.align([source], [target])[0].target
