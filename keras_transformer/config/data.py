@@ -62,7 +62,7 @@ class AugmentConfig:
     def __post_init__(self) -> None:
         check_fields(self, "data.augment")
         cases = self.upper_case + self.title_case + self.lower_case
-        # Rounding may make a sum such as 0.3 + 0.7 exceed 1.
+        # Rounding may make a sum that should be 1 a little larger.
         require(cases <= 1 + 1e-9, "upper_case + title_case + lower_case", "at most 1", cases)
 
     def __bool__(self) -> bool:

@@ -148,7 +148,7 @@ def divide_long_sentences(
 def _exceptions(language: Language | None) -> list[str]:
     """Patterns of full stops that end no sentence, as second group; some have a third."""
     if language is None:
-        # Only abbreviations that are not words of another language: German "med" is a Swedish word.
+        # Only abbreviations that are hardly words of another language: German "med" is a Swedish word.
         languages_of = Counter(itertools.chain.from_iterable(ABBREVIATIONS.values()))
         abbreviations = [form for form, num in languages_of.items() if num > 1 or not form.islower() or "." in form]
     else:
