@@ -54,25 +54,19 @@ def add_text_options(parser: Parser) -> None:
         add_paths(parser, "--source", help + "'news-*.en.gz', stands for files that are one corpus")
         add_paths(parser, "--target", "their translations, one per line")
         add_paths(parser, "--pairs", "files with a sentence, a tab and its translation in each line")
-        parser.add_option("--tfds", NotEmpty, metavar="NAME", help="a translation dataset of tensorflow-datasets")
+        parser.add_option("--tfds", NotEmpty, "NAME", "a translation dataset of tensorflow-datasets")
     with parser.group("validation text", "In one way as well; --tfds brings its own."):
         add_paths(parser, "--valid-source", "sentences, one per line")
         add_paths(parser, "--valid-target", "their translations, one per line")
         add_paths(parser, "--valid-pairs", "files with a sentence, a tab and its translation in each line")
         help = "hold out this share of the training text, chosen by a hash of each pair"
-        parser.add_option("--valid-fraction", Fraction, metavar="F", help=help)
-        parser.add_option("--valid-size", Size, metavar="N", help="hold out N pairs of the training text")
+        parser.add_option("--valid-fraction", Fraction, "F", help)
+        parser.add_option("--valid-size", Size, "N", "hold out N pairs of the training text")
     with parser.group("recipe"):
         help = "a .yaml file, or the name of a recipe that comes with the package (default: the paper's base model)"
-        parser.add_option("--config", NotEmpty, metavar="RECIPE", help=help)
-        parser.add_argument(
-            "--set",
-            nargs="+",
-            action="extend",
-            default=[],
-            metavar="SECTION.KEY=VALUE",
-            help="replace values of the recipe, such as model.d_model=256",
-        )
+        parser.add_option("--config", NotEmpty, "RECIPE", help)
+        help = "replace values of the recipe, such as model.d_model=256"
+        parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="SECTION.KEY=VALUE", help=help)
 
 
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:

@@ -47,14 +47,10 @@ def add_options(parser: Parser) -> None:
     add_paths(parser, "--model-dir", help, rule=Directory, metavar="DIR")
     help = "translations of --source by anything: for each system a file for each test set, in the same order"
     add_paths(parser, "--hypotheses", help, rule=ExistingFile)
-    parser.add_argument(
-        "--test",
-        choices=("bootstrap", "randomization"),
-        default="bootstrap",
-        help="paired bootstrap resampling or approximate randomization (default: bootstrap)",
-    )
+    help = "paired bootstrap resampling or approximate randomization (default: bootstrap)"
+    parser.add_argument("--test", choices=("bootstrap", "randomization"), default="bootstrap", help=help)
     add_tokenize(parser)
-    parser.add_option("--output", ReportPath, metavar="FILE", help="also write the report to this .html or .md file")
+    parser.add_option("--output", ReportPath, "FILE", "also write the report to this .html or .md file")
     add_overwrite(parser)
     add_json(parser)
     add_precision_or_auto(parser)

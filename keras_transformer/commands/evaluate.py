@@ -23,8 +23,8 @@ from .trained import glossary_of, load_translator, log_truncated, numbered_block
 
 def add_evaluate_options(parser: Parser) -> None:
     add_model_dir(parser)
-    parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
-    parser.add_option("--reference", InputFile, metavar="FILE", required=True, help="their translations")
+    parser.add_option("--source", InputFile, "FILE", "sentences, one per line", required=True)
+    parser.add_option("--reference", InputFile, "FILE", "their translations", required=True)
     add_tokenize(parser)
     add_json(parser)
     add_precision_or_auto(parser)
@@ -84,14 +84,14 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
 def add_score_options(parser: Parser) -> None:
     add_model_dir(parser)
-    parser.add_option("--source", InputFile, metavar="FILE", required=True, help="sentences, one per line")
-    parser.add_option("--target", InputFile, metavar="FILE", required=True, help="their translations")
+    parser.add_option("--source", InputFile, "FILE", "sentences, one per line", required=True)
+    parser.add_option("--target", InputFile, "FILE", "their translations", required=True)
     add_tag(parser)
     parser.add_option(
         "--reverse-model-dir",
         Directory,
-        metavar="DIR",
-        help="a model of the opposite direction: print instead how well both models agree that the pair is a "
+        "DIR",
+        "a model of the opposite direction: print instead how well both models agree that the pair is a "
         "translation, by dual conditional cross-entropy; above 0 and at most 1",
     )
 

@@ -34,18 +34,11 @@ _log = logging.getLogger(__name__)
 def add_options(parser: Parser) -> None:
     add_model_dir(parser)
     parser.add_option(
-        "--output",
-        OutputDirectory,
-        metavar="DIR",
-        required=True,
-        help="the directory in which the next version is written",
+        "--output", OutputDirectory, "DIR", "the directory in which the next version is written", required=True
     )
-    parser.add_argument(
-        "--format",
-        choices=("saved-model", "ctranslate2", "hugging-face", "onnx"),
-        default="saved-model",
-        help="what to write (default: saved-model)",
-    )
+    formats = ("saved-model", "ctranslate2", "hugging-face", "onnx")
+    help = "what to write (default: saved-model)"
+    parser.add_argument("--format", choices=formats, default="saved-model", help=help)
     add_precision(
         parser,
         "bfloat16 halves the size of the weights, and is faster on processors with instructions for it; int8-weights "
@@ -54,27 +47,18 @@ def add_options(parser: Parser) -> None:
     add_search(parser)
     add_terms(parser, keep=True)
     with parser.group("SavedModel"):
-        parser.add_argument(
-            "--signatures",
-            nargs="+",
-            choices=typing.get_args(SignatureName),
-            metavar="NAME",
-            help=f"what the SavedModel answers: {', '.join(typing.get_args(SignatureName))} (default: all; "
-            "translate_with_tag if the vocabulary has tags)",
-        )
-        parser.add_argument(
-            "--serving-default",
-            choices=[name for name in typing.get_args(SignatureName) if name != "serving_default"],
-            default="translate",
-            metavar="NAME",
-            help="the signature for requests that do not name one (default: translate)",
-        )
-        help = "publish the SavedModel without comparing its answers in a new process"
-        parser.add_argument("--no-verify", action="store_true", help=help)
+        names = typing.get_args(SignatureName)
+        default = "all; translate_with_tag if the vocabulary has tags"
+        help = f"what the SavedModel answers: {', '.join(names)} (default: {default})"
+        parser.add_argument("--signatures", nargs="+", choices=names, metavar="NAME", help=help)
+        by_name = [name for name in names if name != "serving_default"]
+        help = "the signature for requests that do not name one (default: translate)"
+        parser.add_argument("--serving-default", choices=by_name, default="translate", metavar="NAME", help=help)
+        parser.add_flag("--no-verify", "publish the SavedModel without comparing its answers in a new process")
     with parser.group("model card"):
         help = "such as en-de; documents are divided by the rules of the first (default: unknown)"
-        parser.add_option("--languages", Languages, metavar="PAIR", help=help)
-        parser.add_option("--license", NotEmpty, metavar="NAME", help="of the weights (default: unknown)")
+        parser.add_option("--languages", Languages, "PAIR", help)
+        parser.add_option("--license", NotEmpty, "NAME", "of the weights (default: unknown)")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -12,10 +12,8 @@ from .trained import load_translator, read_trained
 
 def add_average_options(parser: Parser) -> None:
     add_model_dir(parser)
-    parser.add_option(
-        "--last", Size, metavar="N", help="the last N checkpoints (default: training.average_last of the recipe)"
-    )
-    parser.add_option("--best", Size, metavar="N", help="the N checkpoints with the best validation score")
+    parser.add_option("--last", Size, "N", "the last N checkpoints (default: training.average_last of the recipe)")
+    parser.add_option("--best", Size, "N", "the N checkpoints with the best validation score")
 
 
 def run_average(options: argparse.Namespace) -> None:
@@ -36,7 +34,7 @@ def run_average(options: argparse.Namespace) -> None:
 
 def add_import_options(parser: Parser) -> None:
     add_model_dir(parser)
-    parser.add_option("--from", ExistingDirectory, metavar="DIR", required=True, help="the folder that holds the model")
+    parser.add_option("--from", ExistingDirectory, "DIR", "the folder that holds the model", required=True)
 
 
 def run_import(options: argparse.Namespace) -> None:
@@ -49,19 +47,14 @@ def run_import(options: argparse.Namespace) -> None:
 
 def add_shortlist_options(parser: Parser) -> None:
     add_model_dir(parser)
-    add_paths(
-        parser,
-        "--source",
-        "sentences, one per line, such as those that the model was trained on; a pattern in quotes stands for several "
-        "files",
-        required=True,
-    )
+    texts = "sentences, one per line, such as those that the model was trained on"
+    add_paths(parser, "--source", f"{texts}; a pattern in quotes stands for several files", required=True)
     add_paths(parser, "--target", "their translations, by people or by the model", required=True)
     parser.add_option(
         "--links",
         NotEmpty,
-        metavar="FILE",
-        help="also write a line for each pair: which of its subwords are translations of each other, such as 0-0 1-2; "
+        "FILE",
+        "also write a line for each pair: which of its subwords are translations of each other, such as 0-0 1-2; "
         "by the model's attention if it was trained with training.guided_alignment",
     )
     add_overwrite(parser)

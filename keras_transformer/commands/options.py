@@ -76,10 +76,13 @@ class Parser(argparse.ArgumentParser):
             return self._group.add_argument(*names, **arguments)
         return super().add_argument(*names, **arguments)
 
-    def add_option(self, name: str, rule: Any, **arguments: Any) -> None:
+    def add_option(self, name: str, rule: Any, metavar: str, help: str, **arguments: Any) -> None:
         """Adds an option whose value must obey the rules of an annotation, which `check_options` checks."""
         self.rules[name] = rule
-        self.add_argument(name, type=rule.__origin__, **arguments)
+        self.add_argument(name, type=rule.__origin__, metavar=metavar, help=help, **arguments)
+
+    def add_flag(self, name: str, help: str) -> None:
+        self.add_argument(name, action="store_true", help=help)
 
     def format_help(self) -> str:
         return super().format_help() + self.example
@@ -89,47 +92,46 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_model_dir(parser: Parser) -> None:
-    parser.add_option("--model-dir", Directory, metavar="DIR", required=True, help="the model directory")
+    parser.add_option("--model-dir", Directory, "DIR", "the model directory", required=True)
 
 
 def add_paths(
     parser: Parser, name: str, help: str, required: bool = False, rule: Any = InputText, metavar: str = "FILE"
 ) -> None:
     """Adds an option for one or several paths, by default of texts, which may be given several times."""
-    parser.add_option(name, rule, nargs="+", action="extend", metavar=metavar, required=required, help=help)
+    parser.add_option(name, rule, metavar, help, nargs="+", action="extend", required=required)
 
 
 def add_json(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_flag("--json", "print one JSON object")
 
 
 def add_search(parser: Parser) -> None:
     with parser.group("search"):
         help = "hypotheses in each step, up to 1,000; 1 is greedy search (default: decoding.beam_size of the model)"
-        parser.add_option("--beam-size", BeamSize, metavar="N", help=help)
+        parser.add_option("--beam-size", BeamSize, "N", help)
         help = "0 to 5; higher for longer translations (default: decoding.length_penalty of the model)"
-        parser.add_option("--length-penalty", LengthPenalty, metavar="ALPHA", help=help)
-        help = "search all tokens although the model directory has a shortlist"
-        parser.add_argument("--no-shortlist", action="store_true", help=help)
+        parser.add_option("--length-penalty", LengthPenalty, "ALPHA", help)
+        parser.add_flag("--no-shortlist", "search all tokens although the model directory has a shortlist")
         add_tag(parser)
 
 
 def add_tag(parser: Parser) -> None:
     help = "a tag of the vocabulary, such as '>>de<<', to begin every source with (default: decoding.tag of the model)"
-    parser.add_option("--tag", Tag, metavar="TAG", help=help)
+    parser.add_option("--tag", Tag, "TAG", help)
 
 
 def add_terms(parser: Parser, keep: bool = False) -> None:
     with parser.group("terms"):
         if keep:
             help = "terms to keep as they are, one per line; the model was trained with decoding.placeholders=true"
-            parser.add_option("--keep", ExistingFile, metavar="FILE", help=help)
+            parser.add_option("--keep", ExistingFile, "FILE", help)
         help = "a glossary: a term, a tab and its translation in each line; the model was trained with data.terms"
-        parser.add_option("--terms", ExistingFile, metavar="FILE", help=help)
+        parser.add_option("--terms", ExistingFile, "FILE", help)
 
 
 def add_overwrite(parser: Parser) -> None:
-    parser.add_argument("--overwrite", action="store_true", help="replace files that exist already")
+    parser.add_flag("--overwrite", "replace files that exist already")
 
 
 def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iterable[str] = ()) -> None:
@@ -159,12 +161,8 @@ def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iter
 
 
 def add_tokenize(parser: Parser) -> None:
-    parser.add_argument(
-        "--tokenize",
-        choices=("13a", "none", "intl", "char"),
-        default="13a",
-        help="sacreBLEU's tokenization for BLEU; none for files that are already tokenized (default: 13a)",
-    )
+    help = "sacreBLEU's tokenization for BLEU; none for files that are already tokenized (default: 13a)"
+    parser.add_argument("--tokenize", choices=("13a", "none", "intl", "char"), default="13a", help=help)
 
 
 def add_precision(parser: Parser, help: str, choices: object = Precision, default: str = "float32") -> None:
@@ -190,13 +188,12 @@ def add_precision_or_auto(parser: Parser) -> None:
 
 def add_sampling(parser: Parser) -> None:
     with parser.group("sampling", "Draw translations at random instead of searching for the best."):
-        parser.add_argument("--sample", action="store_true", help="draw; the other options of this group need it")
-        help = "above 1 for more variety, below 1 for less (default: 1)"
-        parser.add_option("--temperature", Temperature, metavar="T", help=help)
-        parser.add_option("--top-k", Size, metavar="K", help="draw from the K most probable tokens (default: all)")
+        parser.add_flag("--sample", "draw; the other options of this group need it")
+        parser.add_option("--temperature", Temperature, "T", "above 1 for more variety, below 1 for less (default: 1)")
+        parser.add_option("--top-k", Size, "K", "draw from the K most probable tokens (default: all)")
         help = "draw from the most probable tokens that have the probability P together (default: 1)"
-        parser.add_option("--top-p", TopP, metavar="P", help=help)
-        parser.add_option("--seed", Seed, metavar="N", help="another text for another N (default: 0)")
+        parser.add_option("--top-p", TopP, "P", help)
+        parser.add_option("--seed", Seed, "N", "another text for another N (default: 0)")
 
 
 def check_sampling(options: argparse.Namespace) -> None:

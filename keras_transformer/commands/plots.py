@@ -14,21 +14,18 @@ from .trained import load_translator, log_truncated, read_trained
 def add_options(parser: Parser) -> None:
     add_paths(parser, "--model-dir", "the model directories, one for --text", rule=Directory, metavar="DIR")
     # The former command plot-training took the directories as plain arguments.
-    parser.add_option("model_dirs", Directory, nargs="*", help=argparse.SUPPRESS)
+    parser.add_option("model_dirs", Directory, "DIR", argparse.SUPPRESS, nargs="*")
     help = "a .png, .svg or .pdf file; or a .html file, a page that shows numbers and, with --text, every head"
-    parser.add_option("--output", PicturePath, metavar="FILE", required=True, help=help)
+    parser.add_option("--output", PicturePath, "FILE", help, required=True)
     add_overwrite(parser)
     with parser.group("attention"):
         help = "draw what the translation of this sentence attends to"
-        parser.add_option("--text", SentenceToTranslate, metavar="SENTENCE", help=help)
-        parser.add_argument(
-            "--kind",
-            choices=typing.get_args(AttentionKind),
-            help="from the translation to the source, in the encoder, or in the decoder (default: cross)",
-        )
-        parser.add_option("--layer", LayerChoice, metavar="N", help="1 is the first, or all (default: last)")
+        parser.add_option("--text", SentenceToTranslate, "SENTENCE", help)
+        help = "from the translation to the source, in the encoder, or in the decoder (default: cross)"
+        parser.add_argument("--kind", choices=typing.get_args(AttentionKind), help=help)
+        parser.add_option("--layer", LayerChoice, "N", "1 is the first, or all (default: last)")
         help = "1 is the first (default: all; with training.guided_alignment, the first, which aligns)"
-        parser.add_option("--head", HeadChoice, metavar="N", help=help)
+        parser.add_option("--head", HeadChoice, "N", help)
         add_tag(parser)
 
 

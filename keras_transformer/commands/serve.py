@@ -16,16 +16,11 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: Parser) -> None:
-    parser.add_option("--model-dir", Directory, metavar="DIR", help="the model directory")
+    parser.add_option("--model-dir", Directory, "DIR", "the model directory")
     help = "or a SavedModel, as export writes it: the directory of all versions, or of one"
-    parser.add_option("--servable", ExistingDirectory, metavar="DIR", help=help)
-    parser.add_option(
-        "--port",
-        Annotated[Count, at_most(65_535)],
-        metavar="N",
-        default=8501,
-        help="0 takes a free one (default: 8501)",
-    )
+    parser.add_option("--servable", ExistingDirectory, "DIR", help)
+    port = Annotated[Count, at_most(65_535)]
+    parser.add_option("--port", port, "N", "0 takes a free one (default: 8501)", default=8501)
     add_precision_or_auto(parser)
     add_search(parser)
     add_terms(parser)

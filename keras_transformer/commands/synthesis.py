@@ -49,17 +49,11 @@ def add_synthesize_options(parser: Parser) -> None:
         "for back-translation, sentences to translate with a model of the opposite direction; with --source, "
         "translations by people: of the --n-best translations, the one most like them is chosen",
     )
-    parser.add_option(
-        "--output",
-        OutputName,
-        metavar="NAME",
-        required=True,
-        help="write the pairs to NAME.source and NAME.target, to train on, and how they were made to NAME.json",
-    )
+    help = "write the pairs to NAME.source and NAME.target, to train on, and how they were made to NAME.json"
+    parser.add_option("--output", OutputName, "NAME", help, required=True)
     add_overwrite(parser)
     with parser.group("choice", "With --source and --target."):
-        help = "how many translations to choose from (default: the beam size)"
-        parser.add_option("--n-best", BeamSize, metavar="N", help=help)
+        parser.add_option("--n-best", BeamSize, "N", "how many translations to choose from (default: the beam size)")
         help = "compare sentences by sentence BLEU or chrF (default: bleu)"
         parser.add_argument("--metric", choices=("bleu", "chrf"), help=help)
     # Not chosen by a measurement, because a resumed run must use the same precision.
@@ -134,17 +128,12 @@ def _settings(trained: Trained, translator: "Translator", **others: object) -> d
 def add_augment_options(parser: Parser) -> None:
     add_paths(parser, "--source", f"sentences, {ONE_PER_LINE}", required=True)
     add_paths(parser, "--target", "their translations, one per line")
-    parser.add_option(
-        "--output",
-        OutputName,
-        metavar="NAME",
-        required=True,
-        help="write as many lines to NAME.source and, with --target, NAME.target",
-    )
+    help = "write as many lines to NAME.source and, with --target, NAME.target"
+    parser.add_option("--output", OutputName, "NAME", help, required=True)
     add_overwrite(parser)
     for name, help in _SHARES.items():
-        parser.add_option(f"--{name.replace('_', '-')}", Probability, default=0.0, metavar="SHARE", help=help)
-    parser.add_option("--seed", Seed, default=1, metavar="N", help="another choice for another N (default: 1)")
+        parser.add_option(f"--{name.replace('_', '-')}", Probability, "SHARE", help, default=0.0)
+    parser.add_option("--seed", Seed, "N", "another choice for another N (default: 1)", default=1)
     parser.epilog = (
         "A share of the lines, from 0 to 1, is changed in each of these ways, as data.augment does in training. URLs, "
         "e-mail addresses, {names}, formats such as %s, and <tags> stay as they are."

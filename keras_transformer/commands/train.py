@@ -22,15 +22,13 @@ if TYPE_CHECKING:
 def add_options(parser: Parser) -> None:
     add_text_options(parser)
     with parser.group("training run"):
-        parser.add_option("--model-dir", Directory, metavar="DIR", help="the model directory; required for training")
+        parser.add_option("--model-dir", Directory, "DIR", "the model directory; required for training")
         help = "start from the model in this directory: weights, tokenizers, and sections model, tokenizer and decoding"
-        parser.add_option("--init-from", ExistingDirectory, metavar="DIR", help=help)
+        parser.add_option("--init-from", ExistingDirectory, "DIR", help)
         help = "number of GPUs, or of parts of the CPU, at most 64 (default: all GPUs, or one CPU)"
-        parser.add_option("--devices", NumDevices, metavar="N", help=help)
-        help = "resume a training run although its text has changed"
-        parser.add_argument("--allow-changed-text", action="store_true", help=help)
-        help = "print the recipe with every key, and do not train"
-        parser.add_argument("--print-config", action="store_true", help=help)
+        parser.add_option("--devices", NumDevices, "N", help)
+        parser.add_flag("--allow-changed-text", "resume a training run although its text has changed")
+        parser.add_flag("--print-config", "print the recipe with every key, and do not train")
     parser.epilog = (
         "To resume a training run that was stopped, give the same command again. Ctrl-C (SIGINT) and SIGTERM stop it "
         "after the current step, which is saved; a second one stops it at once. Exit codes: 0 if training is complete, "

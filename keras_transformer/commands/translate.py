@@ -42,14 +42,10 @@ class _Block(NamedTuple):
 
 def add_options(parser: Parser) -> None:
     add_model_dir(parser)
-    parser.add_option(
-        "--n-best",
-        BeamSize,
-        metavar="N",
-        help="write N lines per sentence: its line number, score and translation, separated by tabs",
-    )
-    parser.add_option("--prefix", ExistingFile, metavar="FILE", help="the beginnings of the translations, one per line")
-    parser.add_argument("--documents", action="store_true", help="translate the sentences of each line one by one")
+    help = "write N lines per sentence: its line number, score and translation, separated by tabs"
+    parser.add_option("--n-best", BeamSize, "N", help)
+    parser.add_option("--prefix", ExistingFile, "FILE", "the beginnings of the translations, one per line")
+    parser.add_flag("--documents", "translate the sentences of each line one by one")
     parser.add_argument(
         "--language",
         choices=typing.get_args(Language),
