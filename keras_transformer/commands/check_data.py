@@ -23,6 +23,7 @@ _GIVE_VALIDATION_TEXT = (
 
 
 def add_check_data_options(parser: Parser) -> None:
+    parser.example = "--source train.en --target train.de"
     add_text_options(parser)
     add_json(parser)
     parser.epilog = (

@@ -39,6 +39,7 @@ ReportPath = Annotated[
 
 
 def add_options(parser: Parser) -> None:
+    parser.example = "--source test.en --reference test.de --model-dir models/a models/b"
     help = "sentences, one per line: a file for each test set"
     add_paths(parser, "--source", help, required=True, rule=ExistingFile)
     help = "their translations by people, in the same order of test sets"

@@ -22,6 +22,7 @@ from .trained import glossary_of, load_translator, log_truncated, numbered_block
 
 
 def add_evaluate_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/en-de --source test.en --reference test.de"
     add_model_dir(parser)
     parser.add_option("--source", InputFile, "FILE", "sentences, one per line", required=True)
     parser.add_option("--reference", InputFile, "FILE", "their translations", required=True)
@@ -83,6 +84,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
 
 def add_score_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/en-de --source test.en --target test.de"
     add_model_dir(parser)
     parser.add_option("--source", InputFile, "FILE", "sentences, one per line", required=True)
     parser.add_option("--target", InputFile, "FILE", "their translations", required=True)

@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def add_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/en-de --output servable/en-de"
     add_model_dir(parser)
     parser.add_option(
         "--output", OutputDirectory, "DIR", "the directory in which the next version is written", required=True

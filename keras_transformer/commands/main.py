@@ -23,63 +23,30 @@ from .options import Parser, check_options
 class Command(NamedTuple):
     add_options: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], None]  # its docstring is the command's summary
-    example: str
 
 
 GROUPS = {
     "Train a model": {
-        "train": Command(
-            train.add_options,
-            train.run,
-            "--source train.en --target train.de --valid-fraction 0.01 --model-dir models/en-de",
-        ),
-        "average": Command(
-            model_files.add_average_options, model_files.run_average, "--model-dir models/en-de --last 5"
-        ),
-        "build-shortlist": Command(
-            model_files.add_shortlist_options,
-            model_files.run_build_shortlist,
-            "--source train.en --target train.de --model-dir models/en-de",
-        ),
+        "train": Command(train.add_options, train.run),
+        "average": Command(model_files.add_average_options, model_files.run_average),
+        "build-shortlist": Command(model_files.add_shortlist_options, model_files.run_build_shortlist),
     },
     "Prepare text": {
-        "check-data": Command(
-            check_data.add_check_data_options, check_data.run_check_data, "--source train.en --target train.de"
-        ),
-        "synthesize": Command(
-            synthesis.add_synthesize_options,
-            synthesis.run_synthesize,
-            "--model-dir models/de-en --target more.de --output back",
-        ),
-        "augment": Command(
-            synthesis.add_augment_options, synthesis.run_augment, "--source test.en --upper-case 1 --output upper"
-        ),
+        "check-data": Command(check_data.add_check_data_options, check_data.run_check_data),
+        "synthesize": Command(synthesis.add_synthesize_options, synthesis.run_synthesize),
+        "augment": Command(synthesis.add_augment_options, synthesis.run_augment),
     },
     "Translate, look and compare": {
-        "translate": Command(translate.add_options, translate.run, "--model-dir models/en-de < test.en > test.de"),
-        "evaluate": Command(
-            evaluate.add_evaluate_options,
-            evaluate.run_evaluate,
-            "--model-dir models/en-de --source test.en --reference test.de",
-        ),
-        "score": Command(
-            evaluate.add_score_options,
-            evaluate.run_score,
-            "--model-dir models/en-de --source test.en --target test.de",
-        ),
-        "compare": Command(
-            compare.add_options, compare.run, "--source test.en --reference test.de --model-dir models/a models/b"
-        ),
-        "plot": Command(
-            plots.add_options, plots.run, "--model-dir models/en-de --text 'Dogs run.' --output attention.svg"
-        ),
-        "serve": Command(serve.add_options, serve.run, "--model-dir models/en-de"),
+        "translate": Command(translate.add_options, translate.run),
+        "evaluate": Command(evaluate.add_evaluate_options, evaluate.run_evaluate),
+        "score": Command(evaluate.add_score_options, evaluate.run_score),
+        "compare": Command(compare.add_options, compare.run),
+        "plot": Command(plots.add_options, plots.run),
+        "serve": Command(serve.add_options, serve.run),
     },
     "Exchange models": {
-        "export": Command(export.add_options, export.run, "--model-dir models/en-de --output servable/en-de"),
-        "import": Command(
-            model_files.add_import_options, model_files.run_import, "--from opus-mt-en-de --model-dir models/en-de"
-        ),
+        "export": Command(export.add_options, export.run),
+        "import": Command(model_files.add_import_options, model_files.run_import),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
@@ -134,11 +101,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog=parser.prog, dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS
     )
     for name, command in COMMANDS.items():
-        subparser = subparsers.add_parser(name, description=command.run.__doc__)
-        command.add_options(subparser)
-        example = f"keras-transformer {name} {command.example}"
-        lines = textwrap.wrap(example, width=76, subsequent_indent="    ", break_on_hyphens=False)
-        subparser.example = "\nexample:\n  " + " \\\n  ".join(lines) + "\n"
+        command.add_options(subparsers.add_parser(name, description=command.run.__doc__))
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments and arguments[0] in RENAMED:
         old, arguments[0] = arguments[0], RENAMED[arguments[0]]

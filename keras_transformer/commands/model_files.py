@@ -11,6 +11,7 @@ from .trained import load_translator, read_trained
 
 
 def add_average_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/en-de --last 5"
     add_model_dir(parser)
     parser.add_option("--last", Size, "N", "the last N checkpoints (default: training.average_last of the recipe)")
     parser.add_option("--best", Size, "N", "the N checkpoints with the best validation score")
@@ -33,6 +34,7 @@ def run_average(options: argparse.Namespace) -> None:
 
 
 def add_import_options(parser: Parser) -> None:
+    parser.example = "--from opus-mt-en-de --model-dir models/en-de"
     add_model_dir(parser)
     parser.add_option("--from", ExistingDirectory, "DIR", "the folder that holds the model", required=True)
 
@@ -46,6 +48,7 @@ def run_import(options: argparse.Namespace) -> None:
 
 
 def add_shortlist_options(parser: Parser) -> None:
+    parser.example = "--source train.en --target train.de --model-dir models/en-de"
     add_model_dir(parser)
     texts = "sentences, one per line, such as those that the model was trained on"
     add_paths(parser, "--source", f"{texts}; a pattern in quotes stands for several files", required=True)

@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import sys
+import textwrap
 import typing
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, NoReturn
@@ -55,7 +56,7 @@ def _is_file(path: str) -> bool:
 class Parser(argparse.ArgumentParser):
     """A parser whose options have rules, as the fields of a configuration do, and are listed in groups."""
 
-    example = ""  # argparse would wrap a command at hyphens: the help ends with this text as it is
+    example = ""  # of a command: its arguments, with which the help ends
     _group: argparse._ArgumentGroup | None = None
 
     def __init__(self, **arguments: Any) -> None:
@@ -85,7 +86,12 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, action="store_true", help=help)
 
     def format_help(self) -> str:
-        return super().format_help() + self.example
+        if not self.example:
+            return super().format_help()
+        # Not part of the epilog: argparse would wrap the command at hyphens.
+        example = f"{self.prog} {self.example}"
+        lines = textwrap.wrap(example, width=76, subsequent_indent="    ", break_on_hyphens=False)
+        return super().format_help() + "\nexample:\n  " + " \\\n  ".join(lines) + "\n"
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())} (see {self.prog} --help)\n")

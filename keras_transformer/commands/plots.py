@@ -12,6 +12,7 @@ from .trained import load_translator, log_truncated, read_trained
 
 
 def add_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/en-de --text 'Dogs run.' --output attention.svg"
     add_paths(parser, "--model-dir", "the model directories, one for --text", rule=Directory, metavar="DIR")
     # The former command plot-training took the directories as plain arguments.
     parser.add_option("model_dirs", Directory, "DIR", argparse.SUPPRESS, nargs="*")

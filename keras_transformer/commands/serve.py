@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/en-de"
     parser.add_option("--model-dir", Directory, "DIR", "the model directory")
     help = "or a SavedModel, as export writes it: the directory of all versions, or of one"
     parser.add_option("--servable", ExistingDirectory, "DIR", help)

@@ -41,6 +41,7 @@ _SHARES = {
 
 
 def add_synthesize_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/de-en --target more.de --output back"
     add_model_dir(parser)
     add_paths(parser, "--source", f"sentences to translate, for distillation, {ONE_PER_LINE}")
     add_paths(
@@ -126,6 +127,7 @@ def _settings(trained: Trained, translator: "Translator", **others: object) -> d
 
 
 def add_augment_options(parser: Parser) -> None:
+    parser.example = "--source test.en --upper-case 1 --output upper"
     add_paths(parser, "--source", f"sentences, {ONE_PER_LINE}", required=True)
     add_paths(parser, "--target", "their translations, one per line")
     help = "write as many lines to NAME.source and, with --target, NAME.target"

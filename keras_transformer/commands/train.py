@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: Parser) -> None:
+    parser.example = "--source train.en --target train.de --valid-fraction 0.01 --model-dir models/en-de"
     add_text_options(parser)
     with parser.group("training run"):
         parser.add_option("--model-dir", Directory, "DIR", "the model directory; required for training")

@@ -41,6 +41,7 @@ class _Block(NamedTuple):
 
 
 def add_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/en-de < test.en > test.de"
     add_model_dir(parser)
     help = "write N lines per sentence: its line number, score and translation, separated by tabs"
     parser.add_option("--n-best", BeamSize, "N", help)
