@@ -141,8 +141,8 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
         if options.languages or options.license:
             raise ConfigError(f"--languages and --license {given}: its files have no card")
         # The extras of these formats have their names.
-        for name, extra in EXTRAS.items():
-            if extra == options.format and importlib.util.find_spec(name) is None:
+        for name in EXTRAS[options.format]:
+            if importlib.util.find_spec(name) is None:
                 raise MissingPackageError(
                     f"--format {options.format} needs the package {name}: "
                     f"pip install 'keras3-transformer[{options.format}]'"

@@ -5,27 +5,15 @@ from collections.abc import Iterator
 
 from ..errors import MissingPackageError
 
-# The names they are imported by. The extras are in setup.cfg.
+# Of each extra in setup.cfg, the names by which its packages are imported.
 EXTRAS = {
-    "ctranslate2": "ctranslate2",
-    "google": "translation",
-    "h5py": "translation",
-    "importlib_resources": "translation",
-    "matplotlib": "plots",
-    "onnxruntime": "onnx",
-    "regex": "translation",
-    "sacrebleu": "translation",
-    "safetensors": "translation",
-    "sentencepiece": "translation",
-    "tabulate": "translation",
-    "tensorboard": "translation",
-    "tensorflow": "translation",
-    "tensorflow_datasets": "translation",
-    "tensorflow_text": "translation",
-    "tf2onnx": "onnx",
-    "tqdm": "translation",
-    "yaml": "translation",
-    "zstandard": "translation",
+    "ctranslate2": ["ctranslate2"],
+    "onnx": ["onnxruntime", "tf2onnx"],
+    "plots": ["matplotlib"],
+    "translation": [
+        *("google", "h5py", "importlib_resources", "regex", "sacrebleu", "safetensors", "sentencepiece", "tabulate"),
+        *("tensorboard", "tensorflow", "tensorflow_datasets", "tensorflow_text", "tqdm", "yaml", "zstandard"),
+    ],
 }
 
 
@@ -36,9 +24,9 @@ def missing_packages_named() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
-        if name not in EXTRAS:
-            raise
-        raise MissingPackageError(
-            f"this needs the package {name}, which is not installed: pip install 'keras3-transformer[{EXTRAS[name]}]'",
-            name=error.name,
-        ) from error
+        for extra, packages in EXTRAS.items():
+            if name in packages:
+                problem = f"this needs the package {name}, which is not installed"
+                message = f"{problem}: pip install 'keras3-transformer[{extra}]'"
+                raise MissingPackageError(message, name=error.name) from error
+        raise

@@ -68,11 +68,11 @@ def test_every_package_that_is_imported_is_installed_by_keras_or_an_extra():
     # Imported only where they are the backend, or where a layer is converted to one of theirs.
     backends = {"jax", "torch", "keras_hub"}
     # importlib_resources is tensorflow-datasets' affair.
-    assert imported - sys.stdlib_module_names - always_there - backends == EXTRAS.keys() - {"importlib_resources"}
-    for name, extra in EXTRAS.items():
-        assert DISTRIBUTIONS.get(name, name).replace("_", "-") in [
-            requirement.replace("_", "-") for requirement in requirements[extra]
-        ], name
+    named = {name for names in EXTRAS.values() for name in names} - {"importlib_resources"}
+    assert imported - sys.stdlib_module_names - always_there - backends == named
+    for extra, names in EXTRAS.items():
+        installed = {requirement.replace("_", "-") for requirement in requirements[extra]}
+        assert {DISTRIBUTIONS.get(name, name).replace("_", "-") for name in names} <= installed
 
 
 def test_a_command_without_its_packages_ends_in_one_line(tmp_path, monkeypatch, capsys):
