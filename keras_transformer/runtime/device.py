@@ -12,8 +12,6 @@ from ..config import TransformerConfig
 
 # On a CPU, bfloat16 slows down the operations between the products, so products must be this much faster.
 _MIN_RATIO = 2.0
-# The compute capabilities from which GPUs multiply each type: NVIDIA's Ampere and Volta. The first match is chosen.
-_COMPUTE_CAPABILITIES: dict[Literal["bfloat16", "float16"], tuple[int, int]] = {"bfloat16": (8, 0), "float16": (7, 0)}
 # What ONEDNN_MAX_CPU_ISA may name without taking away the instructions for bfloat16. TensorFlow does not know of the
 # limit, and ends the process when it asks for a product that oneDNN then cannot compute.
 _ISAS_WITH_BFLOAT16 = ("DEFAULT", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16")
@@ -80,28 +78,22 @@ def choose_precision(config: TransformerConfig, num_rows: int, training: bool = 
         return ChosenPrecision("float32", f"ONEDNN_MAX_CPU_ISA={limit} leaves out the instructions for bfloat16")
     num_rows = max(min(num_rows, _MOST_MULTIPLICATIONS // (config.d_model * config.d_ff)), 1)
     shape = num_rows, config.d_model, config.d_ff
-    seconds = {dtype: _time_product(*shape, dtype) for dtype in ("float32", "bfloat16")}
-    ratio = seconds["float32"] / seconds["bfloat16"]
-    precision: Literal["float32", "bfloat16"] = "bfloat16" if ratio >= _MIN_RATIO else "float32"
+    ratio = _time_product(*shape, "float32") / _time_product(*shape, "bfloat16")
     measured = f"matrix products in bfloat16 are {ratio:.1f} times as fast on this CPU"
-    rule = "" if precision == "bfloat16" else f", not {_MIN_RATIO:.0f} times"
-    return ChosenPrecision(precision, measured + rule)
+    if ratio >= _MIN_RATIO:
+        return ChosenPrecision("bfloat16", measured)
+    return ChosenPrecision("float32", f"{measured}, not {_MIN_RATIO:.0f} times")
 
 
 def _choose_on_gpus(details: list[dict[str, Any]], training: bool) -> ChosenPrecision:
-    lowest = min(gpu.get("compute_capability") or (0, 0) for gpu in details)
-    reason = f"the GPU's compute capability is {_dotted(lowest)}; products in bfloat16 came with"
-    reason += f" {_dotted(_COMPUTE_CAPABILITIES['bfloat16'])}"
-    if training and lowest < _COMPUTE_CAPABILITIES["bfloat16"]:
-        reason += f", those in float16 with {_dotted(_COMPUTE_CAPABILITIES['float16'])}"
-    for precision, first in _COMPUTE_CAPABILITIES.items():
-        if lowest >= first and (training or precision == "bfloat16"):
-            return ChosenPrecision(precision, reason)
-    return ChosenPrecision("float32", reason)
-
-
-def _dotted(capability: tuple[int, int]) -> str:
-    return ".".join(map(str, capability))
+    """NVIDIA's GPUs multiply bfloat16 from the compute capability 8.0 on (Ampere), and float16 from 7.0 on (Volta)."""
+    major, minor = min(gpu.get("compute_capability") or (0, 0) for gpu in details)
+    reason = f"the GPU's compute capability is {major}.{minor}; products in bfloat16 came with 8.0"
+    if major >= 8:
+        return ChosenPrecision("bfloat16", reason)
+    if not training:
+        return ChosenPrecision("float32", reason)
+    return ChosenPrecision("float16" if major >= 7 else "float32", f"{reason}, those in float16 with 7.0")
 
 
 def _time_product(num_rows: int, num_inputs: int, num_outputs: int, dtype: str) -> float:
