@@ -135,7 +135,7 @@ def _translated(trained: "Trained", test_sets: "dict[str, SentencePairs]") -> "l
     systems = []
     for source, pairs in test_sets.items():
         start = time.perf_counter()
-        translations = translate_lines(translator, list(pairs.source), trained.config.model.max_length, source)
+        translations = translate_lines(translator, list(pairs.source), source)
         systems.append(System(str(trained.model_dir.path), translations, time.perf_counter() - start))
     return systems
 

@@ -48,8 +48,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
     log_device()
     name = name_of(options.source)
-    max_length = trained.config.model.max_length
-    result = evaluate(lambda texts: translate_lines(translator, texts, max_length, name), pairs, options.tokenize)
+    result = evaluate(lambda texts: translate_lines(translator, texts, name), pairs, options.tokenize)
     trained.model_dir.write_evaluation(
         f"{len(pairs):,} sentences of {os.path.basename(name)}, "
         f"beam size {trained.decoding.beam_size}, length penalty {trained.decoding.length_penalty:g}"
@@ -111,13 +110,12 @@ def run_score(options: argparse.Namespace) -> None:
     pairs = read_pairs(options.source, options.target)
     translator = load_translator(trained)
     reverse = None if reverse_trained is None else load_translator(reverse_trained)
-    max_length = trained.config.model.max_length
     with ProgressBar("scoring", "lines", len(pairs)) as bar:
         for first, block in numbered_blocks(zip(pairs.source, pairs.target, strict=True)):
             sources, targets = zip(*block, strict=True)
             scores = translator.score_with_lengths(sources, targets)
-            log_truncated(scores.source_lengths, max_length, first, name_of(options.source))
-            log_truncated(scores.target_lengths, max_length, first, name_of(options.target))
+            log_truncated(translator, scores.source_lengths, first, name_of(options.source))
+            log_truncated(translator, scores.target_lengths, first, name_of(options.target))
             values = scores.log_probs
             if reverse is not None:
                 from ..translation.results import dual_scores

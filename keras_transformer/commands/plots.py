@@ -58,7 +58,7 @@ def _plot_attention(options: argparse.Namespace, model_dir: str) -> None:
     # A layer or head that the model does not have is an error before TensorFlow is loaded.
     view.layers(trained.config.model), view.heads(trained.config.model)
     translator = load_translator(trained)
-    log_truncated(translator.num_tokens([options.text]), translator.model.config.max_length, 1, "--text")
+    log_truncated(translator, translator.num_tokens([options.text]), 1, "--text")
     from ..translation.attention import plot_attention
 
     write_lines([plot_attention(translator, options.text, options.output, view)])

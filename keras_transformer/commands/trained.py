@@ -148,20 +148,21 @@ def numbered_blocks(items: Iterable[Item]) -> Iterator[tuple[int, list[Item]]]:
         first += len(block)
 
 
-def log_truncated(lengths: Iterable[int], max_length: int, first: int, file: str = "") -> None:
+def log_truncated(translator: "Translator", lengths: Iterable[int], first: int, file: str = "") -> None:
     """Logs which lines, numbered from `first`, have more tokens than the model's limit."""
+    max_length = translator.model.config.max_length
     for number, length in enumerate(lengths, start=first):
         if length > max_length:
             place = f"{file}, line {number}" if file else f"line {number}"
             _log.info(f"{place}: too many tokens, truncated to model.max_length={max_length}")
 
 
-def translate_lines(translator: "Translator", texts: list[str], max_length: int, file: str) -> list[str]:
+def translate_lines(translator: "Translator", texts: list[str], file: str) -> list[str]:
     """Translates the lines of a file, shows progress, and logs which lines are longer than the model's limit."""
     translations: list[str] = []
     with ProgressBar("translating", "lines", len(texts)) as bar:
         for first, block in numbered_blocks(texts):
             results = translator.translate(block)
-            log_truncated((result.source_length for result in results), max_length, first, file)
+            log_truncated(translator, (result.source_length for result in results), first, file)
             translations += [result.hypotheses[0][0] for result in bar.count(results)]
     return translations

@@ -110,8 +110,7 @@ def _translate(
         )
     sampling = sampling_of(options, block.first - 1)
     translations = translator.translate(block.texts, options.n_best or 1, prefixes=block_prefixes, sampling=sampling)
-    max_length = translator.model.config.max_length
-    log_truncated((translation.source_length for translation in translations), max_length, block.first)
+    log_truncated(translator, (translation.source_length for translation in translations), block.first)
     for number, translation in enumerate(translations, start=block.first):
         for text, score in translation.hypotheses:
             line = _one_line(text)
