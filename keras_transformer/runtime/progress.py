@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 Item = TypeVar("Item")
@@ -123,9 +122,7 @@ class ProgressBar:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._finished.set()
         self._thread.join()
 
