@@ -132,16 +132,8 @@ class DataConfig:
         for name, other in (("min_score", "scores"), ("scores", "min_score")):
             is_given = getattr(self, name) is not None or getattr(self, other) is None
             require(is_given, f"data.{name}", f"given together with data.{other}", getattr(self, name))
-        if self.min_characters is not None and self.max_characters is not None:
-            require(
-                self.min_characters <= self.max_characters,
-                "data.min_characters",
-                f"at most max_characters={self.max_characters}",
-                self.min_characters,
-            )
-        require(
-            set(self.valid_tags or ()) <= {None, *(self.tags or ())},
-            "data.valid_tags",
-            "among data.tags",
-            self.valid_tags,
-        )
+        fewest, most = self.min_characters, self.max_characters
+        if fewest is not None and most is not None:
+            require(fewest <= most, "data.min_characters", f"at most max_characters={most}", fewest)
+        are_known = {*(self.valid_tags or ())} <= {None, *(self.tags or ())}
+        require(are_known, "data.valid_tags", "among data.tags", self.valid_tags)

@@ -26,10 +26,7 @@ def _is_term(value: object) -> bool:
 
 Glossary = Annotated[
     dict[str, str],
-    Rule(
-        "a mapping of one or more terms to their translations, without white space around them",
-        _is_glossary,
-    ),
+    Rule("a mapping of one or more terms to their translations, without white space around them", _is_glossary),
 ]
 
 

@@ -126,26 +126,15 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "model")
-        require(
-            self.key_dim is not None or self.d_model % self.num_heads == 0,
-            "model.d_model",
-            f"a multiple of num_heads={self.num_heads} unless key_dim is given",
-            self.d_model,
-        )
+        rule = f"a multiple of num_heads={self.num_heads} unless key_dim is given"
+        is_divided = self.d_model % self.num_heads == 0
+        require(self.key_dim is not None or is_divided, "model.d_model", rule, self.d_model)
         require_divisor("model.num_key_value_heads", self.num_key_value_heads, num_heads=self.num_heads)
-        require(
-            self.positions != "rotary" or self._key_dim % 2 == 0,
-            "model.key_dim",
-            "even if positions='rotary'",
-            self._key_dim,
-        )
-        require(
-            self.tie_embeddings != "all" or self.source_vocab_size == self.target_vocab_size,
-            "model.tie_embeddings",
-            "'target' or 'none' if the vocabularies differ in size "
-            f"({self.source_vocab_size} and {self.target_vocab_size})",
-            self.tie_embeddings,
-        )
+        is_even = self._key_dim % 2 == 0
+        require(self.positions != "rotary" or is_even, "model.key_dim", "even if positions='rotary'", self._key_dim)
+        source, target = self.source_vocab_size, self.target_vocab_size
+        rule = f"'target' or 'none' if the vocabularies differ in size ({source} and {target})"
+        require(self.tie_embeddings != "all" or source == target, "model.tie_embeddings", rule, self.tie_embeddings)
         if self.num_parameters > MAX_PARAMETERS:
             raise ConfigError(
                 f"the sizes in the section model must make at most {MAX_PARAMETERS:,} parameters; "

@@ -64,26 +64,15 @@ class Config:
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
-        require(
-            not self.training.subword_dropout or self.tokenizer.kind == "bpe",
-            "training.subword_dropout",
-            f"0 if tokenizer.kind={self.tokenizer.kind}",
-            self.training.subword_dropout,
-        )
-        require(
-            # Two imported SentencePiece models may have one vocabulary.
-            self.tokenizer.shared or self.model.tie_embeddings != "all" or self.tokenizer.kind == "sentencepiece",
-            "model.tie_embeddings",
-            "'target' or 'none' if tokenizer.shared=False",
-            self.model.tie_embeddings,
-        )
-
-        require(
-            not self.training.guided_alignment or self.model.neighborhood is None,
-            "training.guided_alignment",
-            f"0 if model.neighborhood={self.model.neighborhood}",
-            self.training.guided_alignment,
-        )
+        kind, tied, neighborhood = self.tokenizer.kind, self.model.tie_embeddings, self.model.neighborhood
+        dropout, alignment = self.training.subword_dropout, self.training.guided_alignment
+        require(not dropout or kind == "bpe", "training.subword_dropout", f"0 if tokenizer.kind={kind}", dropout)
+        # Two imported SentencePiece models may have one vocabulary.
+        may_be_tied = self.tokenizer.shared or kind == "sentencepiece"
+        rule = "'target' or 'none' if tokenizer.shared=False"
+        require(may_be_tied or tied != "all", "model.tie_embeddings", rule, tied)
+        rule = f"0 if model.neighborhood={neighborhood}"
+        require(not alignment or neighborhood is None, "training.guided_alignment", rule, alignment)
 
     @classmethod
     def from_sections(cls, sections: Mapping[str, object]) -> "Config":

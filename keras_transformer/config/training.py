@@ -96,15 +96,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "training")
-        require(
-            not (self.average_last and self.average_best),
-            "training.average_last",
-            f"0 if average_best={self.average_best}",
-            self.average_last,
-        )
-        require(
-            self.average_last <= self.keep_checkpoints,
-            "training.average_last",
-            f"at most keep_checkpoints={self.keep_checkpoints}",
-            self.average_last,
-        )
+        last, most = self.average_last, self.keep_checkpoints
+        rule = f"0 if average_best={self.average_best}"
+        require(not (last and self.average_best), "training.average_last", rule, last)
+        require(last <= most, "training.average_last", f"at most keep_checkpoints={most}", last)
