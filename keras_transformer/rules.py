@@ -93,21 +93,14 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
 
 
 def check(name: str, value: object, annotation: object) -> None:
-    """Checks a value against an annotation.
+    """Raises a ConfigError unless a value is of the type of an annotation, and obeys its rules.
 
-    Args:
-        name: str. The name of the value in the error message.
-        value: object. The value.
-        annotation: a type of this module, `int`, `float`, `bool`, `str`, a `Literal` or a `list` of one of them, or
-            the union of one of them and `None`. Other annotations are not checked.
-
-    Raises:
-        ConfigError: The value is not of the type, or breaks the rule.
+    The annotation is a type of this module, `int`, `float`, `bool`, `str`, a `Literal` or a `list` of one of them, or
+    the union of one of them and `None`. Others are not checked.
     """
-    options = options_of(annotation)
-    if value is None and types.NoneType in options:
+    expected, may_be_none = without_none(annotation)
+    if value is None and may_be_none:
         return
-    (expected,) = [option for option in options if option is not types.NoneType] or [object]
     if typing.get_origin(expected) is Literal:
         choices = typing.get_args(expected)
         require(value in choices, name, f"one of {', '.join(choices)}", value)
@@ -118,15 +111,14 @@ def check(name: str, value: object, annotation: object) -> None:
         for place, item in enumerate(value):
             check(f"{name}[{place}]", item, *typing.get_args(expected))
         return
-    rules: tuple[Rule, ...] = ()
-    if typing.get_origin(expected) is Annotated:
-        expected, *metadata = typing.get_args(expected)
-        rules = tuple(item for item in metadata if isinstance(item, Rule))
+    metadata = getattr(expected, "__metadata__", ())
+    expected = bare(expected)
     if expected in _IS_TYPE:
-        or_null = " or null" if types.NoneType in options else ""
+        or_null = " or null" if may_be_none else ""
         require(_IS_TYPE[expected](value), name, f"of type {expected.__name__}{or_null}", value)
-    for rule in rules:
-        require(rule.holds(value), name, rule.text, value)
+    for rule in metadata:
+        if isinstance(rule, Rule):
+            require(rule.holds(value), name, rule.text, value)
 
 
 # NumPy's numbers are accepted; a bool is not a number here.
@@ -143,31 +135,32 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
 
 
-def options_of(annotation: object) -> tuple[Any, ...]:
+def without_none(annotation: object) -> tuple[Any, bool]:
+    """Returns what a value is if it is not None, and whether it may be None."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
-        return (annotation,)
+        return annotation, False
     options = typing.get_args(annotation)
+    others = [option for option in options if option is not types.NoneType]
     # No rule describes a choice of several types other than None.
-    return options if sum(option is not types.NoneType for option in options) == 1 else (object,)
+    return (others[0] if len(others) == 1 else object), len(others) < len(options)
+
+
+def bare(annotation: Any) -> Any:
+    """Returns an annotation without its rules."""
+    return annotation.__origin__ if typing.get_origin(annotation) is Annotated else annotation
 
 
 def check_attributes(instance: object, cls: type) -> None:
     """Checks the attributes of an object that are arguments of a class's constructor, against their annotations there.
 
-    Integers of NumPy become ints, which Keras asks for. Constructors call it once they have assigned their arguments:
+    Integers of NumPy become ints, which Keras asks for. The instance may be of a subclass, whose own arguments are not
+    checked. Constructors call it once every argument with an annotation is an attribute:
 
         class Layer(keras.layers.Layer):
             def __init__(self, units: Size, **kwargs: Any) -> None:
                 super().__init__(**kwargs)
                 self.units = units
                 check_attributes(self, Layer)
-
-    Args:
-        instance: object. Every argument of the constructor that has an annotation is an attribute of it.
-        cls: the class of that constructor. The instance may be of a subclass, whose own arguments are not checked.
-
-    Raises:
-        ConfigError: An attribute breaks its rule.
     """
     for name, annotation in annotations_of(vars(cls)["__init__"]).items():
         # The attribute has an underscore where Keras uses the name itself.

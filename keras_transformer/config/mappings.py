@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConfigError
-from ..rules import check, options_of, shown
+from ..rules import bare, check, shown, without_none
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -65,6 +65,5 @@ def check_fields(instance: "DataclassInstance", section: str) -> None:
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         check(f"{section}.{field.name}", value, hints[field.name])
-        types = {option for hint in options_of(hints[field.name]) for option in (hint, *typing.get_args(hint)[:1])}
-        if type(value) is int and float in types:
+        if type(value) is int and bare(without_none(hints[field.name])[0]) is float:
             object.__setattr__(instance, field.name, float(value))

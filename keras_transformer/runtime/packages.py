@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ..errors import MissingPackageError
 
-# Of each extra in setup.cfg, the names by which its packages are imported.
+# The names by which the packages of each extra in setup.cfg are imported.
 EXTRAS = {
     "ctranslate2": ["ctranslate2"],
     "onnx": ["onnxruntime", "tf2onnx"],
