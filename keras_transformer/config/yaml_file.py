@@ -52,8 +52,8 @@ def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | 
     return int(value) if value.is_integer() and "." not in node.value else value
 
 
-def _refuse(problem: str, place: yaml.Event | yaml.Node) -> NoReturn:
-    raise yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)
+def _refuse(problem: str, place: yaml.Event | yaml.Node | None = None) -> NoReturn:
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=place and place.start_mark)
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -84,8 +84,6 @@ def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{path}{line}: cannot be read as YAML ({error.problem})") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as YAML ({error})") from None
     values = {} if values is None else values
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: the file must hold a mapping; received {type(values).__name__}")
@@ -96,18 +94,18 @@ def parse_value(text: str) -> Any:
     """Reads one YAML value, such as `256`, `5e-4`, `null` or `relu`."""
     try:
         return _parse(text)
-    except (yaml.YAMLError, ValueError) as error:
-        problem = getattr(error, "problem", None) or error
-        raise ConfigError(f"the value cannot be read as YAML ({problem}); received {shown(text)}") from None
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(f"the value cannot be read as YAML ({error.problem}); received {shown(text)}") from None
 
 
 def _parse(text: str) -> Any:
+    """Reads YAML; whatever is wrong with it is the `problem` of a MarkedYAMLError, which may have no mark."""
     if len(text) > _MAX_CHARACTERS:
-        raise ValueError(f"longer than {_MAX_CHARACTERS:,} characters")
+        _refuse(f"longer than {_MAX_CHARACTERS:,} characters")
     try:
         return yaml.load(text, _Loader)
     except yaml.reader.ReaderError as error:
-        raise ValueError(f"the character {error.character:#x} is not allowed") from None
+        _refuse(f"the character {error.character:#x} is not allowed")
     except (ValueError, OverflowError):
         # Python refuses thousands of digits, and codes of characters that do not exist.
-        raise ValueError("a number or the code of a character is too large") from None
+        _refuse("a number or the code of a character is too large")
