@@ -62,24 +62,19 @@ def run_evaluate(options: argparse.Namespace) -> None:
     if len(pairs) <= MAX_SENTENCES:
         compared = compare([System("", result.translations)], pairs, options.tokenize).results[0].scores
         intervals = {name: score.interval for name, score in zip(scores, compared.values(), strict=True)}
-    use = None
+    records: dict[str, dict[str, object]] = {}
+    lines = []
+    for name, score in scores.items():
+        records[name] = {**score._asdict(), "interval": intervals.get(name)}
+        interval = f" (95% confidence: ± {intervals[name]:.2f})" if name in intervals else ""
+        lines += [f"{score.text}{interval}", f"  {score.signature}"]
     if glossary := glossary_of(options):
         from keras_transformer.training.comparison.term_use import count_terms
 
         (use,) = count_terms(glossary, list(pairs.source), result.translations)
-    if options.json:
-        records: dict[str, dict[str, object]] = {
-            name: {**score._asdict(), "interval": intervals.get(name)} for name, score in scores.items()
-        }
-        if use is not None:
-            records["terms"] = use._asdict()
-        write_lines([json.dumps(records)])
-        return
-    for name, score in scores.items():
-        interval = f" (95% confidence: ± {intervals[name]:.2f})" if name in intervals else ""
-        write_lines([f"{score.text}{interval}", f"  {score.signature}"])
-    if use is not None:
-        write_lines([f"terms used: {use}"])
+        records["terms"] = use._asdict()
+        lines.append(f"terms used: {use}")
+    write_lines([json.dumps(records)] if options.json else lines)
 
 
 def add_score_options(parser: Parser) -> None:
