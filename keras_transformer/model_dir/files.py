@@ -59,20 +59,17 @@ def temporary_beside(path: pathlib.Path, is_directory: bool = False) -> Iterator
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent)
         descriptor = _create_locked(temporary, is_directory)
-    try:
-        with naming_errors(path, temporary):
+        try:
             yield temporary
-    finally:
-        _remove(temporary)
-        os.close(descriptor)
+        finally:
+            _remove(temporary)
+            os.close(descriptor)
 
 
 def rename(path: pathlib.Path, target: pathlib.Path) -> None:
     """Renames a file or directory after its content is safe on the disk; the new name then is safe too."""
-    for folder, _, names in os.walk(path):
-        for entry in (pathlib.Path(folder, name) for name in names):
-            _sync(entry)
-    _sync(path)
+    for entry in (*path.rglob("*"), path):
+        _sync(entry)
     os.rename(path, target)
     # Not every file system can sync a directory.
     with contextlib.suppress(OSError):
@@ -159,14 +156,10 @@ def reading_archive(path: pathlib.Path, content: str) -> "Iterator[Mapping[str, 
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path, task: str) -> Iterator[None]:
-    """Holds a lock file while the block runs; a process that is killed holds it no longer.
+    """Holds the lock file of a directory while the block runs; a process that is killed holds it no longer.
 
-    Args:
-        path: the lock file, in the directory that one process at a time may use.
-        task: how error messages begin, such as "another training runs here".
-
-    Raises:
-        LockedError: Another process holds it; the message says which one, and since when.
+    If another process holds it, a LockedError says the task, such as "another training runs here", which process it
+    is, and since when.
     """
     with naming_errors(path):
         descriptor = _open_locked(path, task)
