@@ -8,7 +8,7 @@ from ..errors import ConfigError
 from ..rules import NotEmpty, Size
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import Fraction, Parser, add_json, add_paths
+from .options import Fraction, Parser
 
 if TYPE_CHECKING:
     from keras_transformer.training.text.filters import HeldOut
@@ -25,7 +25,7 @@ _GIVE_VALIDATION_TEXT = (
 def add_check_data_options(parser: Parser) -> None:
     parser.example = "--source train.en --target train.de"
     add_text_options(parser)
-    add_json(parser)
+    parser.add_json()
     parser.epilog = (
         "The filters are those of the configuration's data section, such as --set data.max_length_ratio=4; if none is "
         "on, the report shows what recommended values would remove."
@@ -52,14 +52,14 @@ def add_text_options(parser: Parser) -> None:
     """Adds the options for the text and for the configuration, whose filters choose from it."""
     with parser.group("training text", "Give --source and --target, or --pairs, or --tfds."):
         help = "sentences, one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes, such as "
-        add_paths(parser, "--source", help + "'news-*.en.gz', stands for files that are one corpus")
-        add_paths(parser, "--target", "their translations, one per line")
-        add_paths(parser, "--pairs", "files with a sentence, a tab and its translation in each line")
+        parser.add_paths("--source", help + "'news-*.en.gz', stands for files that are one corpus")
+        parser.add_paths("--target", "their translations, one per line")
+        parser.add_paths("--pairs", "files with a sentence, a tab and its translation in each line")
         parser.add_option("--tfds", NotEmpty, "NAME", "a translation dataset of tensorflow-datasets")
     with parser.group("validation text", "In one way as well; --tfds brings its own."):
-        add_paths(parser, "--valid-source", "sentences, one per line")
-        add_paths(parser, "--valid-target", "their translations, one per line")
-        add_paths(parser, "--valid-pairs", "files with a sentence, a tab and its translation in each line")
+        parser.add_paths("--valid-source", "sentences, one per line")
+        parser.add_paths("--valid-target", "their translations, one per line")
+        parser.add_paths("--valid-pairs", "files with a sentence, a tab and its translation in each line")
         help = "hold out this share of the training text, chosen by a hash of each pair"
         parser.add_option("--valid-fraction", Fraction, "F", help)
         parser.add_option("--valid-size", Size, "N", "hold out N pairs of the training text")

@@ -10,19 +10,7 @@ from ..errors import ConfigError
 from ..rules import NotEmpty, Rule
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import (
-    Directory,
-    ExistingFile,
-    Parser,
-    add_json,
-    add_overwrite,
-    add_paths,
-    add_precision_or_auto,
-    add_search,
-    add_terms,
-    add_tokenize,
-    check_outputs,
-)
+from .options import Directory, ExistingFile, Parser, check_outputs
 from .trained import glossary_of, load_translator, read_trained, translate_lines
 
 if TYPE_CHECKING:
@@ -41,22 +29,22 @@ ReportPath = Annotated[
 def add_options(parser: Parser) -> None:
     parser.example = "--source test.en --reference test.de --model-dir models/a models/b"
     help = "sentences, one per line: a file for each test set"
-    add_paths(parser, "--source", help, required=True, rule=ExistingFile)
+    parser.add_paths("--source", help, required=True, rule=ExistingFile)
     help = "their translations by people, in the same order of test sets"
-    add_paths(parser, "--reference", help, required=True, rule=ExistingFile)
+    parser.add_paths("--reference", help, required=True, rule=ExistingFile)
     help = "model directories, which translate --source"
-    add_paths(parser, "--model-dir", help, rule=Directory, metavar="DIR")
+    parser.add_paths("--model-dir", help, rule=Directory, metavar="DIR")
     help = "translations of --source by anything: for each system a file for each test set, in the same order"
-    add_paths(parser, "--hypotheses", help, rule=ExistingFile)
+    parser.add_paths("--hypotheses", help, rule=ExistingFile)
     help = "paired bootstrap resampling or approximate randomization (default: bootstrap)"
     parser.add_argument("--test", choices=("bootstrap", "randomization"), default="bootstrap", help=help)
-    add_tokenize(parser)
+    parser.add_tokenize()
     parser.add_option("--output", ReportPath, "FILE", "also write the report to this .html or .md file")
-    add_overwrite(parser)
-    add_json(parser)
-    add_precision_or_auto(parser)
-    add_search(parser)
-    add_terms(parser)
+    parser.add_overwrite()
+    parser.add_json()
+    parser.add_precision_or_auto()
+    parser.add_search()
+    parser.add_terms()
     parser.epilog = (
         "The first system, of the model directories before the files, is the one with which the others are compared. "
         "Two systems on two test sets: --source val.en test.en --reference val.de test.de --hypotheses a.val.de "

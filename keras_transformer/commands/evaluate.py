@@ -6,31 +6,20 @@ import os
 
 from ..runtime.progress import ProgressBar
 from ..runtime.standard_streams import write_lines
-from .options import (
-    Directory,
-    InputFile,
-    Parser,
-    add_json,
-    add_model_dir,
-    add_precision_or_auto,
-    add_search,
-    add_tag,
-    add_terms,
-    add_tokenize,
-)
+from .options import Directory, InputFile, Parser
 from .trained import glossary_of, load_translator, log_truncated, numbered_blocks, read_trained, translate_lines
 
 
 def add_evaluate_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --source test.en --reference test.de"
-    add_model_dir(parser)
+    parser.add_model_dir()
     parser.add_option("--source", InputFile, "FILE", "sentences, one per line", required=True)
     parser.add_option("--reference", InputFile, "FILE", "their translations", required=True)
-    add_tokenize(parser)
-    add_json(parser)
-    add_precision_or_auto(parser)
-    add_search(parser)
-    add_terms(parser)
+    parser.add_tokenize()
+    parser.add_json()
+    parser.add_precision_or_auto()
+    parser.add_search()
+    parser.add_terms()
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
@@ -79,10 +68,10 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
 def add_score_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --source test.en --target test.de"
-    add_model_dir(parser)
+    parser.add_model_dir()
     parser.add_option("--source", InputFile, "FILE", "sentences, one per line", required=True)
     parser.add_option("--target", InputFile, "FILE", "their translations", required=True)
-    add_tag(parser)
+    parser.add_tag()
     parser.add_option(
         "--reverse-model-dir",
         Directory,

@@ -10,16 +10,7 @@ from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..rules import NotEmpty, check
 from ..runtime.packages import EXTRAS
 from ..runtime.standard_streams import write_lines
-from .options import (
-    Languages,
-    OutputDirectory,
-    Parser,
-    ServablePath,
-    add_model_dir,
-    add_precision,
-    add_search,
-    add_terms,
-)
+from .options import Languages, OutputDirectory, Parser, ServablePath
 from .trained import load_translator, read_trained
 
 if typing.TYPE_CHECKING:
@@ -33,20 +24,19 @@ _log = logging.getLogger(__name__)
 
 def add_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --output servable/en-de"
-    add_model_dir(parser)
+    parser.add_model_dir()
     parser.add_option(
         "--output", OutputDirectory, "DIR", "the directory in which the next version is written", required=True
     )
     formats = ("saved-model", "ctranslate2", "hugging-face", "onnx")
     help = "what to write (default: saved-model)"
     parser.add_argument("--format", choices=formats, default="saved-model", help=help)
-    add_precision(
-        parser,
+    parser.add_precision(
         "bfloat16 halves the size of the weights, and is faster on processors with instructions for it; int8-weights "
         "takes a quarter of the size, and computes in float32 (default: float32)",
     )
-    add_search(parser)
-    add_terms(parser, keep=True)
+    parser.add_search()
+    parser.add_terms(keep=True)
     with parser.group("SavedModel"):
         names = typing.get_args(SignatureName)
         default = "all; translate_with_tag if the vocabulary has tags"

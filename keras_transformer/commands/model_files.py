@@ -6,13 +6,13 @@ from ..errors import ConfigError
 from ..rules import NotEmpty, Size
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import ExistingDirectory, Parser, add_model_dir, add_overwrite, add_paths, check_outputs
+from .options import ExistingDirectory, Parser, check_outputs
 from .trained import load_translator, read_trained
 
 
 def add_average_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --last 5"
-    add_model_dir(parser)
+    parser.add_model_dir()
     parser.add_option("--last", Size, "N", "the last N checkpoints (default: training.average_last of the recipe)")
     parser.add_option("--best", Size, "N", "the N checkpoints with the best validation score")
 
@@ -35,7 +35,7 @@ def run_average(options: argparse.Namespace) -> None:
 
 def add_import_options(parser: Parser) -> None:
     parser.example = "--from opus-mt-en-de --model-dir models/en-de"
-    add_model_dir(parser)
+    parser.add_model_dir()
     parser.add_option("--from", ExistingDirectory, "DIR", "the folder that holds the model", required=True)
 
 
@@ -49,10 +49,10 @@ def run_import(options: argparse.Namespace) -> None:
 
 def add_shortlist_options(parser: Parser) -> None:
     parser.example = "--source train.en --target train.de --model-dir models/en-de"
-    add_model_dir(parser)
+    parser.add_model_dir()
     texts = "sentences, one per line, such as those that the model was trained on"
-    add_paths(parser, "--source", f"{texts}; a pattern in quotes stands for several files", required=True)
-    add_paths(parser, "--target", "their translations, by people or by the model", required=True)
+    parser.add_paths("--source", f"{texts}; a pattern in quotes stands for several files", required=True)
+    parser.add_paths("--target", "their translations, by people or by the model", required=True)
     parser.add_option(
         "--links",
         NotEmpty,
@@ -60,7 +60,7 @@ def add_shortlist_options(parser: Parser) -> None:
         "also write a line for each pair: which of its subwords are translations of each other, such as 0-0 1-2; "
         "by the model's attention if it was trained with training.guided_alignment",
     )
-    add_overwrite(parser)
+    parser.add_overwrite()
     parser.epilog = (
         "Writes shortlist.npz into the model directory, with which translate, evaluate, export and serve are faster. "
         "If the command was stopped, give it again: it goes on after the last pass over the text that was completed."

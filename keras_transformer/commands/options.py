@@ -96,48 +96,76 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())} (see {self.prog} --help)\n")
 
+    # Options that several commands have.
 
-def add_model_dir(parser: Parser) -> None:
-    parser.add_option("--model-dir", Directory, "DIR", "the model directory", required=True)
+    def add_model_dir(self) -> None:
+        self.add_option("--model-dir", Directory, "DIR", "the model directory", required=True)
 
+    def add_paths(
+        self, name: str, help: str, required: bool = False, rule: Any = InputText, metavar: str = "FILE"
+    ) -> None:
+        """Adds an option for one or several paths, by default of texts, which may be given several times."""
+        self.add_option(name, rule, metavar, help, nargs="+", action="extend", required=required)
 
-def add_paths(
-    parser: Parser, name: str, help: str, required: bool = False, rule: Any = InputText, metavar: str = "FILE"
-) -> None:
-    """Adds an option for one or several paths, by default of texts, which may be given several times."""
-    parser.add_option(name, rule, metavar, help, nargs="+", action="extend", required=required)
+    def add_json(self) -> None:
+        self.add_flag("--json", "print one JSON object")
 
+    def add_search(self) -> None:
+        with self.group("search"):
+            help = "hypotheses in each step, up to 1,000; 1 is greedy search (default: decoding.beam_size of the model)"
+            self.add_option("--beam-size", BeamSize, "N", help)
+            help = "0 to 5; higher for longer translations (default: decoding.length_penalty of the model)"
+            self.add_option("--length-penalty", LengthPenalty, "ALPHA", help)
+            self.add_flag("--no-shortlist", "search all tokens although the model directory has a shortlist")
+            self.add_tag()
 
-def add_json(parser: Parser) -> None:
-    parser.add_flag("--json", "print one JSON object")
+    def add_tag(self) -> None:
+        default = "decoding.tag of the model"
+        help = f"a tag of the vocabulary, such as '>>de<<', to begin every source with (default: {default})"
+        self.add_option("--tag", Tag, "TAG", help)
 
+    def add_terms(self, keep: bool = False) -> None:
+        with self.group("terms"):
+            if keep:
+                help = "terms to keep as they are, one per line; the model was trained with decoding.placeholders=true"
+                self.add_option("--keep", ExistingFile, "FILE", help)
+            help = "a glossary: a term, a tab and its translation in each line; the model was trained with data.terms"
+            self.add_option("--terms", ExistingFile, "FILE", help)
 
-def add_search(parser: Parser) -> None:
-    with parser.group("search"):
-        help = "hypotheses in each step, up to 1,000; 1 is greedy search (default: decoding.beam_size of the model)"
-        parser.add_option("--beam-size", BeamSize, "N", help)
-        help = "0 to 5; higher for longer translations (default: decoding.length_penalty of the model)"
-        parser.add_option("--length-penalty", LengthPenalty, "ALPHA", help)
-        parser.add_flag("--no-shortlist", "search all tokens although the model directory has a shortlist")
-        add_tag(parser)
+    def add_overwrite(self) -> None:
+        self.add_flag("--overwrite", "replace files that exist already")
 
+    def add_tokenize(self) -> None:
+        help = "sacreBLEU's tokenization for BLEU; none for files that are already tokenized (default: 13a)"
+        self.add_argument("--tokenize", choices=("13a", "none", "intl", "char"), default="13a", help=help)
 
-def add_tag(parser: Parser) -> None:
-    help = "a tag of the vocabulary, such as '>>de<<', to begin every source with (default: decoding.tag of the model)"
-    parser.add_option("--tag", Tag, "TAG", help)
+    def add_precision(self, help: str, choices: object = Precision, default: str = "float32") -> None:
+        self.add_argument(
+            "--precision",
+            choices=typing.get_args(choices),
+            default=default,
+            # "int8" is the earlier name of "int8-weights".
+            type=lambda value: "int8-weights" if value == "int8" else value,
+            help=help,
+        )
 
+    def add_precision_or_auto(self) -> None:
+        self.add_precision(
+            "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8-weights computes in "
+            "float32 with rounded weights, as a SavedModel of this precision does (default: auto)",
+            PrecisionOrAuto,
+            "auto",
+        )
 
-def add_terms(parser: Parser, keep: bool = False) -> None:
-    with parser.group("terms"):
-        if keep:
-            help = "terms to keep as they are, one per line; the model was trained with decoding.placeholders=true"
-            parser.add_option("--keep", ExistingFile, "FILE", help)
-        help = "a glossary: a term, a tab and its translation in each line; the model was trained with data.terms"
-        parser.add_option("--terms", ExistingFile, "FILE", help)
-
-
-def add_overwrite(parser: Parser) -> None:
-    parser.add_flag("--overwrite", "replace files that exist already")
+    def add_sampling(self) -> None:
+        with self.group("sampling", "Draw translations at random instead of searching for the best."):
+            self.add_flag("--sample", "draw; the other options of this group need it")
+            help = "above 1 for more variety, below 1 for less (default: 1)"
+            self.add_option("--temperature", Temperature, "T", help)
+            self.add_option("--top-k", Size, "K", "draw from the K most probable tokens (default: all)")
+            help = "draw from the most probable tokens that have the probability P together (default: 1)"
+            self.add_option("--top-p", TopP, "P", help)
+            self.add_option("--seed", Seed, "N", "another text for another N (default: 0)")
 
 
 def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iterable[str] = ()) -> None:
@@ -164,42 +192,6 @@ def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iter
                 raise ConfigError(f"{path}: this file is read, as {name}, and must not be written")
         if not (options.overwrite or is_resumed):
             raise ConfigError(f"{path}: the file exists already; write to another one, or give --overwrite")
-
-
-def add_tokenize(parser: Parser) -> None:
-    help = "sacreBLEU's tokenization for BLEU; none for files that are already tokenized (default: 13a)"
-    parser.add_argument("--tokenize", choices=("13a", "none", "intl", "char"), default="13a", help=help)
-
-
-def add_precision(parser: Parser, help: str, choices: object = Precision, default: str = "float32") -> None:
-    parser.add_argument(
-        "--precision",
-        choices=typing.get_args(choices),
-        default=default,
-        # "int8" is the earlier name of "int8-weights".
-        type=lambda value: "int8-weights" if value == "int8" else value,
-        help=help,
-    )
-
-
-def add_precision_or_auto(parser: Parser) -> None:
-    add_precision(
-        parser,
-        "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8-weights computes in "
-        "float32 with rounded weights, as a SavedModel of this precision does (default: auto)",
-        PrecisionOrAuto,
-        "auto",
-    )
-
-
-def add_sampling(parser: Parser) -> None:
-    with parser.group("sampling", "Draw translations at random instead of searching for the best."):
-        parser.add_flag("--sample", "draw; the other options of this group need it")
-        parser.add_option("--temperature", Temperature, "T", "above 1 for more variety, below 1 for less (default: 1)")
-        parser.add_option("--top-k", Size, "K", "draw from the K most probable tokens (default: all)")
-        help = "draw from the most probable tokens that have the probability P together (default: 1)"
-        parser.add_option("--top-p", TopP, "P", help)
-        parser.add_option("--seed", Seed, "N", "another text for another N (default: 0)")
 
 
 def check_sampling(options: argparse.Namespace) -> None:

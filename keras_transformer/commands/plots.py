@@ -7,18 +7,18 @@ from ..config.attention_view import AttentionKind, AttentionView, HeadChoice, La
 from ..errors import ConfigError
 from ..rules import PicturePath
 from ..runtime.standard_streams import write_lines
-from .options import Directory, Parser, SentenceToTranslate, add_overwrite, add_paths, add_tag, check_outputs
+from .options import Directory, Parser, SentenceToTranslate, check_outputs
 from .trained import load_translator, log_truncated, read_trained
 
 
 def add_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --text 'Dogs run.' --output attention.svg"
-    add_paths(parser, "--model-dir", "the model directories, one for --text", rule=Directory, metavar="DIR")
+    parser.add_paths("--model-dir", "the model directories, one for --text", rule=Directory, metavar="DIR")
     # The former command plot-training took the directories as plain arguments.
     parser.add_option("model_dirs", Directory, "DIR", argparse.SUPPRESS, nargs="*")
     help = "a .png, .svg or .pdf file; or a .html file, a page that shows numbers and, with --text, every head"
     parser.add_option("--output", PicturePath, "FILE", help, required=True)
-    add_overwrite(parser)
+    parser.add_overwrite()
     with parser.group("attention"):
         help = "draw what the translation of this sentence attends to"
         parser.add_option("--text", SentenceToTranslate, "SENTENCE", help)
@@ -27,7 +27,7 @@ def add_options(parser: Parser) -> None:
         parser.add_option("--layer", LayerChoice, "N", "1 is the first, or all (default: last)")
         help = "1 is the first (default: all; with training.guided_alignment, the first, which aligns)"
         parser.add_option("--head", HeadChoice, "N", help)
-        add_tag(parser)
+        parser.add_tag()
 
 
 def run(options: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from ..errors import ConfigError
 from ..rules import Count, at_most
 from ..runtime.backend import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import Directory, ExistingDirectory, Parser, add_precision_or_auto, add_search, add_terms
+from .options import Directory, ExistingDirectory, Parser
 from .trained import load_translator, read_trained
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ def add_options(parser: Parser) -> None:
     parser.add_option("--servable", ExistingDirectory, "DIR", help)
     port = Annotated[Count, at_most(65_535)]
     parser.add_option("--port", port, "N", "0 takes a free one (default: 8501)", default=8501)
-    add_precision_or_auto(parser)
-    add_search(parser)
-    add_terms(parser)
+    parser.add_precision_or_auto()
+    parser.add_search()
+    parser.add_terms()
 
 
 def run(options: argparse.Namespace) -> None:

@@ -10,20 +10,7 @@ from ..config.decoding import BeamSize
 from ..errors import ConfigError, InvalidFileError
 from ..rules import Probability, require
 from ..runtime.backend import tensorflow_backend
-from .options import (
-    ONE_PER_LINE,
-    OutputName,
-    Parser,
-    Seed,
-    add_model_dir,
-    add_overwrite,
-    add_paths,
-    add_precision,
-    add_sampling,
-    add_search,
-    check_outputs,
-    check_sampling,
-)
+from .options import ONE_PER_LINE, OutputName, Parser, Seed, check_outputs, check_sampling
 from .trained import Trained, load_translator, read_trained, sampling_of
 
 if TYPE_CHECKING:
@@ -42,25 +29,24 @@ _SHARES = {
 
 def add_synthesize_options(parser: Parser) -> None:
     parser.example = "--model-dir models/de-en --target more.de --output back"
-    add_model_dir(parser)
-    add_paths(parser, "--source", f"sentences to translate, for distillation, {ONE_PER_LINE}")
-    add_paths(
-        parser,
+    parser.add_model_dir()
+    parser.add_paths("--source", f"sentences to translate, for distillation, {ONE_PER_LINE}")
+    parser.add_paths(
         "--target",
         "for back-translation, sentences to translate with a model of the opposite direction; with --source, "
         "translations by people: of the --n-best translations, the one most like them is chosen",
     )
     help = "write the pairs to NAME.source and NAME.target, to train on, and how they were made to NAME.json"
     parser.add_option("--output", OutputName, "NAME", help, required=True)
-    add_overwrite(parser)
+    parser.add_overwrite()
     with parser.group("choice", "With --source and --target."):
         parser.add_option("--n-best", BeamSize, "N", "how many translations to choose from (default: the beam size)")
         help = "compare sentences by sentence BLEU or chrF (default: bleu)"
         parser.add_argument("--metric", choices=("bleu", "chrf"), help=help)
     # Not chosen by a measurement, because a resumed run must use the same precision.
-    add_precision(parser, "bfloat16 is faster on processors with instructions for it (default: float32)")
-    add_search(parser)
-    add_sampling(parser)
+    parser.add_precision("bfloat16 is faster on processors with instructions for it (default: float32)")
+    parser.add_search()
+    parser.add_sampling()
     parser.epilog = (
         "If the command was stopped, give it again: it goes on with NAME.unfinished, and writes what it would have "
         "written without the interruption."
@@ -128,11 +114,11 @@ def _settings(trained: Trained, translator: "Translator", **others: object) -> d
 
 def add_augment_options(parser: Parser) -> None:
     parser.example = "--source test.en --upper-case 1 --output upper"
-    add_paths(parser, "--source", f"sentences, {ONE_PER_LINE}", required=True)
-    add_paths(parser, "--target", "their translations, one per line")
+    parser.add_paths("--source", f"sentences, {ONE_PER_LINE}", required=True)
+    parser.add_paths("--target", "their translations, one per line")
     help = "write as many lines to NAME.source and, with --target, NAME.target"
     parser.add_option("--output", OutputName, "NAME", help, required=True)
-    add_overwrite(parser)
+    parser.add_overwrite()
     for name, help in _SHARES.items():
         parser.add_option(f"--{name.replace('_', '-')}", Probability, "SHARE", help, default=0.0)
     parser.add_option("--seed", Seed, "N", "another choice for another N (default: 1)", default=1)

@@ -15,16 +15,7 @@ from ..errors import ConfigError
 from ..rules import require
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
-from .options import (
-    ExistingFile,
-    Parser,
-    add_model_dir,
-    add_precision_or_auto,
-    add_sampling,
-    add_search,
-    add_terms,
-    check_sampling,
-)
+from .options import ExistingFile, Parser, check_sampling
 from .trained import LINES_PER_BLOCK, load_translator, log_truncated, read_trained, sampling_of
 
 if TYPE_CHECKING:
@@ -42,7 +33,7 @@ class _Block(NamedTuple):
 
 def add_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de < test.en > test.de"
-    add_model_dir(parser)
+    parser.add_model_dir()
     help = "write N lines per sentence: its line number, score and translation, separated by tabs"
     parser.add_option("--n-best", BeamSize, "N", help)
     parser.add_option("--prefix", ExistingFile, "FILE", "the beginnings of the translations, one per line")
@@ -54,10 +45,10 @@ def add_options(parser: Parser) -> None:
         help="the language of --documents, whose abbreviations end no sentence; one of %(choices)s (default: "
         "those of all languages that are hardly words of others)",
     )
-    add_precision_or_auto(parser)
-    add_search(parser)
-    add_terms(parser, keep=True)
-    add_sampling(parser)
+    parser.add_precision_or_auto()
+    parser.add_search()
+    parser.add_terms(keep=True)
+    parser.add_sampling()
 
 
 def run(options: argparse.Namespace) -> None:
