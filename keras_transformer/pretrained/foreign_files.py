@@ -7,6 +7,7 @@ reader (`marian.py`, `hugging_face.py`) gets plain values from here, and decides
 import contextlib
 import io
 import json
+import os
 import pathlib
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -33,12 +34,18 @@ _SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
 
 
 @contextlib.contextmanager
-def reading(path: pathlib.Path) -> Iterator[None]:
-    """Turns a ConfigError about what a file holds into an InvalidFileError that names the file."""
+def reading(path: pathlib.Path, *damages: type[Exception]) -> Iterator[None]:
+    """Turns a ConfigError about what a file holds into an InvalidFileError that names the file.
+
+    So it does with `damages`, which libraries raise for damaged files.
+    """
     try:
         yield
     except ConfigError as error:
         raise InvalidFileError(f"{path}: {error}") from None
+    except damages as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InvalidFileError(f"{path}: the file cannot be read ({reason})") from None
 
 
 def read_bytes(path: pathlib.Path, max_bytes: int = _MAX_VOCABULARY_BYTES) -> bytes:
@@ -54,10 +61,9 @@ def read_bytes(path: pathlib.Path, max_bytes: int = _MAX_VOCABULARY_BYTES) -> by
 
 
 def read_json(path: pathlib.Path, max_bytes: int = _MAX_OPTIONS_BYTES) -> dict[str, Any]:
+    content = read_bytes(path, max_bytes)
     try:
-        values = json.loads(read_bytes(path, max_bytes))
-    except InvalidFileError:
-        raise
+        values = json.loads(content)
     except (ValueError, RecursionError):
         raise InvalidFileError(f"{path}: the file cannot be read as JSON") from None
     if not isinstance(values, dict):
@@ -120,7 +126,7 @@ def require_supported(options: Mapping[str, object], supported: Mapping[str, tup
 def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
     """Reads the arrays of an .npz file, which must not claim to hold more than the file's size explains."""
     _require_file(path)
-    with reading(path), _naming_damage(), zipfile.ZipFile(path) as archive:
+    with reading(path, *UNREADABLE), zipfile.ZipFile(path) as archive:
         members, num_bytes = archive.infolist(), path.stat().st_size
         claimed = sum(member.file_size for member in members)
         if claimed > _MAX_COMPRESSION * num_bytes:
@@ -137,7 +143,7 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
 
     _require_file(path)
     arrays = {}
-    with reading(path), _naming_damage(SafetensorError):
+    with reading(path, *UNREADABLE, SafetensorError):
         with open(path, "rb") as content:
             header_bytes = int.from_bytes(content.read(8), "little")
         rule = f"at most {_MAX_SAFETENSORS_HEADER_BYTES:,} bytes"
@@ -151,27 +157,11 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-@contextlib.contextmanager
-def _naming_damage(*errors: type[Exception]) -> Iterator[None]:
-    """Turns what libraries raise for damaged files into a ConfigError."""
-    damages: tuple[type[Exception], ...] = (*UNREADABLE, *errors)
-    try:
-        yield
-    except ConfigError:
-        raise
-    except damages as error:
-        raise ConfigError(f"the file cannot be read ({_reason(error)})") from None
-
-
 def _require_file(path: pathlib.Path) -> None:
     """Refuses directories, and pipes that never end."""
-    with reading(path):
-        try:
-            if not path.is_file():
-                raise ConfigError("this is no file" if path.exists() else "the file is missing")
-        except ValueError as error:
-            # A name that no file can have.
-            raise ConfigError(_reason(error)) from None
+    # Unlike `path.is_file()`, this is False also for a name that is too long for any file.
+    if not os.path.isfile(path):
+        raise InvalidFileError(f"{path}: {'this is no file' if os.path.exists(path) else 'the file is missing'}")
 
 
 def _array_name(filename: str) -> str:
@@ -179,8 +169,3 @@ def _array_name(filename: str) -> str:
     if not (name.isprintable() and 0 < len(name) <= _MAX_NAME_LENGTH):
         raise ConfigError(f"the file cannot be read (an array is called {shown(name)})")
     return name
-
-
-def _reason(error: Exception) -> str:
-    """The first line of a library's message."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
