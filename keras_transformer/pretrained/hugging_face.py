@@ -21,12 +21,12 @@ from ..tokenizers import Tokenizer, TokenizerPair
 from .foreign_files import option, read_json, read_json_vocabulary, read_safetensors, reading, require_supported
 from .pretrained_model import (
     PretrainedModel,
-    Vocabulary,
     as_weight,
     interleaved,
+    read_tokenizer,
     read_trained_tokenizer,
     tie_embeddings,
-    tokenizers_of,
+    tokenizer_pair,
 )
 
 # Whether the layers of a class normalize their inputs, or the residual sums.
@@ -71,11 +71,7 @@ class _Tokenizers(NamedTuple):
     pair: TokenizerPair
     source_rows: Sequence[int | None]
     target_rows: Sequence[int | None]
-
-    @property
-    def were_trained_here(self) -> bool:
-        """Whether this package trained them."""
-        return self.config.kind != "sentencepiece"
+    were_trained_here: bool
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
@@ -96,8 +92,8 @@ def read(folder: pathlib.Path) -> PretrainedModel:
     with reading(config_path):
         model = dataclasses.replace(
             model,
-            source_vocab_size=len(tokenizers.source_rows),
-            target_vocab_size=len(tokenizers.target_rows),
+            source_vocab_size=tokenizers.pair.source.vocab_size,
+            target_vocab_size=tokenizers.pair.target.vocab_size,
             positions=positions,
             tie_embeddings=tie_embeddings(weights),
             attention_bias=_keep_biases(weights, _ATTENTION_BIAS),
@@ -190,23 +186,20 @@ def _tokenizers(folder: pathlib.Path, options: Mapping[str, object], sizes: tupl
     if trained_path.is_file():
         config, tokenizer = read_trained_tokenizer(trained_path, sizes)
         rows = range(tokenizer.vocab_size)
-        return _Tokenizers(config, TokenizerPair.of(tokenizer), rows, rows)
+        return _Tokenizers(config, TokenizerPair.of(tokenizer), rows, rows, True)
     with reading(folder / "config.json"):
         has_start = options.get("decoder_start_token_id") is not None
         start_id = option(options, "decoder_start_token_id", int) if has_start else None
-    source, target = (
-        (folder / name, Vocabulary.of(read_json_vocabulary(ids), ids, size, start_id))
-        for name, ids, size in zip(("source.spm", "target.spm"), _vocabulary_paths(folder), sizes, strict=True)
+    shared, separate = folder / "vocab.json", folder / "target_vocab.json"
+    vocabularies = shared, separate if separate.is_file() else shared
+    (source, source_rows), (target, target_rows) = (
+        read_tokenizer(folder / name, read_json_vocabulary(path), path, size, start_id)
+        for name, path, size in zip(("source.spm", "target.spm"), vocabularies, sizes, strict=True)
     )
-    pair = tokenizers_of(source, target)
+    pair = tokenizer_pair(source, target)
     with reading(folder / "config.json"):
-        config = TokenizerConfig("sentencepiece", len(target[1].rows), pair.is_shared)
-    return _Tokenizers(config, pair, source[1].rows, target[1].rows)
-
-
-def _vocabulary_paths(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    shared, target = folder / "vocab.json", folder / "target_vocab.json"
-    return shared, target if target.is_file() else shared
+        config = TokenizerConfig("sentencepiece", target.vocab_size, pair.is_shared)
+    return _Tokenizers(config, pair, source_rows, target_rows, False)
 
 
 def _decoding(path: pathlib.Path, tokenizers: _Tokenizers) -> DecodingConfig:

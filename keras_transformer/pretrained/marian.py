@@ -2,7 +2,7 @@
 
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..config.yaml_file import parse_value
 from ..errors import ConfigError, InvalidFileError
 from ..rules import require, shown
+from ..tokenizers import Tokenizer
 from ..tokenizers.sentencepiece_model import parse_model
 from .foreign_files import (
     option,
@@ -21,7 +22,7 @@ from .foreign_files import (
     reading,
     require_supported,
 )
-from .pretrained_model import PretrainedModel, Vocabulary, as_weight, tie_embeddings, tokenizers_of
+from .pretrained_model import PretrainedModel, as_weight, read_tokenizer, tie_embeddings, tokenizer_pair
 
 _CONFIG = "special:model.yml"
 _ACTIVATION = "transformer-ffn-activation"
@@ -75,17 +76,18 @@ def read(folder: pathlib.Path) -> PretrainedModel:
         options = _options(arrays)
         weights = _weights(arrays)
     sizes = [len(weights.get(f"{side}_embedding", weights["target_embedding"])) for side in ("source", "target")]
-    source, target = _vocabularies(folder, vocabularies, sizes)
-    tokenizers = tokenizers_of(source, target)
-    if "source_embedding" not in weights and source[1].rows != target[1].rows:
+    paths = folder / "source.spm", folder / "target.spm"
+    (source, source_rows), (target, target_rows) = map(_read_tokenizer, paths, vocabularies, sizes)
+    tokenizers = tokenizer_pair(source, target)
+    if "source_embedding" not in weights and source_rows != target_rows:
         # The file has one table, in which ids mean different pieces for the source and for the target.
         weights["source_embedding"] = weights["target_embedding"]
     with reading(path):
-        model = _model(options, len(source[1].rows), len(target[1].rows), weights)
-        tokenizer = TokenizerConfig("sentencepiece", len(target[1].rows), tokenizers.is_shared)
+        model = _model(options, source.vocab_size, target.vocab_size, weights)
+        tokenizer = TokenizerConfig("sentencepiece", target.vocab_size, tokenizers.is_shared)
     with reading(settings_path or folder):
         config = Config(model, tokenizer, _decoding(settings))
-    return PretrainedModel(path, config, tokenizers, weights, source[1].rows, target[1].rows)
+    return PretrainedModel(path, config, tokenizers, weights, source_rows, target_rows)
 
 
 def find_files(folder: pathlib.Path) -> MarianFiles:
@@ -179,20 +181,13 @@ def _our_name(name: str) -> str:
     raise ConfigError(f"the weight {name} is not one of a Transformer of this package")
 
 
-def _vocabularies(
-    folder: pathlib.Path, paths: Sequence[pathlib.Path], sizes: Sequence[int]
-) -> list[tuple[pathlib.Path, Vocabulary]]:
-    """The path of each language's SentencePiece model, and its vocabulary."""
-    vocabularies = []
-    for side, path, size in zip(("source", "target"), paths, sizes, strict=True):
-        if path.suffix == ".spm":
-            content = read_bytes(path)
-            with reading(path):
-                ids = {piece.piece: i for i, piece in enumerate(parse_model(content).pieces)}
-            vocabularies.append((path, Vocabulary.of(ids, path, size)))
-        else:
-            vocabularies.append((folder / f"{side}.spm", Vocabulary.of(read_yaml_vocabulary(path), path, size)))
-    return vocabularies
+def _read_tokenizer(path: pathlib.Path, vocabulary: pathlib.Path, size: int) -> tuple[Tokenizer, list[int | None]]:
+    """Reads the SentencePiece model of a language, at `path` unless it is the vocabulary too."""
+    if vocabulary.suffix != ".spm":
+        return read_tokenizer(path, read_yaml_vocabulary(vocabulary), vocabulary, size)
+    with reading(vocabulary):
+        ids = {piece.piece: i for i, piece in enumerate(parse_model(read_bytes(vocabulary)).pieces)}
+    return read_tokenizer(vocabulary, ids, vocabulary, size)
 
 
 def _vocabulary_paths(folder: pathlib.Path, settings: Mapping[str, object]) -> list[pathlib.Path]:

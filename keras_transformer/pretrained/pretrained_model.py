@@ -48,47 +48,41 @@ class PretrainedModel(NamedTuple):
     target_rows: Sequence[int | None]
 
 
-class Vocabulary(NamedTuple):
-    """A vocabulary of another program."""
+def read_tokenizer(
+    path: pathlib.Path, ids: Mapping[str, int], ids_path: pathlib.Path, num_rows: int, start_id: int | None = None
+) -> tuple[Tokenizer, list[int | None]]:
+    """Makes a tokenizer of a SentencePiece model and the ids of pieces, which were read from `ids_path`.
 
-    pieces: Sequence[str]  # in our order, without special ones
-    rows: Sequence[int | None]  # the other program's id of each of our ids, with special ones; None if it has none
+    The model has `num_rows` ids, and its translations begin with `start_id`, or with zeros. Returns also the other
+    program's id of each id of the tokenizer, or None if it has none.
 
-    @classmethod
-    def of(cls, ids: Mapping[str, int], path: pathlib.Path, num_rows: int, start_id: int | None = None) -> "Vocabulary":
-        """Orders a vocabulary for a model with `num_rows` ids, whose translations begin with `start_id`, or with zeros.
-
-        Raises:
-            InvalidFileError: The ids are not those from 0 to `num_rows - 1`, or a special piece is missing, or a piece
-                cannot be one of a tokenizer's.
-        """
-        with reading(path):
-            size = len(ids)
-            require(size == num_rows, "the number of pieces", f"the model's {num_rows}", size)
-            if sorted(ids.values()) != list(range(size)):
-                raise ConfigError(f"the ids must be those from 0 to {size - 1}, each once")
-            require(start_id is None or 0 <= start_id < size, "the start id", f"0 to {size - 1}", start_id)
-            for piece in ids:
-                check_piece(piece)
-            for piece in (_END, _UNKNOWN):
-                if piece not in ids:
-                    raise ConfigError(f"the vocabulary has no {piece}")
-            if _START in ids:
-                raise ConfigError(f"the vocabulary must not have {_START}, which is a special piece here")
-        others = sorted(ids.keys() - {_END, _UNKNOWN, _PADDING}, key=ids.__getitem__)
-        special = [ids.get(_PADDING), ids[_UNKNOWN], start_id, ids[_END]]
-        return cls(others, [*special, *(ids[piece] for piece in others)])
+    Raises:
+        InvalidFileError: `path` is no SentencePiece model, the ids are not those from 0 to `num_rows - 1`, a special
+            piece is missing, or a piece cannot be one of a tokenizer's.
+    """
+    with reading(ids_path):
+        size = len(ids)
+        require(size == num_rows, "the number of pieces", f"the model's {num_rows}", size)
+        if sorted(ids.values()) != list(range(size)):
+            raise ConfigError(f"the ids must be those from 0 to {size - 1}, each once")
+        require(start_id is None or 0 <= start_id < size, "the start id", f"0 to {size - 1}", start_id)
+        for piece in ids:
+            check_piece(piece)
+        for piece in (_END, _UNKNOWN):
+            if piece not in ids:
+                raise ConfigError(f"the vocabulary has no {piece}")
+        if _START in ids:
+            raise ConfigError(f"the vocabulary must not have {_START}, which is a special piece here")
+    pieces = sorted(ids.keys() - {_END, _UNKNOWN, _PADDING}, key=ids.__getitem__)
+    with reading(path):
+        tokenizer = PretrainedSentencePieceTokenizer.with_vocabulary(read_bytes(path), pieces)
+    special = [ids.get(_PADDING), ids[_UNKNOWN], start_id, ids[_END]]
+    return tokenizer, [*special, *(ids[piece] for piece in pieces)]
 
 
-def tokenizers_of(source: tuple[pathlib.Path, Vocabulary], target: tuple[pathlib.Path, Vocabulary]) -> TokenizerPair:
-    """Makes tokenizers of each language's SentencePiece model and vocabulary; one, if they are the same."""
-    tokenizers = []
-    for path, vocabulary in (source, target):
-        content = read_bytes(path)
-        with reading(path):
-            tokenizers.append(PretrainedSentencePieceTokenizer.with_vocabulary(content, vocabulary.pieces))
-    first, second = tokenizers
-    return TokenizerPair.of(first) if first.file_content == second.file_content else TokenizerPair(first, second)
+def tokenizer_pair(source: Tokenizer, target: Tokenizer) -> TokenizerPair:
+    """Returns a pair in which equal tokenizers are the same one."""
+    return TokenizerPair(source, source if source.file_content == target.file_content else target)
 
 
 def read_trained_tokenizer(
