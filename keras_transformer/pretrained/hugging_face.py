@@ -53,9 +53,6 @@ _OURS = {theirs: ours for ours, theirs in _THEIRS.items()}
 _DENSE_KINDS = {"weight": "kernel", "bias": "bias"}
 _NORM_KINDS = {"weight": "gamma", "bias": "beta"}
 _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
-_ATTENTION_BIAS = re.compile(r".*attention/\w+/bias")
-_FEED_FORWARD_BIAS = re.compile(r".*feed_forward/\w+/bias")
-_LOGITS_BIAS = re.compile("logits/bias")
 # Both classes normalize with this epsilon, Marian itself with 1e-6.
 EPSILON = 1e-5
 # Between sinusoids of float32 and of float64 at position 1000, and far less than learned positions differ from them.
@@ -96,10 +93,10 @@ def read(folder: pathlib.Path) -> PretrainedModel:
             target_vocab_size=tokenizers.pair.target.vocab_size,
             positions=positions,
             tie_embeddings=tie_embeddings(weights),
-            attention_bias=_keep_biases(weights, _ATTENTION_BIAS),
-            feed_forward_bias=_keep_biases(weights, _FEED_FORWARD_BIAS),
+            attention_bias=_keep_biases(weights, r".*attention/\w+/bias"),
+            feed_forward_bias=_keep_biases(weights, r".*feed_forward/\w+/bias"),
             # With other tokenizers, the bias excludes our start token, which they do not have.
-            logits_bias=_keep_biases(weights, _LOGITS_BIAS)
+            logits_bias=_keep_biases(weights, "logits/bias")
             if tokenizers.were_trained_here
             else "logits/bias" in weights,
         )
@@ -171,9 +168,9 @@ def _is_sinusoidal(table: np.ndarray, ends_at_limit: bool) -> bool:
     return np.allclose(table[:, interleaved(d_model)], expected, rtol=0, atol=_POSITIONS_TOLERANCE)
 
 
-def _keep_biases(weights: dict[str, np.ndarray], biases: re.Pattern[str]) -> bool:
+def _keep_biases(weights: dict[str, np.ndarray], pattern: str) -> bool:
     """Returns whether a model has biases: its class always has them, and biases that are all zero are dropped."""
-    names = [name for name in weights if biases.fullmatch(name)]
+    names = [name for name in weights if re.fullmatch(pattern, name)]
     if any(weights[name].any() for name in names):
         return True
     for name in names:

@@ -27,6 +27,8 @@ _NEVER_CHOSEN_LOGIT = -100.0
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
 # Only tokenizers of this package have this special piece.
 _START = "<start>"
+# The axis of the weights that go along a vocabulary.
+_VOCABULARY_AXES = {"source_embedding": 0, "target_embedding": 0, "logits/kernel": 1, "logits/bias": 0}
 
 
 class PretrainedModel(NamedTuple):
@@ -46,6 +48,10 @@ class PretrainedModel(NamedTuple):
     weights: Mapping[str, np.ndarray]
     source_rows: Sequence[int | None]
     target_rows: Sequence[int | None]
+
+    def rows_of(self, name: str) -> Sequence[int | None]:
+        """Returns the rows of a weight that goes along a vocabulary."""
+        return self.source_rows if name == "source_embedding" else self.target_rows
 
 
 def read_tokenizer(
@@ -136,14 +142,6 @@ def write_model_dir(model: PretrainedModel, path: pathlib.Path) -> pathlib.Path:
     transformer = build_transformer(model.config.model, dtype="float32")
     for name, variable in named_weights(transformer):
         variable.assign(_converted(name, model))
-    if transformer.output_projection.bias is not None:
-        bias = np.array(transformer.output_projection.bias)
-        rows = list(model.target_rows)
-        bias[[token_id for token_id, row in enumerate(rows) if row is None]] = _NEVER_CHOSEN_LOGIT
-        # The start id may be the id of another token in the other program.
-        if rows.count(rows[Tokenizer.start_id]) > 1:
-            bias[Tokenizer.start_id] = _NEVER_CHOSEN_LOGIT
-        transformer.output_projection.bias.assign(bias)
     with temporary_beside(path, is_directory=True) as temporary:
         model_dir = ModelDir(temporary)
         model.tokenizers.save(temporary)
@@ -173,8 +171,8 @@ def check_weights(model: PretrainedModel) -> None:
         _refuse(shapes.keys() - model.weights.keys(), "is missing")
         _refuse(model.weights.keys() - shapes.keys(), "is one too many")
         for name, shape in shapes.items():
-            if (rows := _rows(name, model)) is not None:
-                shape[rows.axis] = 1 + max(row for row in rows.ids if row is not None)
+            if name in _VOCABULARY_AXES:
+                shape[_VOCABULARY_AXES[name]] = 1 + max(row for row in model.rows_of(name) if row is not None)
             if list(model.weights[name].shape) != shape:
                 raise ConfigError(
                     f"the weight {name} must have the shape {tuple(shape)}; received {model.weights[name].shape}"
@@ -184,21 +182,6 @@ def check_weights(model: PretrainedModel) -> None:
 def _refuse(names: Set[str], problem: str) -> None:
     if names:
         raise ConfigError(f"the weight {min(names)} {problem}: the model is not what its options say")
-
-
-class _Rows(NamedTuple):
-    axis: int
-    ids: Sequence[int | None]
-
-
-def _rows(name: str, model: PretrainedModel) -> _Rows | None:
-    """The axis of the vocabulary, and the other program's id of each of its rows."""
-    return {
-        "source_embedding": _Rows(0, model.source_rows),
-        "target_embedding": _Rows(0, model.target_rows),
-        "logits/kernel": _Rows(1, model.target_rows),
-        "logits/bias": _Rows(0, model.target_rows),
-    }.get(name)
 
 
 def model_axis(name: str) -> int | None:
@@ -215,10 +198,15 @@ def model_axis(name: str) -> int | None:
 
 def _converted(name: str, model: PretrainedModel) -> np.ndarray:
     array = model.weights[name]
-    if (rows := _rows(name, model)) is not None:
-        array = np.moveaxis(np.take(array, [row or 0 for row in rows.ids], axis=rows.axis), rows.axis, 0)
-        array[[row is None for row in rows.ids]] = 0
-        array = np.moveaxis(array, 0, rows.axis)
+    if (axis := _VOCABULARY_AXES.get(name)) is not None:
+        rows, missing = list(model.rows_of(name)), 0.0
+        if name == "logits/bias":
+            missing = _NEVER_CHOSEN_LOGIT
+            # The start id may be the id of another token in the other program.
+            if rows.count(rows[Tokenizer.start_id]) > 1:
+                rows[Tokenizer.start_id] = None
+        array = np.take(array, [row or 0 for row in rows], axis)
+        np.moveaxis(array, axis, 0)[[row is None for row in rows]] = missing
     if (axis := model_axis(name)) is not None:
         array = np.take(array, interleaved(array.shape[axis]), axis=axis)
     return array
