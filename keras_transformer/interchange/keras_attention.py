@@ -1,7 +1,6 @@
 """Attention layers of Keras itself."""
 
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -9,7 +8,7 @@ import keras
 from ..keras_versions import flash_attention_of, projections_of
 from ..layers import MultiHeadAttention
 from ..rules import require
-from .conversion import copy_weights, require_defaults, require_own_class, require_settings, require_weights
+from .conversion import copy_weights, require_defaults, require_own_class, require_weights
 
 # Arguments that ours has by the same names.
 _SHARED = (
@@ -42,9 +41,7 @@ def from_keras(
     """
     require_own_class(layer, (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention))
     require_weights(layer)
-    config = layer.get_config()
-    projections = projections_of(layer)
-    query_shape, value_shape, key_shape = (_input_shape(projections[name]) for name in ("query", "value", "key"))
+    config, shapes = layer.get_config(), _build_shapes(layer)
     if isinstance(layer, keras.layers.GroupQueryAttention):
         settings = {
             "num_heads": config["num_query_heads"],
@@ -54,12 +51,12 @@ def from_keras(
     else:
         settings = {name: config[name] for name in ("num_heads", "key_dim", "value_dim", "output_shape")}
         # A built layer lists the axes that None stands for.
-        is_default = tuple(config["attention_axes"]) == tuple(range(1, len(query_shape) - 1))
+        is_default = tuple(config["attention_axes"]) == tuple(range(1, len(shapes[0]) - 1))
         settings["attention_axes"] = None if is_default else config["attention_axes"]
-    attention = MultiHeadAttention.from_config(
-        {**_shared(config), **settings, "flash_attention": flash_attention_of(layer)}
-    )
-    attention.build(query_shape, value_shape, key_shape)
+    # Older releases of Keras have fewer.
+    settings |= {name: config[name] for name in _SHARED if name in config}
+    attention = MultiHeadAttention.from_config({**settings, "flash_attention": flash_attention_of(layer)})
+    attention.build(*shapes)
     copy_attention(layer, attention)
     return attention
 
@@ -93,32 +90,24 @@ def to_keras(
     is_grouped = attention.num_key_value_heads is not None
     target_class = keras.layers.GroupQueryAttention if is_grouped else keras.layers.MultiHeadAttention
     target = f"keras.layers.{target_class.__name__} (Keras {keras.__version__})"
-    names = ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")
     # Older releases have no gate, or no sliding window.
     known = {"name", "dtype", *inspect.signature(target_class).parameters}
     converted = {*_SHARED, "neighborhood"} if "sliding_window" in known else {*_SHARED} & known
-    require_defaults(attention, target, {*converted, *names, "flash_attention", "num_key_value_heads"})
+    names = () if is_grouped else ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")
+    require_defaults(attention, target, {*converted, *names, "value_dim", "flash_attention", "num_key_value_heads"})
     config = attention.get_config()
-    settings = {name: value for name, value in _shared(config).items() if name in known}
-    settings["flash_attention"] = attention.flash_attention
+    settings = {name: config[name] for name in (*_SHARED, *names, "flash_attention") if name in known}
     if attention.neighborhood is not None:
         settings["sliding_window"] = (attention.neighborhood + 1) // 2
-    layer: Any
     if is_grouped:
         value_dim = attention.value_dim
         require(value_dim in (None, attention.key_dim), "value_dim", f"key_dim to become a {target}", value_dim)
-        require_settings(attention, target, attention_axes=None)
-        require(config["output_shape"] is None, "output_shape", f"None to become a {target}", config["output_shape"])
-        layer = target_class.from_config(
-            {
-                **settings,
-                "head_dim": attention.key_dim,
-                "num_query_heads": attention.num_heads,
-                "num_key_value_heads": attention.num_key_value_heads,
-            }
-        )
-    else:
-        layer = target_class.from_config({**settings, **{name: config[name] for name in names}})
+        settings |= {
+            "head_dim": attention.key_dim,
+            "num_query_heads": attention.num_heads,
+            "num_key_value_heads": attention.num_key_value_heads,
+        }
+    layer: Any = target_class.from_config(settings)
     layer.build(*_build_shapes(attention))
     copy_attention(attention, layer)
     return layer
@@ -130,11 +119,6 @@ def copy_attention(source: keras.layers.Layer, target: keras.layers.Layer) -> No
         copy_weights(source_dense, target_dense)
 
 
-def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that ours and Keras' layer have by the same names; older releases of Keras have fewer."""
-    return {name: config[name] for name in _SHARED if name in config}
-
-
 def _projections(attention: keras.layers.Layer) -> list[keras.layers.Layer]:
     if not isinstance(attention, MultiHeadAttention):
         return list(projections_of(attention).values())
@@ -142,14 +126,8 @@ def _projections(attention: keras.layers.Layer) -> list[keras.layers.Layer]:
     return [getattr(attention, f"{name}_dense") for name in names]
 
 
-def _input_shape(dense: keras.layers.EinsumDense) -> tuple[int | None, ...]:
-    rank = len(dense.equation.partition(",")[0])  # Such as "abc,cde->abde".
-    return *[None] * (rank - 1), dense.kernel.shape[0]
-
-
-def _build_shapes(attention: MultiHeadAttention) -> list[tuple[int | None, ...]]:
+def _build_shapes(attention: keras.layers.Layer) -> list[tuple[int | None, ...]]:
     """The shapes of query, value and key that the layer was built for."""
-    shapes = attention.get_build_config()["shapes_dict"]
-    rank = len(shapes["query_shape"])
-    denses = (attention.query_dense, attention.value_dense, attention.key_dense)
-    return [(*[None] * (rank - 1), dense.kernel.shape[0]) for dense in denses]
+    rank = len(attention.get_build_config()["shapes_dict"]["query_shape"])
+    query, key, value, *_ = _projections(attention)
+    return [(*[None] * (rank - 1), dense.kernel.shape[0]) for dense in (query, value, key)]
