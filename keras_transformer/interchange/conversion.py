@@ -15,11 +15,11 @@ from ..rules import require
 from ..tensors import Tensor
 
 
-def require_own_class(layer: object, classes: tuple[type, ...]) -> None:
+def require_own_class(layer: object, classes: Collection[type], name: str = "layer") -> None:
     """Raises a ConfigError unless the layer is of one of the classes itself: a subclass may compute something else."""
     if type(layer) not in classes:
         names = ", ".join(cls.__name__ for cls in classes)
-        raise ConfigError(f"layer must be one of {names}, and of no subclass; received {type(layer).__name__}")
+        raise ConfigError(f"{name} must be one of {names}, and of no subclass; received {type(layer).__name__}")
 
 
 def require_weights(layer: keras.layers.Layer) -> None:

@@ -49,7 +49,7 @@ _CONVERTED = {
 }
 _CONVERTED_OF_ATTENTION = {
     *("value_dim", "dropout", "use_bias", "output_shape", "attention_axes", "flash_attention", "kernel_initializer"),
-    *("bias_initializer", "activity_regularizer", "seed"),
+    *("bias_initializer", "seed"),
 }
 
 
@@ -124,19 +124,17 @@ def from_torch(
         True
     """
     torch = sys.modules.get("torch")  # Whoever has one of its modules has imported it.
-    converters: dict[type, Callable[..., Any]] = {}
-    if torch is not None:
-        converters = {
-            torch.nn.MultiheadAttention: _from_attention,
-            torch.nn.TransformerEncoderLayer: _from_layer,
-            torch.nn.TransformerDecoderLayer: _from_layer,
-            torch.nn.TransformerEncoder: _from_stack,
-            torch.nn.TransformerDecoder: _from_stack,
-            torch.nn.Transformer: _from_transformer,
-        }
-    if type(module) not in converters:
-        names = ", ".join(cls.__name__ for cls in converters) or "those of torch.nn"
-        raise ConfigError(f"module must be one of {names}, and of no subclass; received {type(module).__name__}")
+    if torch is None:
+        raise ConfigError(f"module must be a module of torch.nn; received {type(module).__name__}")
+    converters: dict[type, Callable[..., Any]] = {
+        torch.nn.MultiheadAttention: _from_attention,
+        torch.nn.TransformerEncoderLayer: _from_layer,
+        torch.nn.TransformerDecoderLayer: _from_layer,
+        torch.nn.TransformerEncoder: _from_stack,
+        torch.nn.TransformerDecoder: _from_stack,
+        torch.nn.Transformer: _from_transformer,
+    }
+    require_own_class(module, converters, "module")
     return converters[type(module)](module, dtype)
 
 
@@ -191,7 +189,7 @@ def to_torch(
         NormalizedStack: _to_stack,
         EncoderDecoder: _to_transformer,
     }
-    require_own_class(layer, tuple(converters))
+    require_own_class(layer, converters)
     return converters[type(layer)](layer).eval()
 
 
@@ -204,7 +202,7 @@ def _from_attention(module: "torch.nn.MultiheadAttention", dtype: Policy) -> Mul
         module.num_heads, module.head_dim, dropout=module.dropout, use_bias=module.in_proj_bias is not None, dtype=dtype
     )
     attention.build(*((None, None, width) for width in (module.embed_dim, module.vdim, module.kdim)))
-    _assign(_part_weights(module, attention))
+    _assign(module, attention)
     return attention
 
 
@@ -213,7 +211,7 @@ def _from_layer(
 ) -> EncoderLayer | DecoderLayer:
     layer: Any = (DecoderLayer if _is_decoder(module) else EncoderLayer)(**_settings(module), dtype=dtype)
     layer.build(*_shapes(module))
-    _assign(_layer_weights(module, layer))
+    _assign(module, layer)
     return layer
 
 
@@ -235,15 +233,15 @@ def _from_stack(
     stack: Any = (Decoder if is_decoder else Encoder)(len(module.layers), **settings, dtype=dtype)
     stack.build(*_shapes(module.layers[0]))
     for theirs, ours in zip(module.layers, stack.layers, strict=True):
-        _assign(_layer_weights(theirs, ours))
+        _assign(theirs, ours)
     if norm is None:
         return stack
     if settings["norm_first"]:
-        _assign(_part_weights(norm, stack.final_norm))
+        _assign(norm, stack.final_norm)
         return stack
     final_norm = LayerNormalization(norm.eps, dtype=dtype)
     final_norm.build((None, None, *norm.normalized_shape))
-    _assign(_part_weights(norm, final_norm))
+    _assign(norm, final_norm)
     return NormalizedStack(stack, final_norm)
 
 
@@ -341,7 +339,6 @@ def _to_attention(attention: MultiHeadAttention) -> "torch.nn.MultiheadAttention
     head_dim, rest = divmod(d_model, attention.num_heads)
     require(rest == 0, "num_heads", f"a divisor of d_model={d_model} to become a {target}", attention.num_heads)
     require_setting("key_dim", attention.key_dim, head_dim, target)
-    require_setting("activity_regularizer", attention.get_config()["activity_regularizer"], None, target)
     require_setting("value_dim", attention.value_dense.units // attention.num_heads, head_dim, target)
     require_setting("the output's width", attention.output_dense.units, d_model, target)
     require_setting("the query's rank", len(attention.get_build_config()["shapes_dict"]["query_shape"]), 3, target)
@@ -356,7 +353,7 @@ def _to_attention(attention: MultiHeadAttention) -> "torch.nn.MultiheadAttention
         batch_first=True,
         dtype=_dtype(attention),
     )
-    return _filled(module, _part_weights(module, attention))
+    return _filled(module, attention)
 
 
 def _to_layer(
@@ -428,27 +425,25 @@ def _to_part(part: keras.layers.Layer) -> "torch.nn.Module":
         module = nn.LayerNorm(part.gamma.shape[0], eps=part.epsilon, dtype=_dtype(part))
     else:
         module = nn.Linear(*part.kernel.shape, bias=part.use_bias, dtype=_dtype(part))
-    return _filled(module, _part_weights(module, part))
+    return _filled(module, part)
 
 
 def _dtype(layer: keras.layers.Layer) -> "torch.dtype":
     return getattr(sys.modules["torch"], layer.variable_dtype)
 
 
-# Which weights correspond: a view of a parameter, and a variable or what its layer computes of it, transposed.
-
-Pair = tuple["torch.Tensor", "keras.Variable"]
+# Weights.
 
 
-def _assign(pairs: Iterable[Pair]) -> None:
+def _assign(module: "torch.nn.Module", part: keras.layers.Layer) -> None:
     """Writes PyTorch's weights into Keras' variables."""
-    for tensor, variable in pairs:
+    for tensor, variable in _weights(module, part):
         variable.assign(tensor.cpu().double().numpy().T)
 
 
-def _filled(module: T, pairs: Iterable[Pair]) -> T:
+def _filled(module: T, part: keras.layers.Layer) -> T:
     """Writes Keras' weights into the module's parameters, and returns the module."""
-    for tensor, variable in pairs:
+    for tensor, variable in _weights(module, part):
         tensor.copy_(sys.modules["torch"].from_numpy(as_array(variable).T))
     return module
 
@@ -463,14 +458,12 @@ def _parts(layer: EncoderLayer | DecoderLayer) -> dict[str, keras.layers.Layer]:
     return {**parts, **feed_forward, last_norm: layer.feed_forward_residual.norm}
 
 
-def _layer_weights(
-    module: "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer", layer: EncoderLayer | DecoderLayer
-) -> Iterator[Pair]:
-    for name, part in _parts(layer).items():
-        yield from _part_weights(getattr(module, name), part)
-
-
-def _part_weights(module: Any, part: keras.layers.Layer) -> Iterator[Pair]:
+def _weights(module: Any, part: keras.layers.Layer) -> Iterator[tuple["torch.Tensor", "keras.Variable"]]:
+    """Which weights correspond: views of parameters, and variables or what layers compute of them, transposed."""
+    if isinstance(part, EncoderLayer | DecoderLayer):
+        for name, inner in _parts(part).items():
+            yield from _weights(getattr(module, name), inner)
+        return
     if isinstance(part, MultiHeadAttention):
         dense_layers = (part.query_dense, part.key_dense, part.value_dense)
         if module.in_proj_weight is None:
@@ -481,7 +474,7 @@ def _part_weights(module: Any, part: keras.layers.Layer) -> Iterator[Pair]:
         if module.in_proj_bias is not None:
             biases = module.in_proj_bias.detach().chunk(3)
             yield from ((tensor, dense.bias) for tensor, dense in zip(biases, dense_layers, strict=True))
-        yield from _part_weights(module.out_proj, part.output_dense)
+        yield from _weights(module.out_proj, part.output_dense)
         return
     weight, bias = (part.gamma, part.beta) if isinstance(part, LayerNormalization) else (part.kernel, part.bias)
     for parameter, variable in ((module.weight, weight), (module.bias, bias)):
