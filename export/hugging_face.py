@@ -35,7 +35,7 @@ _ARCHITECTURES = {"marian": "MarianMTModel", "blenderbot": "BlenderbotForConditi
 def export_hugging_face(
     translator: Translator, output: str | os.PathLike[str], version: int | None = None, facts: Facts | None = None
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, a folder that `from_pretrained` of Hugging Face's `transformers` loads.
+    """Writes `output/<version>/`, which `from_pretrained` of Hugging Face's `transformers` loads; returns its path.
 
     It holds float32 weights, the tokenizer, the search settings and a model card. A model that normalizes after each
     sublayer, as the paper's, becomes a `MarianMTModel`; one that normalizes first, a
@@ -43,13 +43,8 @@ def export_hugging_face(
     `import_model` has read from it a model that scores some texts as the translator does.
 
     Args:
-        translator: what is exported.
-        output: the directory of the model's versions.
         version: defaults to one more than the highest version.
         facts: for the model card. Defaults to None: nothing is known.
-
-    Returns:
-        The path of the version's directory.
 
     Raises:
         ConfigError: Hugging Face has no such model, or the version exists or is not positive.

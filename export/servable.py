@@ -72,22 +72,18 @@ def export_servable(
     verified: bool = True,
     facts: Facts | None = None,
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, a SavedModel that answers texts with texts, and a model card, `output/README.md`.
+    """Writes `output/<version>/`, a SavedModel that answers texts with texts, and returns its path.
 
     The directory appears when it is complete and, in a process of its own, has answered some texts as the translator
-    does. In `assets.extra` it also holds the requests by which TensorFlow Serving warms up, and its model card.
+    does. In `assets.extra` it also holds the requests by which TensorFlow Serving warms up, and its model card, which
+    is copied to `output/README.md`.
 
     Args:
-        translator: what is exported.
-        output: the directory of the model's versions.
         version: defaults to one more than the highest version.
         signatures: names of those in `export.signatures.signatures_of(translator)`. Defaults to None: all.
         serving_default: the signature that `serving_default` is another name of.
         verified: whether to check what was written before it appears. Defaults to True.
-        facts: Facts for the model card. Defaults to None: nothing is known.
-
-    Returns:
-        The path of the version's directory.
+        facts: for the model card. Defaults to None: nothing is known.
 
     Raises:
         ConfigError: The version exists or is not positive, or there is no such signature.
@@ -141,12 +137,8 @@ def model_card(
     with open(weights, "rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     encoder_layers, decoder_layers = model.depths
-    search = (
-        "greedy"
-        if decoding.beam_size == 1
-        else f"beam of {decoding.beam_size}, length penalty {decoding.length_penalty:g}"
-    )
-    table = {
+    beam = f"beam of {decoding.beam_size}, length penalty {decoding.length_penalty:g}"
+    properties = {
         "Languages": facts.languages or "unknown",
         "Training": facts.training or "unknown",
         "License of the weights": facts.license or "unknown",
@@ -154,7 +146,7 @@ def model_card(
         "Layers": f"{encoder_layers} of the encoder, {decoder_layers} of the decoder, d_model {model.d_model}",
         "Vocabulary": f"{model.source_vocab_size:,} tokens"
         + ("" if tokenizers.is_shared else f" of the source language, {model.target_vocab_size:,} of the target"),
-        "Search": search,
+        "Search": "greedy" if decoding.beam_size == 1 else beam,
         **({"Tag": f"{decoding.tag}, in front of every source"} if decoding.tag else {}),
         "Longest input": f"{model.max_length:,} tokens with the end token; of a longer text the end is not read, and "
         "`truncated` is true",
@@ -173,9 +165,7 @@ def model_card(
         "",
         "A SavedModel for TensorFlow Serving. Tokenizers and search are in its graph.",
         "",
-        "| | |",
-        "| --- | --- |",
-        *(f"| {name} | {_cell(value)} |" for name, value in table.items()),
+        *_table(properties),
         "",
         "## Quality",
         "",
@@ -186,15 +176,15 @@ def model_card(
         "Texts are UTF-8; bytes that are not are read as U+FFFD.",
     ]
     for name, signature in signatures.items():
-        lines += ["", f"### `{name}`", "", signature.description, "", "| | |", "| --- | --- |"]
-        lines += [
-            f"| input `{key}` | {spec.dtype.name} ({', '.join(['batch', 'length'][: len(spec.shape)])}"
-            f"{',' if len(spec.shape) == 1 else ''}) |"
+        tensors = {
+            f"input `{key}`": f"{spec.dtype.name} {'(batch,)' if spec.shape.rank == 1 else '(batch, length)'}"
             for key, spec in signature.inputs.items()
-        ]
-        lines += [f"| output `{key}` | {_cell(value)} |" for key, value in signature.outputs.items()]
+        }
+        tensors |= {f"output `{key}`": description for key, description in signature.outputs.items()}
+        lines += ["", f"### `{name}`", "", signature.description, "", *_table(tensors)]
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+def _table(rows: Mapping[str, str]) -> list[str]:
+    cells = {name: " ".join(text.split()).replace("|", "\\|") for name, text in rows.items()}
+    return ["| | |", "| --- | --- |", *(f"| {name} | {cell} |" for name, cell in cells.items())]
