@@ -106,16 +106,10 @@ def write_warmup_requests(saved_model: str | os.PathLike[str], signatures: Mappi
         chosen.setdefault(signature.function, name)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name in chosen.values():
-            signature = signatures[name]
             for texts in REQUESTS:
-                inputs = signature.example(texts)
-                request = {
-                    "model_spec": {"signature_name": name},
-                    "inputs": [
-                        {"key": key, "value": tf.make_tensor_proto(inputs[key], spec.dtype)}
-                        for key, spec in signature.inputs.items()
-                    ],
-                }
+                tensors = signatures[name].request(texts)
+                inputs = [{"key": key, "value": tf.make_tensor_proto(tensor)} for key, tensor in tensors.items()]
+                request = {"model_spec": {"signature_name": name}, "inputs": inputs}
                 writer.write(_PredictionLog(predict_log={"request": request}).SerializeToString())
 
 
@@ -145,11 +139,7 @@ def verify(
         VerificationError: It cannot be loaded, holds an operation that a model server does not register, or answers
             otherwise than the translator.
     """
-    requests = []
-    for name in functions:
-        signature = signatures[name]
-        inputs = signature.example(TEXTS)
-        requests.append((name, {key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()}))
+    requests = [(name, signatures[name].request(TEXTS)) for name in functions]
     device, served = _run_session(path, requests, python)
     devices = (kind_of_device(), device)
     rounding = _BFLOAT16 if precision == "bfloat16" else _TF32 if "GPU" in devices else _FLOAT32

@@ -25,8 +25,13 @@ class Signature(NamedTuple):
     function: Callable[..., dict[str, Tensor]]  # computes the outputs by name from a translator and the inputs
     inputs: dict[str, tf.TensorSpec]  # by name, in the order of the function's arguments
     outputs: dict[str, str]  # by name, described
-    # Turns texts into the inputs of requests.
+    # Turns texts into values of the inputs.
     example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {"text": texts}
+
+    def request(self, texts: Sequence[str | bytes]) -> dict[str, tf.Tensor]:
+        """Returns the inputs of a request that is made of texts."""
+        values = self.example(texts)
+        return {name: tf.constant(values[name], spec.dtype) for name, spec in self.inputs.items()}
 
 
 def _translate(translator: Translator, text: Texts) -> dict[str, Tensor]:
@@ -135,7 +140,6 @@ _TRANSLATE = Signature(
         "score": "float (batch,), its log probability, divided by the length penalty",
         **_SOURCE,
     },
-    lambda texts: {"text": texts},
 )
 
 # The signature that is called if none is named comes first.
