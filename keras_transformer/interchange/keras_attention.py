@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
-from ..keras_versions import flash_attention_of, projections_of
+from ..keras_versions import flash_attention_of
 from ..layers import MultiHeadAttention
 from ..rules import require
-from .conversion import copy_weights, require_defaults, require_own_class, require_weights
+from .conversion import copy_weights, projections, require_defaults, require_own_class, require_weights
 
 # Arguments that ours has by the same names.
 _SHARED = (
@@ -57,7 +57,7 @@ def from_keras(
     settings |= {name: config[name] for name in _SHARED if name in config}
     attention = MultiHeadAttention.from_config({**settings, "flash_attention": flash_attention_of(layer)})
     attention.build(*shapes)
-    copy_attention(layer, attention)
+    copy_weights(layer, attention)
     return attention
 
 
@@ -109,25 +109,12 @@ def to_keras(
         }
     layer: Any = target_class.from_config(settings)
     layer.build(*_build_shapes(attention))
-    copy_attention(attention, layer)
+    copy_weights(attention, layer)
     return layer
-
-
-def copy_attention(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
-    """Copies the weights of attention, from ours to Keras' or back."""
-    for source_dense, target_dense in zip(_projections(source), _projections(target), strict=True):
-        copy_weights(source_dense, target_dense)
-
-
-def _projections(attention: keras.layers.Layer) -> list[keras.layers.Layer]:
-    if not isinstance(attention, MultiHeadAttention):
-        return list(projections_of(attention).values())
-    names = ("query", "key", "value", "output", *(("gate",) if attention.use_gate else ()))
-    return [getattr(attention, f"{name}_dense") for name in names]
 
 
 def _build_shapes(attention: keras.layers.Layer) -> list[tuple[int | None, ...]]:
     """The shapes of query, value and key that the layer was built for."""
     rank = len(attention.get_build_config()["shapes_dict"]["query_shape"])
-    query, key, value, *_ = _projections(attention)
+    query, key, value, *_ = projections(attention)
     return [(*[None] * (rank - 1), dense.kernel.shape[0]) for dense in (query, value, key)]

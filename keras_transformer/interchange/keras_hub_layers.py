@@ -19,7 +19,6 @@ from .conversion import (
     require_settings,
     require_weights,
 )
-from .keras_attention import copy_attention
 
 if TYPE_CHECKING:
     import keras_hub
@@ -110,7 +109,7 @@ def from_keras_hub(
     converted: Any = (EncoderLayer if is_encoder else DecoderLayer).from_config(settings)
     _build(converted, d_model, getattr(layer, "_cross_attention_layer", None))
     for ours, theirs in _parts(converted, layer):
-        _copy(theirs, ours)
+        copy_weights(theirs, ours)
     return converted
 
 
@@ -167,7 +166,7 @@ def to_keras_hub(
     converted = getattr(import_package("keras_hub", "keras-hub").layers, class_name).from_config(settings)
     _build(converted, d_model, getattr(layer, "source_attention", None))
     for ours, theirs in _parts(layer, converted):
-        _copy(ours, theirs)
+        copy_weights(ours, theirs)
     return converted
 
 
@@ -224,10 +223,3 @@ def _parts(
     for our_name, their_name in _PARTS.items():
         if has_source or not our_name.startswith("source_"):
             yield operator.attrgetter(our_name)(ours), getattr(theirs, their_name)
-
-
-def _copy(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
-    if hasattr(source, "query_dense"):
-        copy_attention(source, target)
-    else:
-        copy_weights(source, target)
