@@ -28,6 +28,9 @@ from .conversion import (
 if TYPE_CHECKING:
     import torch
 
+    TorchLayer: TypeAlias = torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer
+    TorchStack: TypeAlias = torch.nn.TransformerEncoder | torch.nn.TransformerDecoder
+
 T = TypeVar("T")
 Policy: TypeAlias = "str | keras.DTypePolicy | None"
 
@@ -197,7 +200,7 @@ def to_torch(
 
 
 def _from_attention(module: "torch.nn.MultiheadAttention", dtype: Policy) -> MultiHeadAttention:
-    _require_attention("module", module)
+    _require_parts("module", sys.modules["torch"].nn.MultiheadAttention, module)
     attention = MultiHeadAttention(
         module.num_heads, module.head_dim, dropout=module.dropout, use_bias=module.in_proj_bias is not None, dtype=dtype
     )
@@ -206,26 +209,22 @@ def _from_attention(module: "torch.nn.MultiheadAttention", dtype: Policy) -> Mul
     return attention
 
 
-def _from_layer(
-    module: "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer", dtype: Policy
-) -> EncoderLayer | DecoderLayer:
+def _from_layer(module: "TorchLayer", dtype: Policy) -> EncoderLayer | DecoderLayer:
     layer: Any = (DecoderLayer if _is_decoder(module) else EncoderLayer)(**_settings(module), dtype=dtype)
     layer.build(*_shapes(module))
     _assign(module, layer)
     return layer
 
 
-def _from_stack(
-    module: "torch.nn.TransformerEncoder | torch.nn.TransformerDecoder", dtype: Policy
-) -> Encoder | Decoder | NormalizedStack:
+def _from_stack(module: "TorchStack", dtype: Policy) -> Encoder | Decoder | NormalizedStack:
     nn = sys.modules["torch"].nn
     is_decoder = type(module) is nn.TransformerDecoder
-    for layer in module.layers:
-        _require_type("layers", layer, nn.TransformerDecoderLayer if is_decoder else nn.TransformerEncoderLayer)
+    layer_class = nn.TransformerDecoderLayer if is_decoder else nn.TransformerEncoderLayer
+    _require_parts("layers", layer_class, *module.layers)
     settings = _common("the settings of all layers", (_settings(layer) for layer in module.layers))
     norm = module.norm
     if norm is not None:
-        _require_norm("norm", norm)
+        _require_parts("norm", nn.LayerNorm, norm)
     if settings["norm_first"]:
         require(norm is not None, "norm", "given if norm_first=True", norm)
         epsilon = settings["epsilon"]
@@ -247,25 +246,22 @@ def _from_stack(
 
 def _from_transformer(module: "torch.nn.Transformer", dtype: Policy) -> EncoderDecoder:
     nn = sys.modules["torch"].nn
-    _require_type("encoder", module.encoder, nn.TransformerEncoder)
-    _require_type("decoder", module.decoder, nn.TransformerDecoder)
+    _require_parts("encoder", nn.TransformerEncoder, module.encoder)
+    _require_parts("decoder", nn.TransformerDecoder, module.decoder)
     stacks: list[Any] = [_from_stack(stack, dtype) for stack in (module.encoder, module.decoder)]
     return EncoderDecoder(*stacks)
 
 
-def _settings(module: "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer") -> dict[str, Any]:
+def _settings(module: "TorchLayer") -> dict[str, Any]:
     """The arguments of `EncoderLayer` or `DecoderLayer`."""
     nn = sys.modules["torch"].nn
     attentions = [module.self_attn, *([module.multihead_attn] if _is_decoder(module) else [])]
     norms = [module.norm1, module.norm2, *([module.norm3] if _is_decoder(module) else [])]
     dropouts = [module.dropout1, module.dropout2, *([module.dropout3] if _is_decoder(module) else [])]
-    for attention in attentions:
-        _require_type("attention", attention, nn.MultiheadAttention)
-        _require_attention("attention", attention)
-    for norm in norms:
-        _require_norm("norm", norm)
-    for linear in (module.linear1, module.linear2):
-        _require_type("linear", linear, nn.Linear)
+    linears = [module.linear1, module.linear2]
+    _require_parts("attention", nn.MultiheadAttention, *attentions)
+    _require_parts("norm", nn.LayerNorm, *norms)
+    _require_parts("linear", nn.Linear, *linears)
     return {
         "num_heads": _common("num_heads", (attention.num_heads for attention in attentions)),
         "d_ff": module.linear1.out_features,
@@ -278,13 +274,11 @@ def _settings(module: "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDe
         "attention_bias": _common(
             "bias of attention", (attention.in_proj_bias is not None for attention in attentions)
         ),
-        "feed_forward_bias": _common(
-            "bias of linear1 and linear2", (linear.bias is not None for linear in (module.linear1, module.linear2))
-        ),
+        "feed_forward_bias": _common("bias of linear1 and linear2", (linear.bias is not None for linear in linears)),
     }
 
 
-def _shapes(module: "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer") -> list[Any]:
+def _shapes(module: "TorchLayer") -> list[Any]:
     widths = [module.self_attn.embed_dim, *([module.multihead_attn.vdim] if _is_decoder(module) else [])]
     return [(None, None, width) for width in widths]
 
@@ -312,18 +306,16 @@ def _common(name: str, values: Iterable[T]) -> T:
     return first
 
 
-def _require_type(name: str, module: "torch.nn.Module", expected: type) -> None:
-    require(type(module) is expected, name, f"of the class {expected.__name__} itself", module)
-
-
-def _require_attention(name: str, module: "torch.nn.MultiheadAttention") -> None:
-    require(module.bias_k is None, f"add_bias_kv of {name}", "False", True)
-    require(not module.add_zero_attn, f"add_zero_attn of {name}", "False", True)
-
-
-def _require_norm(name: str, module: "torch.nn.Module") -> None:
-    _require_type(name, module, sys.modules["torch"].nn.LayerNorm)
-    require(len(module.normalized_shape) == 1, "normalized_shape", "one width", tuple(module.normalized_shape))
+def _require_parts(name: str, expected: type, *modules: "torch.nn.Module") -> None:
+    """Raises a ConfigError unless all modules are of the class itself, and have nothing that layers here have not."""
+    nn = sys.modules["torch"].nn
+    for module in modules:
+        require(type(module) is expected, name, f"of the class {expected.__name__} itself", module)
+        if expected is nn.MultiheadAttention:
+            require(module.bias_k is None, f"add_bias_kv of {name}", "False", True)
+            require(not module.add_zero_attn, f"add_zero_attn of {name}", "False", True)
+        elif expected is nn.LayerNorm:
+            require(len(module.normalized_shape) == 1, "normalized_shape", "one width", tuple(module.normalized_shape))
 
 
 # To PyTorch.
@@ -356,9 +348,7 @@ def _to_attention(attention: MultiHeadAttention) -> "torch.nn.MultiheadAttention
     return _filled(module, attention)
 
 
-def _to_layer(
-    layer: EncoderLayer | DecoderLayer,
-) -> "torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer":
+def _to_layer(layer: EncoderLayer | DecoderLayer) -> "TorchLayer":
     is_decoder = isinstance(layer, DecoderLayer)
     target = f"torch.nn.{'TransformerDecoderLayer' if is_decoder else 'TransformerEncoderLayer'}"
     require_weights(layer)
@@ -390,9 +380,7 @@ def _to_layer(
     return module
 
 
-def _to_stack(
-    layer: Encoder | Decoder | NormalizedStack,
-) -> "torch.nn.TransformerEncoder | torch.nn.TransformerDecoder":
+def _to_stack(layer: Encoder | Decoder | NormalizedStack) -> "TorchStack":
     stack, norm = layer if isinstance(layer, NormalizedStack) else (layer, layer.final_norm)
     require_own_class(stack, (Encoder, Decoder))
     require_weights(stack)
