@@ -88,12 +88,8 @@ def _marian_tokenizers(
 ) -> HuggingFaceTokenizers:
     is_shared = source.vocabulary == target.vocabulary
     # Padding has the same id on both sides.
-    require(
-        source.vocab_size == target.vocab_size,
-        "model.target_vocab_size",
-        f"source_vocab_size={source.vocab_size} for Hugging Face",
-        target.vocab_size,
-    )
+    rule = f"source_vocab_size={source.vocab_size} for Hugging Face"
+    require(source.vocab_size == target.vocab_size, "model.target_vocab_size", rule, target.vocab_size)
     files = {
         "source.spm": source.original_model(),
         "target.spm": target.original_model(),

@@ -58,8 +58,6 @@ EPSILON = 1e-5
 # Between sinusoids of float32 and of float64 at position 1000, and far less than learned positions differ from them.
 _POSITIONS_TOLERANCE = 1e-3
 
-Positions = Literal["sinusoidal", "tensor2tensor", "learned"]
-
 
 class _Tokenizers(NamedTuple):
     """The tokenizers of a folder, and the rows of its model that their ids stand for."""
@@ -143,15 +141,14 @@ def _weights(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return weights
 
 
-def _take_positions(weights: dict[str, np.ndarray]) -> Positions:
+def _take_positions(weights: dict[str, np.ndarray]) -> Literal["sinusoidal", "tensor2tensor", "learned"]:
     """Returns the kind of positions that a file has, and removes them from the weights unless they are learned."""
     tables = [weights.pop(name) for name in ("source_positions", "target_positions") if name in weights]
-    if not tables:
+    # A file without tables is of a class that computes sinusoids.
+    if all(_is_sinusoidal(table, ends_at_limit=False) for table in tables):
         return "sinusoidal"
-    names: tuple[Positions, ...] = ("sinusoidal", "tensor2tensor")
-    for name in names:
-        if all(_is_sinusoidal(table, ends_at_limit=name == "tensor2tensor") for table in tables):
-            return name
+    if all(_is_sinusoidal(table, ends_at_limit=True) for table in tables):
+        return "tensor2tensor"
     weights["target_positions"] = tables[-1]
     if tie_embeddings(weights) != "all":
         weights["source_positions"] = tables[0]

@@ -195,10 +195,8 @@ def _vocabulary_paths(folder: pathlib.Path, settings: Mapping[str, object]) -> l
     if isinstance(names, list) and names:
         # The paths are those of the machine that trained the model.
         return [folder / pathlib.PurePath(str(name)).name for name in names]
-    for pattern in ("*vocab*.yml", "*.spm"):
-        if paths := sorted(folder.glob(pattern)):
-            break
-    else:
+    paths = sorted(folder.glob("*vocab*.yml")) or sorted(folder.glob("*.spm"))
+    if not paths:
         raise InvalidFileError(f"{folder}: the vocabulary is missing, *vocab*.yml or *.spm")
     if len(paths) > 2:
         raise InvalidFileError(f"{folder}: more than two vocabularies: {', '.join(path.name for path in paths)}")
