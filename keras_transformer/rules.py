@@ -23,15 +23,10 @@ R = TypeVar("R")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What a value must be.
+    """What a value must be."""
 
-    Args:
-        text: str. Completes the sentence "NAME must be ...".
-        holds: Callable. Whether a value of the right type obeys the rule.
-    """
-
-    text: str
-    # `help` shows rules in signatures.
+    text: str  # completes the sentence "NAME must be ..."
+    # Whether a value of the right type obeys the rule. `help` shows rules in signatures, without this.
     holds: Callable[[Any], bool] = dataclasses.field(repr=False)
 
 
@@ -47,12 +42,9 @@ Share = Annotated[float, Rule("above 0 and at most 1", lambda value: 0 < value <
 Probability = Annotated[float, Rule("at least 0 and at most 1", lambda value: 0 <= value <= 1)]
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]
 Sentence = Annotated[str, Rule("a text that is not blank", lambda text: bool(text.strip()))]
+_PICTURES = (".png", ".svg", ".pdf", ".html")
 PicturePath = Annotated[
-    str,
-    Rule(
-        "a file ending in .png, .svg, .pdf or .html",
-        lambda path: path.lower().endswith((".png", ".svg", ".pdf", ".html")),
-    ),
+    str, Rule("a file ending in .png, .svg, .pdf or .html", lambda path: path.lower().endswith(_PICTURES))
 ]
 NonNegative = Annotated[float, Rule("at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max)]
 

@@ -171,12 +171,7 @@ class Parser(argparse.ArgumentParser):
 def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iterable[str] = ()) -> None:
     """Checks the files that a command will write: none may be an input, and none may exist without --overwrite.
 
-    Args:
-        state: files that the command leaves beside them, which say themselves whose they are; if one exists, the others
-            may exist too.
-
-    Raises:
-        ConfigError: A file must not be replaced.
+    If one of the files `state` exists, which say themselves whose they are, the others may exist too.
     """
     is_resumed = any(map(os.path.exists, state))
     inputs = [
@@ -195,19 +190,14 @@ def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iter
 
 
 def check_sampling(options: argparse.Namespace) -> None:
-    """Raises a ConfigError if how to draw is given, but not --sample."""
+    """Raises a ConfigError if another option for drawing is given without --sample."""
     given = [name for name in _SAMPLING if getattr(options, name) is not None]
     if given and not options.sample:
         raise ConfigError(f"--{given[0].replace('_', '-')} needs --sample")
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Checks the values of options against their rules.
-
-    Raises:
-        ConfigError: A value breaks its rule, or standard input would be read twice.
-        StreamError: Standard output is closed.
-    """
+    """Raises a ConfigError if a value breaks its rule or standard input is read twice; a StreamError without output."""
     given = _given(options)
     for name, value in given:
         check(name, value, options.rules[name])

@@ -40,11 +40,6 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     """Reads the configuration of a model directory and changes it as options say, which a command may have or not.
 
     Terms are added to those of the configuration; other options replace its values.
-
-    Raises:
-        ConfigError: It is not a model directory, it has no weights, a value breaks its rule, or no tag is given for a
-            model that knows tagged sources only.
-        InvalidFileError: A file of terms is not as it must be.
     """
     from ..model_dir import ModelDir
 

@@ -11,8 +11,7 @@ from ..errors import StreamError
 # The longest line, without its line break. No sentence is that long, and an endless line must not fill the memory.
 MAX_LINE_BYTES = 2**20
 _BYTES_PER_READ = 2**16
-# A writer that pauses for so long waits for an answer. A fast writer does not, and the delay is not
-# noticed.
+# A writer that pauses for so long waits for an answer. A fast writer does not, and the delay is not noticed.
 _SECONDS_OF_PAUSE = 0.02
 
 
@@ -97,9 +96,7 @@ def _read(number: int) -> bytes:
 def write_lines(lines: Iterable[str]) -> None:
     """Writes lines to standard output in UTF-8, at once; what a path has that is not UTF-8 is written as it is.
 
-    Raises:
-        StreamError: They cannot be written.
-        BrokenPipeError: The reader closed the stream.
+    A BrokenPipeError says that the reader closed the stream; otherwise it is a StreamError if they cannot be written.
     """
     try:
         sys.stdout.buffer.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)
