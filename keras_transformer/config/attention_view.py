@@ -43,21 +43,12 @@ class AttentionView:
             check(name, getattr(self, name), rule)
 
     def layers(self, config: TransformerConfig) -> list[int]:
-        """Returns the layers of a model that are shown, counted from 0.
-
-        Raises:
-            ConfigError: The model has no such layer, or its layers do not compute the weights.
-        """
-        require(
-            self.kind == "cross" or config.neighborhood is None,
-            "the kind of attention",
-            f"cross for a model with model.neighborhood={config.neighborhood}, whose self-attention keeps no weights",
-            self.kind,
-        )
+        """Returns the layers of a model that are shown, counted from 0; a ConfigError if it keeps no such weights."""
+        radius = config.neighborhood
+        rule = f"cross for a model with model.neighborhood={radius}, whose self-attention keeps no weights"
+        require(self.kind == "cross" or radius is None, "the kind of attention", rule, self.kind)
         number = config.depths[0 if self.kind == "encoder" else 1]
-        if self.layer == "last":
-            return [number - 1]
-        return _chosen("layer", self.layer, number)
+        return [number - 1] if self.layer == "last" else _chosen("layer", self.layer, number)
 
     def heads(self, config: TransformerConfig) -> list[int]:
         """Returns the heads of a model that are shown, counted from 0; a ConfigError if it has no such head."""

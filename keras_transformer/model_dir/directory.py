@@ -174,7 +174,6 @@ class ModelDir:
                 return []
             return [f"{score} ({signature}), {content['text']}" for score, signature in content["scores"].items()]
         except (ValueError, KeyError, TypeError, AttributeError):
-            _log.warning(
-                f"{self.evaluation_path}: not a file that evaluate wrote; the model card does not show its scores"
-            )
+            problem = "not a file that evaluate wrote; the model card does not show its scores"
+            _log.warning(f"{self.evaluation_path}: {problem}")
             return []
