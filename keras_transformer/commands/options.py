@@ -46,7 +46,8 @@ Seed = Annotated[Count, at_most(2**32 - 1)]
 
 # What the help says of options for texts.
 ONE_PER_LINE = "one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes stands for several files"
-_SAMPLING = ("temperature", "top_k", "top_p", "seed")
+# The options that need --sample.
+SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
 def _is_file(path: str) -> bool:
@@ -189,11 +190,11 @@ def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iter
             raise ConfigError(f"{path}: the file exists already; write to another one, or give --overwrite")
 
 
-def check_sampling(options: argparse.Namespace) -> None:
-    """Raises a ConfigError if another option for drawing is given without --sample."""
-    given = [name for name in _SAMPLING if getattr(options, name) is not None]
-    if given and not options.sample:
-        raise ConfigError(f"--{given[0].replace('_', '-')} needs --sample")
+def check_needs(options: argparse.Namespace, names: Iterable[str], needed: str) -> None:
+    """Raises a ConfigError if one of several options is given, but not another one that they need."""
+    for name in names:
+        if getattr(options, name) is not None and not getattr(options, needed):
+            raise ConfigError(f"--{name.replace('_', '-')} needs --{needed}")
 
 
 def check_options(options: argparse.Namespace) -> None:

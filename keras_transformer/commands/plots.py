@@ -7,7 +7,7 @@ from ..config.attention_view import AttentionKind, AttentionView, HeadChoice, La
 from ..errors import ConfigError
 from ..rules import PicturePath
 from ..runtime.standard_streams import write_lines
-from .options import Directory, Parser, SentenceToTranslate, check_outputs
+from .options import Directory, Parser, SentenceToTranslate, check_needs, check_outputs
 from .trained import load_translator, log_truncated, read_trained
 
 
@@ -41,9 +41,7 @@ def run(options: argparse.Namespace) -> None:
             raise ConfigError(f"--text needs one --model-dir; received {len(model_dirs)}")
         _plot_attention(options, model_dirs[0])
         return
-    for name in ("kind", "layer", "head", "tag"):
-        if getattr(options, name) is not None:
-            raise ConfigError(f"--{name} needs --text")
+    check_needs(options, ("kind", "layer", "head", "tag"), "text")
     from keras_transformer.training.curves import plot_training
 
     plot_training(model_dirs, options.output)

@@ -10,7 +10,7 @@ from ..config.decoding import BeamSize
 from ..errors import ConfigError, InvalidFileError
 from ..rules import Probability, require
 from ..runtime.backend import tensorflow_backend
-from .options import ONE_PER_LINE, OutputName, Parser, Seed, check_outputs, check_sampling
+from .options import ONE_PER_LINE, SAMPLING, OutputName, Parser, Seed, check_needs, check_outputs
 from .trained import Trained, load_translator, read_trained, sampling_of
 
 if TYPE_CHECKING:
@@ -57,12 +57,11 @@ def run_synthesize(options: argparse.Namespace) -> None:
     """Translate a text, to train on the pairs: distillation or back-translation."""
     if options.source is None and options.target is None:
         raise ConfigError("give --source to distill, or --target to translate back")
-    check_sampling(options)
+    check_needs(options, SAMPLING, "sample")
     if options.sample and options.source is not None:
         raise ConfigError("--sample is for back-translation, and must not be given with --source")
-    for name, value in (("--n-best", options.n_best), ("--metric", options.metric)):
-        if value is not None and (options.source is None or options.target is None):
-            raise ConfigError(f"{name} needs {'--source' if options.source is None else '--target'}")
+    for text in ("source", "target"):
+        check_needs(options, ("n_best", "metric"), text)
     source, target, *state = (f"{options.output}.{ending}" for ending in ("source", "target", "json", "unfinished"))
     check_outputs(options, [source, target], state)
     trained = read_trained(options.model_dir, options)

@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..rules import require
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
-from .options import ExistingFile, Parser, check_sampling
+from .options import SAMPLING, ExistingFile, Parser, check_needs
 from .trained import LINES_PER_BLOCK, load_translator, log_truncated, read_trained, sampling_of
 
 if TYPE_CHECKING:
@@ -81,13 +81,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _check_combinations(options: argparse.Namespace) -> None:
-    check_sampling(options)
+    check_needs(options, SAMPLING, "sample")
+    check_needs(options, ["language"], "documents")
     if options.sample and (options.n_best or 1) > 1:
         raise ConfigError("give either --sample or --n-best")
     if options.documents and (options.sample or options.n_best is not None or options.prefix is not None):
         raise ConfigError("--documents cannot be combined with --sample, --n-best or --prefix")
-    if options.language is not None and not options.documents:
-        raise ConfigError("--language needs --documents")
 
 
 def _translate(
