@@ -29,20 +29,14 @@ def from_dict(cls: type[Section], values: Mapping[str, object], section: str) ->
     """
     fields = dataclasses.fields(cls)
     check_keys(values, [field.name for field in fields], section)
-    inner = {
-        name: from_dict(inner, section_of(values, name), f"{section}.{name}")
-        for name, inner in inner_sections(cls).items()
-    }
-    values = {**values, **inner}
+    completed = dict(values)
+    for name, hint in typing.get_type_hints(cls).items():
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            completed[name] = from_dict(hint, section_of(values, name), f"{section}.{name}")
     for field in fields:
-        if field.default is dataclasses.MISSING and field.name not in values:
+        if field.default is dataclasses.MISSING and field.name not in completed:
             raise ConfigError(f"{section}.{field.name} is required")
-    return cls(**values)
-
-
-def inner_sections(cls: type["DataclassInstance"]) -> dict[str, Any]:
-    """Returns the fields of a section that are sections themselves, with their dataclasses."""
-    return {name: hint for name, hint in typing.get_type_hints(cls).items() if dataclasses.is_dataclass(hint)}
+    return cls(**completed)
 
 
 def check_keys(values: object, known: Iterable[str], section: str | None = None) -> None:
