@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 # Which of --source, --target, --pairs and --tfds are given.
 _WAYS_TO_GIVE_A_TEXT = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
-_GIVE_VALIDATION_TEXT = (
-    "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out of the "
-    "training text by --valid-fraction or --valid-size"
-)
 
 
 def add_check_data_options(parser: Parser) -> None:
@@ -78,7 +74,10 @@ def check_text_options(options: argparse.Namespace, needs_validation: bool = Fal
     given = _valid_options(options)
     is_half_given = bool(options.valid_source) != bool(options.valid_target)
     if is_half_given or len(given) > 1 or (needs_validation and not (given or options.tfds)):
-        raise ConfigError(_GIVE_VALIDATION_TEXT)
+        raise ConfigError(
+            "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out "
+            "of the training text by --valid-fraction or --valid-size"
+        )
 
 
 def train_corpora(options: argparse.Namespace) -> "list[Corpus]":
