@@ -7,6 +7,15 @@ import numpy as np
 from keras import ops
 
 
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def built(layer, *shapes):
+    layer.build(*shapes)
+    return randomize(layer)
+
+
 def randomize(layer, seed=0):
     """Random numbers in every weight, so that biases and normalizations matter too."""
     generator = np.random.default_rng(seed)
@@ -26,24 +35,28 @@ def dense(layer, x):
     return projected + array(layer.bias) if layer.use_bias else projected
 
 
-def multi_head_attention(layer, query, value, key=None, mask=None, causal=False):
+def multi_head_attention(layer, query, value, key=None, mask=None, causal=False, positions=None, key_positions=None):
     """The output and the weights. Rows attend to what `mask` lets through, or get zeros.
 
     `mask` broadcasts to (batch, target length, source length), or, with an axis for the heads, to (batch, num_heads,
-    target length, source length). `causal` leaves only what is not later, and is what T5's buckets depend on.
+    target length, source length). `causal` leaves only what is not later, and is what T5's buckets depend on. With
+    positions, each (batch, length), `mask` alone says what is attended to.
     """
     key = value if key is None else key
     key_dim = layer.key_dim
     batch, target_length, source_length = len(query), query.shape[1], value.shape[1]
     mask = np.asarray(True if mask is None else mask)
     mask = mask[:, None] if mask.ndim == 3 else mask
-    mask = mask & np.tril(np.ones((target_length, source_length), bool)) if causal else mask
+    mask = mask & np.tril(np.ones((target_length, source_length), bool)) if causal and positions is None else mask
+    positions = np.arange(target_length)[None, :] if positions is None else positions
+    key_positions = np.arange(source_length)[None, :] if key_positions is None else key_positions
     mask = np.broadcast_to(mask, (batch, layer.num_heads, target_length, source_length))
     key_value_heads = layer.num_key_value_heads or layer.num_heads
-    queries = compared(layer, "query", dense(layer.query_dense, query), layer.num_heads)
-    keys = compared(layer, "key", dense(layer.key_dense, key), key_value_heads)
+    queries = compared(layer, "query", dense(layer.query_dense, query), layer.num_heads, positions)
+    keys = compared(layer, "key", dense(layer.key_dense, key), key_value_heads, key_positions)
     values = split_heads(dense(layer.value_dense, value), key_value_heads)
-    bias = score_bias(layer, target_length, source_length, causal)
+    bias = score_bias(layer, key_positions[:, None, :] - positions[:, :, None], causal)
+    bias = np.broadcast_to(bias, mask.shape)
     weights = np.zeros((batch, layer.num_heads, target_length, source_length))
     heads = np.zeros((batch, layer.num_heads, target_length, layer.value_dim or key_dim))
     for b in range(batch):
@@ -55,10 +68,12 @@ def multi_head_attention(layer, query, value, key=None, mask=None, causal=False)
                 if len(attended) == 0:
                     continue
                 scores = keys[b, shared, attended] @ queries[b, head, row] / math.sqrt(key_dim)
-                exponentials = np.exp(scores + bias[head, row, attended])
+                exponentials = np.exp(scores + bias[b, head, row, attended])
                 weights[b, head, row, attended] = exponentials / exponentials.sum()
                 heads[b, head, row] = weights[b, head, row] @ values[b, shared]
     concatenated = heads.transpose(0, 2, 1, 3).reshape(batch, target_length, -1)
+    if layer.use_gate:
+        concatenated = concatenated / (1.0 + np.exp(-dense(layer.gate_dense, query)))
     return dense(layer.output_dense, concatenated), weights
 
 
@@ -68,39 +83,35 @@ def split_heads(rows, num_heads):
     return rows.reshape(batch, length, num_heads, -1).transpose(0, 2, 1, 3)
 
 
-def compared(layer, name, rows, num_heads):
+def compared(layer, name, rows, num_heads, positions):
     """Queries or keys of each head as they are compared: normalized and rotated, if the layer does so."""
     heads = split_heads(rows, num_heads)
     if layer.query_key_norm:
         heads = rms_norm(getattr(layer, f"{name}_norm"), heads)
-    if layer.relative_positions == "rotary":
-        positions = range(heads.shape[2])
-        heads = np.stack([rotated(heads[:, :, position], position) for position in positions], axis=2)
-    return heads
+    return rotated(heads, positions[:, None, :]) if layer.relative_positions == "rotary" else heads
 
 
-def rotated(vectors, position):
+def rotated(vectors, positions):
     """Su et al. 2021, equation 34, with the halves of a vector in the places of its even and odd elements."""
     width = vectors.shape[-1]
     half = width // 2
-    turned = np.zeros_like(vectors)
+    turned = np.zeros_like(vectors, "float64")
     for i in range(half):
-        angle = position / 10000 ** (2 * i / width)
+        angles = positions / 10000 ** (2 * i / width)
         first, second = vectors[..., i], vectors[..., i + half]
-        turned[..., i] = first * math.cos(angle) - second * math.sin(angle)
-        turned[..., i + half] = first * math.sin(angle) + second * math.cos(angle)
+        turned[..., i] = first * np.cos(angles) - second * np.sin(angles)
+        turned[..., i + half] = first * np.sin(angles) + second * np.cos(angles)
     return turned
 
 
-def score_bias(layer, target_length, source_length, causal):
-    """What is added to the scores: (num_heads, target length, source length)"""
-    distances = np.arange(source_length)[None, :] - np.arange(target_length)[:, None]
+def score_bias(layer, distances, causal):
+    """What is added to the scores: (batch, num_heads, target length, source length)"""
     if layer.relative_positions == "alibi":
-        return -np.array(alibi_slopes(layer.num_heads))[:, None, None] * np.abs(distances)
+        return -np.array(alibi_slopes(layer.num_heads))[:, None, None] * np.abs(distances)[:, None]
     if layer.relative_positions == "t5":
         buckets = np.vectorize(t5_bucket)(distances, causal)
-        return array(layer.relative_bias.embeddings).T[:, buckets]
-    return np.zeros((layer.num_heads, target_length, source_length))
+        return np.moveaxis(array(layer.relative_bias.embeddings)[buckets], -1, 1)
+    return np.zeros((1, 1, 1, 1))
 
 
 def alibi_slopes(num_heads):

@@ -25,18 +25,9 @@ def built(positions, width=6, max_length=5, **kwargs):
     return reference.randomize(layer)
 
 
-def rotated(features, position_ids):
-    """One complex number for each pair of features, multiplied by one of length 1."""
-    half = features.shape[-1] // 2
-    pairs = features[..., :half].astype("float64") + 1j * features[..., half:]
-    angles = np.asarray(position_ids)[..., None] * 10000.0 ** (-2 * np.arange(half) / features.shape[-1])
-    turned = pairs * np.exp(1j * angles)
-    return np.concatenate([turned.real, turned.imag], axis=-1)
-
-
 def expected(layer, features, position_ids):
     if layer.positions == "rotary":
-        return rotated(features, position_ids)
+        return reference.rotated(features, position_ids)
     if layer.positions == "learned":
         return features + reference.array(layer.position_table)[position_ids]
     width = features.shape[-1]
