@@ -5,6 +5,7 @@ import inspect
 import keras
 import numpy as np
 import pytest
+from keras.ops import convert_to_numpy as numpy
 from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_transformer import MultiHeadAttention
@@ -47,10 +48,6 @@ def randomize(layer, seed=1):
     rng = np.random.default_rng(seed)
     layer.set_weights([rng.normal(size=weight.shape) * 0.4 for weight in layer.get_weights()])
     return layer
-
-
-def numpy(tensor):
-    return keras.ops.convert_to_numpy(tensor)
 
 
 # Gates come with Keras 3.14, sliding windows with 3.15.

@@ -4,6 +4,7 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
+from keras.ops import convert_to_numpy as numpy
 from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_transformer import DecoderLayer, EncoderLayer, PositionalEmbedding
@@ -39,10 +40,6 @@ def built(cls, settings, *widths):
     rng = np.random.default_rng(1)
     layer.set_weights([rng.normal(size=weight.shape) * 0.4 for weight in layer.get_weights()])
     return layer
-
-
-def numpy(tensor):
-    return keras.ops.convert_to_numpy(tensor)
 
 
 def assert_same(layer, expected):

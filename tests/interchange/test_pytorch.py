@@ -2,10 +2,10 @@
 
 import sys
 
-import keras
 import numpy as np
 import pytest
 import torch
+from keras.ops import convert_to_numpy as numpy
 from numpy.testing import assert_allclose, assert_array_equal
 from torch.nn import functional
 
@@ -47,10 +47,6 @@ def randomized_layer(layer, seed=1):
     rng = np.random.default_rng(seed)
     layer.set_weights([rng.normal(size=weight.shape) * 0.4 for weight in layer.get_weights()])
     return layer
-
-
-def numpy(tensor):
-    return keras.ops.convert_to_numpy(tensor)
 
 
 def run(module, *inputs, **masks):

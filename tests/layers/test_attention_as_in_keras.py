@@ -9,15 +9,12 @@ without scores (JAX), symbolic scores of unequal lengths, and implicit masks of 
 import keras
 import numpy as np
 import pytest
-from keras import ops
+from keras.ops import convert_to_numpy as numpy
+from numpy_transformer import normal
 
 from keras_transformer import MultiHeadAttention
 
 TOLERANCE = 1e-6
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def mask_of(*shape, seed=0):
@@ -25,10 +22,6 @@ def mask_of(*shape, seed=0):
     mask = np.random.default_rng(seed).random(shape) < 0.6
     mask[..., 0] = True
     return mask
-
-
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
 
 
 def both(query, value, key=None, **arguments):
@@ -39,7 +32,7 @@ def both(query, value, key=None, **arguments):
         layer.build(query.shape, value.shape, None if key is None else key.shape)
     for seed, name in enumerate(["query", "key", "value", "output", *(["gate"] if ours.use_gate else [])]):
         theirs = getattr(stock, f"_{name}_dense")
-        weights = [0.4 * random(*weight.shape, seed=seed) for weight in theirs.weights]
+        weights = [0.4 * normal(*weight.shape, seed=seed) for weight in theirs.weights]
         theirs.set_weights(weights)
         projection = getattr(ours, f"{name}_dense")
         projection.set_weights([new.reshape(old.shape) for new, old in zip(weights, projection.weights, strict=True)])
@@ -60,7 +53,7 @@ def assert_equal(query, value, key=None, call=None, with_outputs_alone=True, **a
     np.testing.assert_allclose(numpy(ours(query, value, key, **call)), expected, **close)
 
 
-QUERY, VALUE, KEY = random(2, 5, 6), random(2, 7, 4, seed=1), random(2, 7, 3, seed=2)
+QUERY, VALUE, KEY = normal(2, 5, 6), normal(2, 7, 4, seed=1), normal(2, 7, 3, seed=2)
 PADDING = np.array([[1, 1, 1, 1, 0, 0, 0], [1, 0, 1, 1, 1, 1, 0]], bool)
 
 
@@ -138,7 +131,7 @@ def test_sliding_windows(sliding_window, use_causal_mask):
     ids=str,
 )
 def test_inputs_of_any_rank(query_shape, value_shape, axes, mask_shapes):
-    query, value, key = random(*query_shape), random(*value_shape, seed=1), random(*value_shape[:-1], 5, seed=2)
+    query, value, key = normal(*query_shape), normal(*value_shape, seed=1), normal(*value_shape[:-1], 5, seed=2)
     num_attended = len(query_shape) - 2 if axes is None else np.size(axes)
     assert_equal(query, value, attention_axes=axes)
     assert_equal(query, value, key, attention_axes=axes, use_gate=True, output_shape=(2, 3))
@@ -150,7 +143,7 @@ def test_inputs_of_any_rank(query_shape, value_shape, axes, mask_shapes):
 
 def test_causal_and_restricted_attention_along_the_first_of_two_axes():
     # The one axis along which Keras' layer has them.
-    query, value = random(2, 5, 3, 6), random(2, 5, 3, 4, seed=1)
+    query, value = normal(2, 5, 3, 6), normal(2, 5, 3, 4, seed=1)
     for use_causal_mask in (False, True):
         for sliding_window in (None, 2):
             call = {"use_causal_mask": use_causal_mask}
@@ -160,7 +153,7 @@ def test_causal_and_restricted_attention_along_the_first_of_two_axes():
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_each_place_on_a_free_axis_is_on_its_own(axes):
     # Of rank 5 and along any axis, with masks: Keras' layer finds padding, and what is causal, on the first axis alone.
-    inputs = random(2, 3, 4, 3, 6)
+    inputs = normal(2, 3, 4, 3, 6)
     padding = np.random.default_rng(1).random(inputs.shape[:-1]) < 0.7
     layer = MultiHeadAttention(2, 3, attention_axes=axes, sliding_window=3)
     layer.build(inputs.shape, inputs.shape)
@@ -257,7 +250,7 @@ def test_shapes_are_known_before_anything_is_computed(query_shape, value_shape, 
     assert symbolic[0].shape == layer.compute_output_shape(query_shape, value_shape) == layer(query, value).shape
     model = keras.Model([query, value], symbolic)
     sizes = [[size or 2 for size in shape] for shape in (query_shape, value_shape)]
-    computed = model([random(*shape) for shape in sizes])
+    computed = model([normal(*shape) for shape in sizes])
     for known, tensor in zip(symbolic, computed, strict=True):
         assert len(known.shape) == len(tensor.shape)
         assert all(size in (None, actual) for size, actual in zip(known.shape, tensor.shape))
@@ -312,7 +305,7 @@ def test_scores_and_flash_attention_exclude_each_other():
 def test_inputs_that_do_not_fit_are_named(query_shape, value_shape, key_shape, axes, message):
     layer = MultiHeadAttention(2, 3, attention_axes=axes)
     with pytest.raises(ValueError) as error:
-        layer(random(*query_shape), random(*value_shape), None if key_shape is None else random(*key_shape))
+        layer(normal(*query_shape), normal(*value_shape), None if key_shape is None else normal(*key_shape))
     assert message in str(error.value)
 
 

@@ -5,6 +5,8 @@ import numpy as np
 import numpy_transformer as reference
 import pytest
 from keras import ops
+from keras.ops import convert_to_numpy as numpy
+from numpy_transformer import built, normal
 
 from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
 from keras_transformer.layers.arguments import child_initializer, child_seed
@@ -14,8 +16,8 @@ BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 4, 6
 SIZES = dict(num_heads=4, d_ff=9, key_dim=4, value_dim=5)
 TARGET_MASK = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]], bool)
 SOURCE_MASK = np.array([[1, 1, 0, 0], [1, 1, 1, 1]], bool)
-TARGET_ROWS = np.random.default_rng(0).normal(size=(BATCH, TARGET, D_MODEL)).astype("float32")
-SOURCE_ROWS = np.random.default_rng(1).normal(size=(BATCH, SOURCE, 8)).astype("float32")
+TARGET_ROWS = normal(BATCH, TARGET, D_MODEL)
+SOURCE_ROWS = normal(BATCH, SOURCE, 8, seed=1)
 TOLERANCE = 2e-5
 # Without scores, PyTorch has one operation for all of the attention.
 AS_WITH_SCORES = dict(rtol=1e-6, atol=2e-6) if keras.backend.backend() == "torch" else dict(rtol=0)
@@ -57,17 +59,8 @@ every_option = pytest.mark.parametrize(
 )
 
 
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
-
-
 def assert_close(tensor, expected, tolerance=TOLERANCE):
     np.testing.assert_allclose(numpy(tensor), expected, atol=tolerance)
-
-
-def built(layer, *shapes):
-    layer.build(*shapes)
-    return reference.randomize(layer)
 
 
 # The parts.
@@ -152,7 +145,7 @@ def test_stacks_equal_numpy(options):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_far_positions_share_the_buckets_of_t5(causal):
-    rows = np.random.default_rng(3).normal(size=(1, 150, D_MODEL)).astype("float32")
+    rows = normal(1, 150, D_MODEL, seed=3)
     layer = built(EncoderLayer(1, 4, key_dim=2, relative_positions="t5"), rows.shape)
     assert_close(layer(rows, use_causal_mask=causal), reference.encoder_layer(layer, rows, causal=causal))
 

@@ -5,6 +5,8 @@ import numpy as np
 import numpy_transformer as reference
 import pytest
 from keras import ops
+from keras.ops import convert_to_numpy as numpy
+from numpy_transformer import built, normal
 
 from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
 from keras_transformer.keras_versions import implicit_mask
@@ -17,16 +19,12 @@ SIZES = dict(num_heads=3, d_ff=9, key_dim=4, value_dim=5)
 TARGET_IDS = np.array([[3, 1, 4, 1, 0], [5, 9, 2, 0, 0]])
 SOURCE_IDS = np.array([[2, 7, 0, 0], [1, 8, 2, 8]])
 TARGET_MASK, SOURCE_MASK = TARGET_IDS != 0, SOURCE_IDS != 0
-TARGET_ROWS = np.random.default_rng(0).normal(size=(BATCH, TARGET, D_MODEL)).astype("float32")
+TARGET_ROWS = normal(BATCH, TARGET, D_MODEL)
 # The source may be of another width than the target.
-SOURCE_ROWS = np.random.default_rng(1).normal(size=(BATCH, SOURCE, 8)).astype("float32")
+SOURCE_ROWS = normal(BATCH, SOURCE, 8, seed=1)
 TOLERANCE = 2e-5
 
 both_norms = pytest.mark.parametrize("norm_first", [False, True])
-
-
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
 
 
 def assert_close(tensor, expected):
@@ -36,11 +34,6 @@ def assert_close(tensor, expected):
 def assert_differs(tensor, other):
     """In every row, by far more than rounding."""
     assert np.all(np.any(np.abs(numpy(tensor) - numpy(other)) > 100 * TOLERANCE, axis=-1))
-
-
-def built(layer, *shapes):
-    layer.build(*shapes)
-    return reference.randomize(layer)
 
 
 def embedded(token_ids, width, seed=0):

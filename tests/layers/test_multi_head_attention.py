@@ -5,6 +5,8 @@ import numpy as np
 import numpy_transformer as reference
 import pytest
 from keras import ops
+from keras.ops import convert_to_numpy as numpy
+from numpy_transformer import normal
 
 from keras_transformer import MultiHeadAttention
 from keras_transformer.keras_versions import implicit_mask
@@ -18,11 +20,7 @@ ROUNDING = dict(rtol=1e-6, atol=1e-6)
 AS_WITH_SCORES = ROUNDING if keras.backend.backend() == "torch" else dict(rtol=0)
 
 
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-QUERY, VALUE, KEY = (random(BATCH, TARGET, D_MODEL), random(BATCH, SOURCE, 4, seed=1), random(BATCH, SOURCE, 3, seed=2))
+QUERY, VALUE, KEY = (normal(BATCH, TARGET, D_MODEL), normal(BATCH, SOURCE, 4, seed=1), normal(BATCH, SOURCE, 3, seed=2))
 VALUE_MASK = np.array([[1, 1, 1, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1, 1]], bool)
 KEY_MASK = np.array([[1, 1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0]], bool)
 ATTENTION_MASK = np.random.default_rng(3).random((BATCH, TARGET, SOURCE)) < 0.6
@@ -30,18 +28,13 @@ ATTENTION_MASK = np.random.default_rng(3).random((BATCH, TARGET, SOURCE)) < 0.6
 
 def attention_of(query, value, key=None, **arguments):
     layer = MultiHeadAttention(**{"num_heads": 3, "key_dim": 4, **arguments})
-    layer.build(query.shape, value.shape, None if key is None else key.shape)
-    return reference.randomize(layer)
+    return reference.built(layer, query.shape, value.shape, None if key is None else key.shape)
 
 
 def identity_attention(num_heads, key_dim, d_model):
     layer = MultiHeadAttention(num_heads, key_dim, kernel_initializer="identity")
     layer.build((1, 1, d_model), (1, 2, d_model))
     return layer
-
-
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
 
 
 def test_two_heads_by_hand():
@@ -132,7 +125,7 @@ def test_an_attention_mask_may_differ_between_heads(with_key):
 @pytest.mark.parametrize("lengths", [(TARGET, SOURCE), (SOURCE, TARGET), (TARGET, 1), (1, SOURCE)])
 def test_causal_attention_of_unequal_lengths_sees_what_is_not_later(lengths):
     # As in Keras, both sequences are counted from their start: position i of the query sees j <= i of the value.
-    query, value = (random(BATCH, length, D_MODEL, seed=seed) for seed, length in enumerate(lengths))
+    query, value = (normal(BATCH, length, D_MODEL, seed=seed) for seed, length in enumerate(lengths))
     layer = attention_of(query, value)
     causal = np.array([[j <= i for j in range(lengths[1])] for i in range(lengths[0])])
     expected, expected_weights = reference.multi_head_attention(layer, query, value, mask=causal)

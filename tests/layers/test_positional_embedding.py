@@ -5,6 +5,7 @@ import numpy as np
 import numpy_transformer as reference
 import pytest
 from keras import ops
+from keras.ops import convert_to_numpy as numpy
 
 from keras_transformer import PositionalEmbedding
 from keras_transformer.keras_versions import implicit_mask
@@ -12,19 +13,12 @@ from keras_transformer.keras_versions import implicit_mask
 TOKEN_IDS = np.array([[5, 3, 8, 0], [1, 0, 2, 9]])
 
 
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
-
-
 def built(*args, **kwargs):
-    layer = PositionalEmbedding(*args, **kwargs)
-    layer.build((None, None))
-    return reference.randomize(layer)
+    return reference.built(PositionalEmbedding(*args, **kwargs), (None, None))
 
 
 def positions_alone(position_ids, d_model, **kwargs):
-    layer = PositionalEmbedding(2, d_model, **kwargs)
-    layer.build((None, None))
+    layer = built(2, d_model, **kwargs)
     layer.token_table.assign(np.zeros((2, d_model)))
     token_ids = np.ones((1, len(position_ids)), "int32")
     return numpy(layer(token_ids, position_ids=np.array([position_ids])))[0]

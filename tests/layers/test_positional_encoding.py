@@ -5,6 +5,7 @@ import numpy as np
 import numpy_transformer as reference
 import pytest
 from keras import ops
+from keras.ops import convert_to_numpy as numpy
 
 from keras_transformer import PositionalEmbedding, PositionalEncoding
 from keras_transformer.keras_versions import implicit_mask
@@ -15,14 +16,8 @@ POSITIONS = ("sinusoidal", "tensor2tensor", "learned", "rotary")
 every_kind = pytest.mark.parametrize("positions", POSITIONS)
 
 
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
-
-
 def built(positions, width=6, max_length=5, **kwargs):
-    layer = PositionalEncoding(positions, max_length=max_length, **kwargs)
-    layer.build((None, None, width))
-    return reference.randomize(layer)
+    return reference.built(PositionalEncoding(positions, max_length=max_length, **kwargs), (None, None, width))
 
 
 def expected(layer, features, position_ids):
@@ -70,8 +65,7 @@ def test_equals_numpy(positions):
 def test_an_embedding_and_positions_equal_a_positional_embedding(positions, scale_embedding):
     token_ids = np.array([[5, 3, 8, 0], [1, 0, 2, 9]])
     whole = PositionalEmbedding(10, 6, positions, max_length=4, scale_embedding=scale_embedding)
-    whole.build((None, None))
-    reference.randomize(whole)
+    reference.built(whole, (None, None))
     embedding = keras.layers.Embedding(10, 6, mask_zero=True)
     encoding = built(positions, max_length=4, scale_embedding=scale_embedding)
     embedding.build((None, None))

@@ -7,6 +7,7 @@ import numpy as np
 import numpy_transformer as reference
 import pytest
 from keras import ops
+from keras.ops import convert_to_numpy as numpy
 from numpy_transformer import built, normal
 
 from keras_transformer import MultiHeadAttention
@@ -18,8 +19,6 @@ QUERY, VALUE = normal(BATCH, TARGET, D_MODEL), normal(BATCH, SOURCE, 4, seed=1)
 SEQUENCE = normal(BATCH, 9, D_MODEL, seed=2)
 POSITIONS = np.array([[0, 3, 4, 4, 9], [140, 141, 2, 0, 1]])
 KEY_POSITIONS = np.array([[3, 3, 0, 200, 5, 1, 9], [7, 6, 5, 4, 3, 2, 141]])
-
-numpy = ops.convert_to_numpy
 
 
 def attention_of(query, value, **arguments):

@@ -5,6 +5,8 @@ import numpy as np
 import numpy_transformer as reference
 import pytest
 from keras import ops
+from keras.ops import convert_to_numpy as numpy
+from numpy_transformer import normal
 
 from keras_transformer import MultiHeadAttention
 
@@ -14,29 +16,19 @@ TOLERANCE = 1e-5
 both = pytest.mark.parametrize("use_causal_mask", [False, True])
 
 
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-INPUTS = random(BATCH, LENGTH, D_MODEL)
+INPUTS = normal(BATCH, LENGTH, D_MODEL)
 # The second row begins with padding that is longer than half of any small neighborhood.
 MASK = np.array([[1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1]], bool)
 
 
 def attention_of(neighborhood, **arguments):
-    arguments = {"num_heads": 3, "key_dim": 4, "neighborhood": neighborhood, **arguments}
-    layer = MultiHeadAttention(**arguments)
-    layer.build((None, None, D_MODEL), (None, None, D_MODEL))
-    return reference.randomize(layer)
+    layer = MultiHeadAttention(**{"num_heads": 3, "key_dim": 4, "neighborhood": neighborhood, **arguments})
+    return reference.built(layer, (None, None, D_MODEL), (None, None, D_MODEL))
 
 
 def band(length, neighborhood, use_causal_mask):
     mask = reference.neighborhood_mask(length, neighborhood)
     return np.tril(mask) if use_causal_mask else mask
-
-
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
 
 
 def test_uniform_attention_over_three_positions_by_hand():
@@ -63,7 +55,7 @@ def test_uniform_attention_over_three_positions_by_hand():
 @both
 def test_equals_numpy(length, neighborhood, use_causal_mask):
     layer = attention_of(neighborhood, value_dim=5, use_bias=True)
-    query, value, key = (random(BATCH, length, D_MODEL, seed=seed) for seed in range(3))
+    query, value, key = (normal(BATCH, length, D_MODEL, seed=seed) for seed in range(3))
     mask = MASK[:, :length]
     near = band(length, neighborhood, use_causal_mask)
     for arguments, attended in (
@@ -128,7 +120,7 @@ def test_gradients_are_those_of_full_attention_with_a_band_mask(use_causal_mask)
         model = reference.randomize(keras.Model([inputs, mask], outputs))
         initial = model.get_weights()
         model.compile(keras.optimizers.SGD(1.0), "mse")
-        model.train_on_batch([INPUTS, MASK], random(BATCH, LENGTH, D_MODEL, seed=9))
+        model.train_on_batch([INPUTS, MASK], normal(BATCH, LENGTH, D_MODEL, seed=9))
         return initial, model.get_weights(), [weight.path for weight in model.weights]
 
     near = band(LENGTH, 5, False)
@@ -163,7 +155,7 @@ def test_mixed_precision_is_that_of_full_attention_with_a_band_mask(use_causal_m
 @both
 @pytest.mark.parametrize("lengths", [(11, 11), (11, 4), (4, 11), (1, 11), (11, 1)])
 def test_with_scores_or_a_mask_or_other_lengths_equals_numpy(lengths, use_causal_mask):
-    query, value = random(BATCH, lengths[0], D_MODEL), random(BATCH, lengths[1], D_MODEL, seed=1)
+    query, value = normal(BATCH, lengths[0], D_MODEL), normal(BATCH, lengths[1], D_MODEL, seed=1)
     near = band(11, 5, use_causal_mask)[: lengths[0], : lengths[1]]
     layer = attention_of(5, value_dim=2)
     mask = MASK[:, : lengths[1]]
@@ -187,7 +179,7 @@ def test_one_graph_takes_any_two_lengths():
     model = keras.Model([query, value], layer(query, value))
     near = band(LENGTH, 5, False)
     for target, source in ((11, 11), (11, 3), (2, 11)):
-        inputs = INPUTS[:, :target], random(BATCH, source, D_MODEL, seed=1)
+        inputs = INPUTS[:, :target], normal(BATCH, source, D_MODEL, seed=1)
         expected, _ = reference.multi_head_attention(layer, *inputs, mask=near[:target, :source])
         np.testing.assert_allclose(model.predict(inputs, verbose=0), expected, atol=TOLERANCE)
 

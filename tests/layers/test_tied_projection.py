@@ -8,6 +8,7 @@ import numpy as np
 import numpy_transformer as reference
 import pytest
 from keras import ops
+from keras.ops import convert_to_numpy as numpy
 
 from keras_transformer import PositionalEmbedding, TiedProjection
 from keras_transformer.keras_versions import implicit_mask
@@ -16,15 +17,10 @@ TOKEN_IDS = np.array([[5, 3, 8, 0], [1, 0, 2, 9]])
 HIDDEN = np.random.default_rng(0).normal(size=(2, 3, 6)).astype("float32")
 
 
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
-
-
-def tied(*args, dtype=None, projection_dtype=None, **kwargs):
+def tied(*args, dtype=None, **kwargs):
     """An embedding with random weights, and its projection."""
-    embedding = PositionalEmbedding(*args, dtype=dtype, **kwargs)
-    embedding.build((None, None))
-    return reference.randomize(embedding), TiedProjection(embedding, dtype=projection_dtype or dtype)
+    embedding = reference.built(PositionalEmbedding(*args, dtype=dtype, **kwargs), (None, None))
+    return embedding, TiedProjection(embedding, dtype=dtype)
 
 
 def test_logits_by_hand():
