@@ -102,13 +102,6 @@ def test_the_sublayer_output_is_dropped_out_before_the_sum_in_training_alone(nor
         assert_close(outputs[0], gamma * normalized + beta)
 
 
-@both_norms
-def test_residual_without_training_equals_numpy(norm_first):
-    layer = built(Residual(dropout=0.5, norm_first=norm_first), TARGET_ROWS.shape)
-    output = layer(TARGET_ROWS, ops.sin(layer.sublayer_input(TARGET_ROWS)))
-    assert_close(output, reference.residual(layer, TARGET_ROWS, np.sin))
-
-
 # The layers and the stacks.
 
 
@@ -217,36 +210,6 @@ def test_the_decoder_honors_implicit_masks_and_passes_them_on(norm_first, stack)
     given = layer(numpy(target), target_mask=TARGET_MASK)
     assert_close(output, numpy(given))
     np.testing.assert_array_equal(numpy(implicit_mask(output)), TARGET_MASK)
-
-
-@both_norms
-def test_what_is_masked_changes_no_real_position(norm_first):
-    arguments = dict(num_layers=2, **SIZES, norm_first=norm_first)
-    encoder = built(Encoder(**arguments), TARGET_ROWS.shape)
-    decoder = built(Decoder(**arguments), TARGET_ROWS.shape, SOURCE_ROWS.shape)
-    target = np.where(TARGET_MASK[..., None], TARGET_ROWS, 1e3).astype("float32")
-    source = np.where(SOURCE_MASK[..., None], SOURCE_ROWS, -1e3).astype("float32")
-    masks = dict(target_mask=TARGET_MASK, source_mask=SOURCE_MASK)
-    for output, changed in (
-        (encoder(TARGET_ROWS, mask=TARGET_MASK), encoder(target, mask=TARGET_MASK)),
-        (decoder(TARGET_ROWS, SOURCE_ROWS, **masks), decoder(target, source, **masks)),
-    ):
-        np.testing.assert_array_equal(numpy(changed)[TARGET_MASK], numpy(output)[TARGET_MASK])
-
-
-@pytest.mark.slow
-@both_norms
-@pytest.mark.parametrize("with_source", [False, True])
-def test_what_comes_later_changes_nothing(norm_first, with_source):
-    source = [SOURCE_ROWS] if with_source else []
-    layer = Decoder(2, **SIZES, norm_first=norm_first)
-    layer = built(layer, TARGET_ROWS.shape, *[rows.shape for rows in source])
-    output = numpy(layer(TARGET_ROWS, *source))
-    for position in range(TARGET):
-        changed = TARGET_ROWS.copy()
-        changed[:, position + 1 :] = 7.0
-        changed_output = numpy(layer(changed, *source))[:, : position + 1]
-        np.testing.assert_array_equal(changed_output, output[:, : position + 1])
 
 
 # Step by step.
