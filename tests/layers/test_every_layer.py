@@ -137,49 +137,27 @@ TYPES = {
     **dict.fromkeys(["use_bias", "norm_first", "attention_bias", "scale_embedding", "remat"], bool),
     **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "flash_attention", "use_gate"], bool),
 }
-NOT_SIZES = [(0, "positive"), (-1, "positive"), ("8", "of type int"), (2.0, "of type int"), (True, "of type int")]
+NOT_SIZES = [(0, "positive"), ("8", "of type int"), (2.0, "of type int"), (True, "of type int")]
 NEITHER_SIZES_NOR_NULL = [*NOT_SIZES, (None, "of type int")]
-NOT_ODD_SIZES = [
-    *[(value, "positive and odd") for value in (4, 0, -3)],
-    *[(value, "of type int") for value in ("3", 3.0, True)],
-]
-NOT_RATES = [
-    *[(value, "at least 0 and below 1") for value in (1.5, 1, -0.1, math.nan, math.inf, -math.inf)],
-    *[(value, "of type float") for value in ("0.1", True, False, None)],
-]
-NOT_POSITIVE = [
-    *[(value, "positive and finite") for value in (0, 0.0, -1e-6, math.nan, math.inf)],
-    *[(value, "of type float") for value in ("1e-6", True, None)],
-]
-NOT_BOOL = [(value, "of type bool") for value in (1, 0, "yes", None)]
+NOT_ODD_SIZES = [(4, "positive and odd"), (0, "positive and odd"), ("3", "of type int")]
+NOT_RATES = [(1, "at least 0 and below 1"), (math.nan, "at least 0 and below 1"), ("0.1", "of type float")]
+NOT_POSITIVE = [(0.0, "positive and finite"), (math.inf, "positive and finite"), (None, "of type float")]
+NOT_BOOL = [(value, "of type bool") for value in (1, "yes", None)]
 # What breaks the rule of an argument, and the rule.
 BROKEN = {
-    "num_layers": NEITHER_SIZES_NOR_NULL,
-    "num_heads": NEITHER_SIZES_NOR_NULL,
-    "d_ff": NEITHER_SIZES_NOR_NULL,
-    "vocab_size": NEITHER_SIZES_NOR_NULL,
-    "d_model": NEITHER_SIZES_NOR_NULL,
-    "key_dim": NOT_SIZES,
-    "value_dim": NOT_SIZES,
-    "max_length": NOT_SIZES,
+    **dict.fromkeys(["num_layers", "num_heads", "d_ff", "vocab_size", "d_model"], NEITHER_SIZES_NOR_NULL),
+    **dict.fromkeys(["key_dim", "value_dim", "max_length", "sliding_window", "num_key_value_heads"], NOT_SIZES),
+    **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout"], NOT_RATES),
+    **dict.fromkeys(["use_bias", "norm_first", "attention_bias", "scale_embedding", "remat"], NOT_BOOL),
+    **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "use_gate"], NOT_BOOL),
     "neighborhood": NOT_ODD_SIZES,
-    "dropout": NOT_RATES,
-    "attention_dropout": NOT_RATES,
-    "activation_dropout": NOT_RATES,
     "epsilon": NOT_POSITIVE,
-    "use_bias": NOT_BOOL,
-    "norm_first": NOT_BOOL,
-    "attention_bias": NOT_BOOL,
-    **dict.fromkeys(["feed_forward_bias", "gated", "query_key_norm", "use_gate", "remat"], NOT_BOOL),
-    "sliding_window": NOT_SIZES,
     "output_shape": [(value, "a positive int, a tuple of them, or None") for value in (0, -1, 8.0, "8", (2, 0), ())],
     "attention_axes": [(value, "an int, a tuple of ints, or None") for value in (1.0, "1", (1, "2"), ())],
     "flash_attention": [(value, "of type bool") for value in (1, 0, "yes")],
-    "num_key_value_heads": NOT_SIZES,
     "seed": [(value, "of type int") for value in ("7", 7.0, True)],
     "normalization": [(value, "one of layer, rms") for value in ("batch", None, 0)],
     "relative_positions": [(value, "one of rotary, alibi, t5") for value in ("sinusoidal", 0)],
-    "scale_embedding": NOT_BOOL,
     "padding_id": [(-1, "at least 0"), *[(value, "of type int") for value in ("0", 0.0, False)]],
     "positions": [(value, "one of sinusoidal, tensor2tensor, learned") for value in ("sin", 0)],
 }
