@@ -1,10 +1,9 @@
 """A user's models with our layers. A script, run in one process per backend:
 
-python other_models.py train DIRECTORY POLICY     trains models of a dtype policy, writes them and their outputs
+python other_models.py train DIRECTORY            trains models, writes them and their outputs
 python other_models.py load OUTPUT DIRECTORY...   loads such files, writes their outputs
 """
 
-import json
 import os
 import pathlib
 import sys
@@ -24,7 +23,6 @@ TOKEN_IDS[::2, -3:] = 0
 # The next token is the sum of the last two.
 SUMS = (TOKEN_IDS + np.pad(TOKEN_IDS, ((0, 0), (1, 0)))[:, :-1]) % (VOCAB_SIZE - 1) + 1
 SUMS[TOKEN_IDS == 0] = 0
-SCHEDULE = {"d_model": 8, "warmup_steps": 7, "scale": 0.05}
 
 
 def tied_language_model():
@@ -33,7 +31,7 @@ def tied_language_model():
     embedding = keras_transformer.PositionalEmbedding(VOCAB_SIZE, WIDTH)
     hidden = keras_transformer.Decoder(num_layers=1, num_heads=2, d_ff=32, dropout=0.0)(embedding(token_ids))
     logits = keras_transformer.TiedProjection(embedding)(hidden)
-    return keras.Model(token_ids, logits), SUMS, keras_transformer.MaskedLabelSmoothedCrossentropy()
+    return keras.Model(token_ids, logits), keras_transformer.MaskedLabelSmoothedCrossentropy()
 
 
 def subclassed_language_model():
@@ -44,10 +42,9 @@ def subclassed_language_model():
         def __init__(self, vocab_size, **kwargs):
             super().__init__(**kwargs)
             self.vocab_size = vocab_size
-            dtype = self.dtype_policy
-            self.embedding = keras_transformer.PositionalEmbedding(vocab_size, WIDTH, dtype=dtype)
-            self.decoder = keras_transformer.DecoderLayer(2, d_ff=32, dropout=0.0, dtype=dtype)
-            self.dense = keras.layers.Dense(vocab_size, dtype=dtype)
+            self.embedding = keras_transformer.PositionalEmbedding(vocab_size, WIDTH)
+            self.decoder = keras_transformer.DecoderLayer(2, d_ff=32, dropout=0.0)
+            self.dense = keras.layers.Dense(vocab_size)
 
         def call(self, token_ids):
             return self.dense(self.decoder(self.embedding(token_ids)))
@@ -55,35 +52,17 @@ def subclassed_language_model():
         def get_config(self):
             return {**super().get_config(), "vocab_size": self.vocab_size}
 
-    loss = keras_transformer.MaskedLabelSmoothedCrossentropy()
-    return LanguageModel(VOCAB_SIZE), SUMS, loss
+    return LanguageModel(VOCAB_SIZE), keras_transformer.MaskedLabelSmoothedCrossentropy()
 
 
 def translator():
     config = keras_transformer.TransformerConfig.preset(
         "tiny", source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE, num_layers=1
     )
-    model = keras_transformer.build_transformer(config)
-    return model, SUMS, keras_transformer.MaskedLabelSmoothedCrossentropy(0.2)
+    return keras_transformer.build_transformer(config), keras_transformer.MaskedLabelSmoothedCrossentropy(0.2)
 
 
-def check_that_it_goes_on(model):
-    """A translator is compiled as it was, and one update further after the next."""
-    assert type(model) is keras_transformer.Transformer
-    assert type(model.loss) is keras_transformer.MaskedLabelSmoothedCrossentropy and model.loss.label_smoothing == 0.2
-    schedule = model.optimizer._learning_rate
-    assert type(schedule) is keras_transformer.WarmupInverseSqrt
-    assert schedule.get_config() == SCHEDULE
-    steps = int(model.optimizer.iterations)
-    logs = model.train_on_batch(inputs("translator"), SUMS, return_dict=True)
-    assert {*logs} == {"loss", "masked_accuracy"} and int(model.optimizer.iterations) == steps + 1 > 1
-
-
-MODELS = {
-    "tied_language_model": tied_language_model,
-    "translator": translator,
-    "subclassed_language_model": subclassed_language_model,
-}
+MODELS = {make.__name__: make for make in (tied_language_model, translator, subclassed_language_model)}
 
 
 def inputs(name):
@@ -91,23 +70,22 @@ def inputs(name):
 
 
 def predict(model, name):
-    return keras.ops.convert_to_numpy(keras.ops.cast(model(inputs(name)), "float32"))
+    return keras.ops.convert_to_numpy(model(inputs(name)))
 
 
-def train(directory, policy):
-    keras.config.set_dtype_policy(policy)
-    predictions, losses = {}, {}
+def train(directory):
+    predictions = {}
     for name, make_model in MODELS.items():
         keras.utils.set_random_seed(0)
-        model, labels, loss = make_model()
-        optimizer = keras.optimizers.Adam(keras_transformer.WarmupInverseSqrt(**SCHEDULE))
+        model, loss = make_model()
+        optimizer = keras.optimizers.Adam(keras_transformer.WarmupInverseSqrt(d_model=8, warmup_steps=7, scale=0.05))
         # XLA would compile for longer than TensorFlow trains.
         jit_compile = "auto" if keras.backend.backend() == "jax" else False
         model.compile(optimizer, loss, metrics=[keras_transformer.MaskedAccuracy()], jit_compile=jit_compile)
-        losses[name] = model.fit(inputs(name), labels, batch_size=32, epochs=25, verbose=0).history["loss"]
+        losses = model.fit(inputs(name), SUMS, batch_size=32, epochs=25, verbose=0).history["loss"]
+        assert losses[-1] < 0.8 * losses[0], (name, losses)
         predictions[name] = predict(model, name)
         model.save(directory / f"{name}.keras")
-    (directory / "losses.json").write_text(json.dumps(losses))
     np.savez(directory / "predictions.npz", **predictions)
 
 
@@ -119,14 +97,9 @@ def load(output, *directories):
         for directory in directories:
             model = keras.saving.load_model(directory / f"{name}.keras")
             predictions[f"{directory}/{name}"] = predict(model, name)
-            if name == "translator" and directory == output.parent:
-                check_that_it_goes_on(model)
     np.savez(output, **predictions)
 
 
 if __name__ == "__main__":
-    command, path, *others = sys.argv[1:]
-    if command == "train":
-        train(pathlib.Path(path), *others)
-    else:
-        load(pathlib.Path(path), *map(pathlib.Path, others))
+    command, *paths = sys.argv[1:]
+    {"train": train, "load": load}[command](*map(pathlib.Path, paths))
