@@ -2,12 +2,11 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
+from fresh_process import run_python
 
 from benchmarks.table1 import KINDS, SWEEPS, fit_power_law, forward, has_loop
 from keras_transformer import MultiHeadAttention
@@ -69,17 +68,9 @@ def test_path_length_is_the_number_of_layers_that_connect_the_ends():
 
 @pytest.mark.long
 def test_command_writes_measurements_and_picture(tmp_path):
-    result = subprocess.run(
-        [
-            *(sys.executable, "-m", "benchmarks.table1", "--quick", "--repeats", "1"),
-            *("--json", tmp_path / "table1.json", "--picture", tmp_path / "table1.png"),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "restricted self-attention" in result.stdout and "tensorflow" in result.stdout
+    files = ("--json", tmp_path / "table1.json", "--picture", tmp_path / "table1.png")
+    printed = run_python("-m", "benchmarks.table1", "--quick", "--repeats", "1", *files, cwd=ROOT)
+    assert "restricted self-attention" in printed and "tensorflow" in printed
     sweeps = json.loads((tmp_path / "table1.json").read_text())["sweeps"]
     assert [(sweep["layer"], sweep["over"]) for sweep in sweeps] == [(sweep.kind, sweep.over) for sweep in SWEEPS]
     for sweep in sweeps:

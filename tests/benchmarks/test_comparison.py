@@ -4,13 +4,13 @@ import collections
 import json
 import math
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs as invented_pairs
+from fresh_process import run_python
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
 
@@ -163,16 +163,10 @@ def test_matrix_products_of_a_small_model_equal_a_count_by_hand():
     assert matrix_products.split_evenly(7, 2) == [3, 4]
 
 
-def run_python(code):
-    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    return process.stdout.split("\n")
-
-
 @pytest.mark.slow
 def test_isa_and_cores_hold_for_all_processes_that_are_started():
     first = min(os.sched_getaffinity(0))
-    printed = run_python(
+    code = (
         "import sys\n"
         "from benchmarks.comparison import make_parser, parse_options\n"
         "from benchmarks.machine import machine, restrictions\n"
@@ -183,6 +177,7 @@ def test_isa_and_cores_hold_for_all_processes_that_are_started():
         "code = 'import json, os; print(json.dumps([*os.sched_getaffinity(0), *map(os.environ.get, %r)]))'\n"
         f"print(*run_for_report([sys.executable, '-c', code % {list(machine.AVX2_ENVIRONMENT)}]))"
     )
+    printed = run_python("-c", code, cwd=ROOT).split("\n")
     assert printed[:2] == ["AVX2, 1 core; AVX2; 1", f"{first} AVX2 0 AVX2 avx2 AVX2"]
 
 

@@ -3,11 +3,10 @@
 import contextlib
 import dataclasses
 import math
-import subprocess
-import sys
 
 import pytest
 import yaml
+from fresh_process import run_python
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from keras_transformer.training.recipe import load_recipe
@@ -137,8 +136,7 @@ for overrides in ([], ["model.activation=gelu", "model.d_model=16", "model.num_h
     except ValueError as error:
         print(error)
 """
-    result = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines() == [
+    assert run_python("-c", code, path).splitlines() == [
         f"{path}: model.activation must be the name of a Keras activation; received model.activation='rleu'",
         "16",
     ]

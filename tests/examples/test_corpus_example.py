@@ -1,13 +1,11 @@
 """The generated corpus: sentences worked out by hand, agreement, and the guarantees of `generate` and `write`."""
 
-import os
 import pathlib
 import random
 import re
-import subprocess
-import sys
 
 import pytest
+from fresh_process import run_python
 
 from examples import corpus
 from examples.corpus import (
@@ -232,9 +230,9 @@ def test_write_makes_line_aligned_splits(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_the_same_sentences_in_every_process(tmp_path) -> None:
-    command = [sys.executable, "-m", "examples.corpus", str(tmp_path), "--seed", "3"]
-    root, environment = pathlib.Path(__file__).resolve().parents[2], os.environ | {"PYTHONHASHSEED": "1"}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [str(tmp_path / name) for name in NAMES]
+    root = pathlib.Path(__file__).resolve().parents[2]
+    arguments = ("-m", "examples.corpus", tmp_path, "--seed", "3")
+    printed = run_python(*arguments, cwd=root, env={"PYTHONHASHSEED": "1"})
+    assert printed.splitlines() == [str(tmp_path / name) for name in NAMES]
     english, german = ((tmp_path / name).read_text(encoding="utf-8").splitlines() for name in NAMES[:2])
     assert list(zip(english, german))[:3_000] == generate(3_000, seed=3)

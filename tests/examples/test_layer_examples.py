@@ -12,6 +12,7 @@ import sys
 from typing import NamedTuple
 
 import pytest
+from fresh_process import run_python
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "layers"
 ALL_BACKENDS = ("tensorflow", "jax", "torch")
@@ -100,12 +101,8 @@ assert len(texts) == 2 and all(isinstance(text, bytes) for text in texts) and (s
 @pytest.mark.parametrize("name", [name for name in EXAMPLES_HERE if name == "translation"])
 def test_what_the_translation_exports_runs_as_in_tensorflow_serving(name, tmp_path):
     results(name, "--epochs 1", tmp_path, ["tensorflow"])
-    subprocess.run(
-        [sys.executable, "-c", AS_IN_TENSORFLOW_SERVING],
-        cwd=tmp_path / "tensorflow",
-        env={**os.environ, "PYTHONPATH": str(FOLDER.parents[1] / "tests")},
-        check=True,
-    )
+    environment = {"PYTHONPATH": str(FOLDER.parents[1] / "tests")}
+    run_python("-c", AS_IN_TENSORFLOW_SERVING, cwd=tmp_path / "tensorflow", env=environment)
 
 
 @pytest.mark.long

@@ -1,13 +1,11 @@
 """All code on docs/layers.md runs, in one fresh process for each backend that is installed here."""
 
 import importlib.util
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+from fresh_process import run_python
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "layers.md"
 BLOCK = re.compile(r"^```python *(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -40,16 +38,4 @@ def test_the_code_runs(backend, tmp_path):
     code = program(backend)
     assert code.count("assert") > 5
     (tmp_path / "layers.py").write_text(code)
-    finished = subprocess.run(
-        [sys.executable, "layers.py"],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": backend,
-            "OMP_NUM_THREADS": "1",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # Compiles faster.
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert finished.returncode == 0, finished.stderr
+    run_python("layers.py", cwd=tmp_path, env={"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"})

@@ -1,14 +1,12 @@
 """A thousand sentences through every signature: by gRPC, REST and the C API, against the Python API."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from fresh_process import run_python
 from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from model_server import serve
@@ -111,15 +109,9 @@ def test_every_client_gets_the_answers_of_the_python_api(predict, server, saved_
     for inputs, answer in zip(requests, answers, strict=True):
         assert_same(answer, python_answer(translator, name, **inputs))
     assert sum(len(next(iter(answer.values()))) for answer in answers) == 1000
-    finished = subprocess.run(
-        [sys.executable, "-c", C_PROCESS, str(saved_model), str(CHECKOUT)],
-        input=json.dumps([(name, inputs) for inputs in requests]),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert finished.returncode == 0, finished.stderr
-    for line, answer in zip(finished.stdout.splitlines(), answers, strict=True):
+    in_json = json.dumps([(name, inputs) for inputs in requests])
+    printed = run_python("-c", C_PROCESS, saved_model, CHECKOUT, input=in_json)
+    for line, answer in zip(printed.splitlines(), answers, strict=True):
         assert_same(json.loads(line), answer)
     for inputs, answer in zip(requests, answers):
         rows = rows_of(inputs)

@@ -2,14 +2,13 @@
 
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import numpy_transformer as reference
 import onnxruntime
 import pytest
 from conftest import sentence_pairs
+from fresh_process import run_python
 from keras_transformer.export.onnx import export_onnx
 
 from keras_transformer.commands.main import main
@@ -91,8 +90,6 @@ def test_the_program_of_the_guide_translates_without_this_package(tiny_model_dir
     )
     begin = "import sys\nsys.modules.update(dict.fromkeys(['keras', 'keras_transformer', 'tensorflow']))\n"
     end = f"\nprint(ascii(translate({sources!r})))\n"
-    printed = subprocess.run(
-        [sys.executable, "-c", begin + program + end], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    printed = run_python("-c", begin + program + end, cwd=tmp_path).splitlines()
     assert len(sources) == 200
     assert eval(printed[1]) == translator(sources)

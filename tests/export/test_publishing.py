@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from fresh_process import run_python
 from keras_transformer.export.publishing import publish
 from keras_transformer.export.requests import write_warmup_requests
 from keras_transformer.export.servable import export_servable
@@ -39,9 +40,7 @@ def content(path):
 
 
 def run_trials(folder, fault):
-    finished = subprocess.run([sys.executable, str(TRIALS), str(folder), fault], capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    *disturbed, undisturbed = json.loads(finished.stdout)
+    *disturbed, undisturbed = json.loads(run_python(TRIALS, folder, fault))
     assert undisturbed["status"] == 0 and undisturbed["left"] == ["1", "README.md"]
     return disturbed
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
+from fresh_process import run_python
 from keras_transformer.export import servable as exporter
 from keras_transformer.export.requests import REQUESTS
 from keras_transformer.export.servable import TRIED, export_servable
@@ -155,16 +156,9 @@ def test_the_batches_are_what_they_are_meant_to_be(expected):
 
 @pytest.mark.slow
 def test_a_fresh_process_without_this_package_answers_the_same(saved_model, expected, tmp_path):
-    finished = subprocess.run(
-        [sys.executable, "-c", FRESH_PROCESS, str(saved_model), CHECKOUT],
-        input=json.dumps([[text.hex() for text in batch] for batch in BATCHES]),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert finished.returncode == 0, finished.stderr
-    answers = [([bytes.fromhex(text) for text in texts], scores) for texts, scores in json.loads(finished.stdout)]
+    texts = json.dumps([[text.hex() for text in batch] for batch in BATCHES])
+    printed = run_python("-c", FRESH_PROCESS, saved_model, CHECKOUT, input=texts, cwd=tmp_path)
+    answers = [([bytes.fromhex(text) for text in texts], scores) for texts, scores in json.loads(printed)]
     assert_same(answers, expected)
 
 
@@ -230,7 +224,7 @@ def test_tokens_are_translated_where_tensorflow_text_is_not(translator, tmp_path
     )
     source, target = sentence_pairs()[0]
     ids = " ".join(map(str, translator.token_ids([source])[0]))
-    printed = subprocess.check_output([sys.executable, "-c", WITHOUT_TEXT, str(path), ids], text=True)
+    printed = run_python("-c", WITHOUT_TEXT, path, ids)
     assert translator.detokenize([[int(number) for number in printed.split()]]).numpy().tolist() == [target.encode()]
 
 

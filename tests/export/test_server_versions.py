@@ -3,12 +3,11 @@
 
 import base64
 import json
-import os
 import pathlib
-import subprocess
 
 import pytest
 import tensorflow as tf
+from fresh_process import run_python
 from keras_transformer.export import servable
 from keras_transformer.export.requests import TEXTS, verify
 from keras_transformer.export.servable import export_servable
@@ -63,7 +62,7 @@ def saved_and_functions(request, model_dirs, tmp_path_factory):
 def test_every_signature_is_answered_alike(saved_and_functions, environment):
     python = str(environment / "bin" / "python")
     version = "from importlib.metadata import version as v; print(v('tensorflow'), v('tensorflow-text'))"
-    print(subprocess.check_output([python, "-c", version], text=True))
+    print(run_python("-c", version, python=python))
     verify(*saved_and_functions, python=python)
 
 
@@ -73,15 +72,9 @@ def test_every_signature_is_answered_alike_by_the_c_api(saved_and_functions, env
     path, functions = saved_and_functions
     texts = [text.decode(errors="replace") for text in TEXTS]
     requests = [(name, SIGNATURES[name].example(texts)) for name in functions]
-    finished = subprocess.run(
-        [str(environment / "bin" / "python"), "-c", C_PROCESS, str(path), str(CHECKOUT)],
-        input=json.dumps(requests),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert finished.returncode == 0, finished.stderr
-    for line, (name, inputs) in zip(finished.stdout.splitlines(), requests, strict=True):
+    python = environment / "bin" / "python"
+    printed = run_python("-c", C_PROCESS, path, CHECKOUT, python=python, input=json.dumps(requests))
+    for line, (name, inputs) in zip(printed.splitlines(), requests, strict=True):
         tensors = {key: tf.constant(inputs[key], spec.dtype) for key, spec in SIGNATURES[name].inputs.items()}
         expected = functions[name](**tensors)
         assert_same(json.loads(line), decoded({key: tensor.numpy() for key, tensor in expected.items()}))
@@ -100,8 +93,7 @@ print(json.dumps({n: d and base64.b64encode(d.SerializeToString()).decode() for 
 def registered(version, package, names):
     """The definitions of those operations that a package registers, with what it imports."""
     python = CHECKOUT / f".venv-servers-{version}" / "bin" / "python"
-    command = [str(python), "-c", REGISTRY, package]
-    printed = subprocess.run(command, input=json.dumps(names), stdout=subprocess.PIPE, text=True, check=True).stdout
+    printed = run_python("-c", REGISTRY, package, python=python, input=json.dumps(names))
     definitions = json.loads(printed.splitlines()[-1])
     return {name: OpDef.FromString(base64.b64decode(text)) for name, text in definitions.items() if text}
 

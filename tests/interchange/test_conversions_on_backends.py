@@ -1,12 +1,10 @@
 """The tests of conversions on JAX and on PyTorch, each in a fresh process."""
 
 import importlib.util
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
+from fresh_process import run_python
 
 FOLDER = pathlib.Path(__file__).parent
 BACKENDS = [name for name in ("jax", "torch") if importlib.util.find_spec(name)]
@@ -18,12 +16,6 @@ SOURCES = [source for source, package in PACKAGES.items() if importlib.util.find
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_all_pass_on_other_backends(backend, source):
-    finished = subprocess.run(
-        [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", f"test_{source}.py"],
-        cwd=FOLDER,
-        env={**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": "--xla_backend_optimization_level=0"},
-        capture_output=True,
-        text=True,
-    )
-    assert finished.returncode == 0, finished.stdout
-    assert " passed" in finished.stdout and " skipped" not in finished.stdout
+    arguments = ("-m", "pytest", "--noconftest", "-p", "no:cacheprovider", f"test_{source}.py")
+    printed = run_python(*arguments, env={"KERAS_BACKEND": backend}, cwd=FOLDER)
+    assert " passed" in printed and " skipped" not in printed

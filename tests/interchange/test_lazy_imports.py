@@ -1,9 +1,9 @@
 """Conversions import no other library until they make one of its layers."""
 
-import subprocess
 import sys
 
 import pytest
+from fresh_process import run_python
 
 from keras_transformer import EncoderLayer
 from keras_transformer.errors import ConfigError, MissingPackageError
@@ -28,9 +28,7 @@ print({"torch", "keras_hub"} & set(sys.modules))
 
 @pytest.mark.slow
 def test_neither_pytorch_nor_keras_hub_is_imported():
-    finished = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout == "set()\n"
+    assert run_python("-c", CODE) == "set()\n"
 
 
 def test_what_is_not_installed_is_one_line(monkeypatch):

@@ -1,10 +1,7 @@
 """How the package is imported, in fresh processes: lazily, and in any order."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from fresh_process import run_python
 
 import keras_transformer
 
@@ -15,18 +12,7 @@ PUBLIC = {
     *("from_keras", "from_keras_hub", "from_torch", "to_keras", "to_keras_hub", "to_torch"),
     *("MaskedAccuracy", "MaskedLabelSmoothedCrossentropy", "Perplexity", "WarmupInverseSqrt"),
 }
-
-
-def run_code(code, **environment):
-    """Returns the output of a fresh Python process."""
-    finished = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0", **environment},  # JAX compiles faster.
-        capture_output=True,
-        text=True,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
+JAX = {"KERAS_BACKEND": "jax"}
 
 
 # Lazily.
@@ -43,7 +29,7 @@ assert not {PUBLIC!r} & set(vars(keras_transformer))
 assert keras_transformer.TransformerConfig(8, 8, d_model=4, num_heads=2).d_ff == 2048
 print({{'keras', 'tensorflow', 'jax', 'numpy', 'yaml', 'tensorflow_text'}} & set(sys.modules))
 """
-    assert run_code(code) == "set()\n"
+    assert run_python("-c", code) == "set()\n"
 
 
 def test_every_public_name_can_be_found():
@@ -79,7 +65,7 @@ print(tuple(EncoderLayer(2, 8)(keras.ops.ones((2, 3, 4))).shape))
 
 @pytest.mark.slow
 def test_a_star_imports_all_but_the_translator_on_jax_without_tensorflow():
-    names, shape = run_code(STAR, KERAS_BACKEND="jax").splitlines()
+    names, shape = run_python("-c", STAR, env=JAX).splitlines()
     assert names == repr(sorted(PUBLIC))
     assert shape == "(2, 3, 4)"
 
@@ -118,7 +104,7 @@ for beam_size in (1, 2):
 
 @pytest.mark.slow
 def test_layers_model_loss_and_search_need_nothing_of_linux():
-    assert run_code(WITHOUT_LINUX, KERAS_BACKEND="jax") == "(1, 2)\n(1, 2)\n"
+    assert run_python("-c", WITHOUT_LINUX, env=JAX) == "(1, 2)\n(1, 2)\n"
 
 
 @pytest.mark.slow
@@ -132,7 +118,7 @@ try:
 except ImportError as error:
     print(error.name)
 """
-    assert run_code(code, KERAS_BACKEND="jax") == "tensorflow\n"
+    assert run_python("-c", code, env=JAX) == "tensorflow\n"
 
 
 # Registered, so that saved models load without custom objects.
@@ -159,4 +145,4 @@ for name in {names}:
     assert keras.saving.get_registered_name(cls) == "keras_transformer>" + name
     assert getattr(keras_transformer, name) is cls
 """
-    run_code(code, KERAS_BACKEND="jax")
+    run_python("-c", code, env=JAX)

@@ -3,11 +3,10 @@
 import collections
 import configparser
 import pathlib
-import subprocess
-import sys
 import zipfile
 
 import pytest
+from fresh_process import run_python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -16,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def wheel(tmp_path_factory):
     directory = tmp_path_factory.mktemp("wheel")
     # From an sdist, as a release is: what MANIFEST forgets is missing there first.
-    subprocess.run([sys.executable, "-m", "build", "--outdir", directory, ROOT], check=True, capture_output=True)
+    run_python("-m", "build", "--outdir", directory, ROOT)
     return next(directory.glob("*.whl"))
 
 
@@ -46,10 +45,7 @@ def test_the_wheel_puts_one_name_into_site_packages(wheel):
 @pytest.mark.slow
 def test_the_installed_wheel_finds_training_export_and_its_recipes(wheel, tmp_path):
     site = tmp_path / "site"
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site, wheel],
-        check=True,
-    )
+    run_python("-m", "pip", "install", "--quiet", "--no-deps", "--target", site, wheel)
     # Isolated mode and an empty working directory: nothing of the checkout is on the path.
     code = (
         f"import sys; sys.path[:] = [p for p in sys.path if p != {str(ROOT)!r}]; "
@@ -59,9 +55,7 @@ def test_the_installed_wheel_finds_training_export_and_its_recipes(wheel, tmp_pa
         "from keras_transformer.training.recipe import load_recipe; "
         "print(keras_transformer.__file__, load_recipe('multi30k').tokenizer.vocab_size)"
     )
-    result = subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    path, vocab_size = result.stdout.split()
+    path, vocab_size = run_python("-I", "-c", code, cwd=tmp_path).split()
     assert path == str(site / "keras_transformer" / "__init__.py")
     assert int(vocab_size) > 0
 

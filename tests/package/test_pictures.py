@@ -2,10 +2,9 @@
 
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import pytest
+from fresh_process import run_python
 from test_curves import LOG
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -17,8 +16,7 @@ def test_the_pictures_are_drawn_and_shown(tiny_model_dir, tmp_path):
     model_dir, folder = shutil.copytree(tiny_model_dir, tmp_path / "model"), tmp_path / "pictures"
     (model_dir / "log.csv").write_text(LOG)
     folder.mkdir()
-    command = [sys.executable, "-m", "docs.pictures", model_dir, folder]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    run_python("-m", "docs.pictures", model_dir, folder, cwd=ROOT)
     pictures = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     assert {*pictures} == {path.name for path in ASSETS.glob("*.svg")}
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))

@@ -2,10 +2,10 @@
 
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
+from fresh_process import run_python
 
 pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).parents[2]
@@ -14,13 +14,8 @@ ASSETS = ROOT / "docs" / "assets"
 
 def test_the_screenshots_are_taken_and_shown(tiny_model_dir, tmp_path):
     programs = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run(
-        [sys.executable, "-m", "docs.screenshots", tiny_model_dir, tmp_path],
-        cwd=ROOT,
-        env={**os.environ, "PATH": programs, "PYTHONPATH": "tests"},
-        check=True,
-        capture_output=True,
-    )
+    environment = {"PATH": programs, "PYTHONPATH": "tests"}
+    run_python("-m", "docs.screenshots", tiny_model_dir, tmp_path, cwd=ROOT, env=environment)
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in ASSETS.glob("*.png")}
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
     for path in tmp_path.iterdir():
