@@ -181,18 +181,10 @@ def feed_forward(layer, x):
 
 
 def encoder_layer(layer, x, mask=None, causal=False):
-    """`mask` is (batch, length), True = a real token."""
-    near = neighborhood_mask(x.shape[1], layer.neighborhood)
-    mask = near if mask is None else near & mask[:, None, :]
-    x = residual(
-        layer.attention_residual,
-        x,
-        lambda hidden: multi_head_attention(layer.attention, hidden, hidden, mask=mask, causal=causal)[0],
-    )
-    return residual(layer.feed_forward_residual, x, lambda h: feed_forward(layer.feed_forward, h))
+    return decoder_layer(layer, x, target_mask=mask, causal=causal)
 
 
-def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None):
+def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None, causal=True):
     """Masks are (batch, length), True = a real token."""
     mask = neighborhood_mask(x.shape[1], layer.neighborhood)
     if target_mask is not None:
@@ -200,7 +192,7 @@ def decoder_layer(layer, x, source=None, target_mask=None, source_mask=None):
     x = residual(
         layer.attention_residual,
         x,
-        lambda hidden: multi_head_attention(layer.attention, hidden, hidden, mask=mask, causal=True)[0],
+        lambda hidden: multi_head_attention(layer.attention, hidden, hidden, mask=mask, causal=causal)[0],
     )
     if source is not None:
         mask = None if source_mask is None else source_mask[:, None, :]
