@@ -206,12 +206,6 @@ def test_given_positions_may_be_an_input_of_a_compiled_model():
     np.testing.assert_allclose(model.predict([TOKEN_IDS, backwards], verbose=0), expected, atol=1e-6)
 
 
-def test_symbolic_shapes_and_dtypes_are_those_of_the_computation():
-    layer = PositionalEmbedding(10, 6, dtype="mixed_bfloat16")
-    hidden = layer(keras.Input((None,), dtype="int32"))
-    assert (hidden.shape, hidden.dtype) == ((None, None, 6), "bfloat16")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,7 +1,5 @@
 """The whole model against NumPy, cached steps against the full pass, and changes that must have no effect."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import numpy_transformer as reference
@@ -158,6 +156,13 @@ def assert_each_hypothesis_equals_the_full_pass(model, beam_size, max_length=LEN
         np.testing.assert_allclose(logits.reshape(expected.shape), expected, atol=2e-5)
 
 
+def assert_each_step_equals_the_full_pass(model):
+    steps = list(decode_steps(model, beam_size=1))
+    whole = logits_of(model, SOURCE, steps[-1][1][:, 0])
+    for position, (logits, _) in enumerate(steps):
+        np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=1e-4)
+
+
 @pytest.mark.slow
 @one_modern_variant
 def test_each_hypothesis_of_a_beam_sees_the_tokens_of_its_ancestors_alone(variant):
@@ -195,10 +200,7 @@ def test_each_step_of_a_quantized_model_equals_its_full_pass(variant):
     # A gate multiplies what two products have rounded: single logits may be further off.
     size = (lambda x: np.sqrt(np.mean(x**2))) if variant in MODERN else (lambda x: np.abs(x).max())
     assert 0 < size(difference) < 0.1 * size(exact)
-    steps = list(decode_steps(model, beam_size=1))
-    whole = logits_of(model, SOURCE, steps[-1][1][:, 0])
-    for position, (logits, _) in enumerate(steps):
-        np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=1e-4)
+    assert_each_step_equals_the_full_pass(model)
 
 
 @pytest.mark.slow
@@ -211,10 +213,7 @@ def test_gptq_quantizes_the_encoder():
     assert all(layer.attention.query_dense.is_gptq_calibrated for layer in model.encoder.layers)
     difference = logits_of(model, SOURCE, TARGET) - exact
     assert 0 < np.abs(difference).max() < 0.5 * np.abs(exact).max()
-    steps = list(decode_steps(model, beam_size=1))
-    whole = logits_of(model, SOURCE, steps[-1][1][:, 0])
-    for position, (logits, _) in enumerate(steps):
-        np.testing.assert_allclose(logits[:, 0], whole[:, position], atol=1e-4)
+    assert_each_step_equals_the_full_pass(model)
 
 
 @pytest.mark.slow
@@ -264,14 +263,6 @@ def test_the_base_model_has_the_papers_number_of_parameters():
     with keras.StatelessScope(initialize_variables=False):
         assert build_transformer(config).count_params() == 63_045_632
     keras.backend.clear_session()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("tie_embeddings", "tables"), [("all", 1), ("target", 2), ("none", 3)])
-def test_tied_tables_are_one_variable(tie_embeddings, tables):
-    model = model_of(source_vocab_size=11, tie_embeddings=tie_embeddings)
-    shapes = [tuple(sorted(variable.shape)) for variable in model.trainable_variables]
-    assert shapes.count((8, 11)) == tables
 
 
 @pytest.mark.parametrize(
@@ -357,17 +348,6 @@ def test_a_clone_without_the_models_layers_is_refused():
 
     with pytest.raises(ValueError, match="No such layer: embedding"):
         keras.models.clone_model(model_of(), clone_function=renamed)
-
-
-@pytest.mark.slow
-def test_a_configuration_makes_the_model_again():
-    model = model_of(norm_first=True, positions="learned", tie_embeddings="target", dropout=0.3)
-    copy = Transformer.from_config(model.get_config())
-    assert copy.config == model.config and copy.name == model.name
-    copy.set_weights(model.get_weights())
-    np.testing.assert_array_equal(logits_of(copy, SOURCE, TARGET), logits_of(model, SOURCE, TARGET))
-    as_dict = Transformer(dataclasses.asdict(model.config))
-    assert as_dict.config == model.config
 
 
 def test_the_model_is_functional():
