@@ -1,6 +1,6 @@
 """Imports a folder again and again, each time with other damage to one of its files.
 
-python damage_trials.py FOLDER FILE FIRST_SEED NUMBER
+python damage_trials.py FOLDER FILE NUMBER
 
 Prints one line of JSON when a trial starts, with its seed, and one with its result. A process that ends before its last
 line was ended by the trial that it announced. The output depends only on the seeds.
@@ -261,7 +261,7 @@ if __name__ == "__main__":
         # Imports what it needs.
         assert trial(undamaged, 0) is None
     before = peak_bytes()
-    for seed in range(int(sys.argv[3]), int(sys.argv[3]) + int(sys.argv[4])):
+    for seed in range(int(sys.argv[3])):
         print(json.dumps({"seed": seed}), flush=True)
         with tempfile.TemporaryDirectory() as temporary:
             folder = pathlib.Path(temporary, "folder")
