@@ -8,9 +8,8 @@ import sys
 import threading
 
 import pytest
-from conftest import sentence_pairs as invented_pairs
 from keras_transformer.export.ctranslate2 import export_ctranslate2
-from keras_transformer.training.text.corpus import SentencePairs
+from test_comparison import invented_text
 
 from benchmarks import decoding, server_load, trained_models
 from benchmarks.contenders.ctranslate2 import load_tokenizers
@@ -23,8 +22,7 @@ from keras_transformer.translation import Translator
 
 @pytest.fixture(scope="module")
 def pairs():
-    source, target = zip(*invented_pairs())
-    return SentencePairs(list(source), list(target), "invented")
+    return invented_text()
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fresh_process import run_python
-from keras_transformer.export.servable import export_servable
 from keras_transformer.export.signatures import SIGNATURES
-from model_server import serve
-from test_signatures import inputs_of, post, predict, rows_of, strings  # noqa: F401, a fixture
+from test_signatures import inputs_of, post, predict, rows_of, server, strings  # noqa: F401, fixtures
 
 from examples.corpus import generate
 
@@ -33,17 +31,6 @@ for name, inputs in json.load(sys.stdin):
     print(json.dumps(answer, default=bytes.decode))
 assert "tensorflow" not in sys.modules and "numpy" not in sys.modules
 """
-
-
-@pytest.fixture(scope="module")
-def saved_model(translator, tmp_path_factory):
-    return export_servable(translator, tmp_path_factory.mktemp("servable"), verified=False)
-
-
-@pytest.fixture(scope="module")
-def server(saved_model):
-    with serve("en-de", saved_model) as (grpc_address, rest_address):
-        yield grpc_address, f"{rest_address}/v1/models/en-de:predict"
 
 
 def requests_of(name, translator):
@@ -103,14 +90,14 @@ def decoded(outputs):
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_every_client_gets_the_answers_of_the_python_api(predict, server, saved_model, translator, name):  # noqa: F811
+def test_every_client_gets_the_answers_of_the_python_api(predict, server, servable, translator, name):  # noqa: F811
     requests = list(requests_of(name, translator))
     answers = [decoded(predict(name, **inputs)) for inputs in requests]
     for inputs, answer in zip(requests, answers, strict=True):
         assert_same(answer, python_answer(translator, name, **inputs))
     assert sum(len(next(iter(answer.values()))) for answer in answers) == 1000
     in_json = json.dumps([(name, inputs) for inputs in requests])
-    printed = run_python("-c", C_PROCESS, saved_model, CHECKOUT, input=in_json)
+    printed = run_python("-c", C_PROCESS, servable, CHECKOUT, input=in_json)
     for line, answer in zip(printed.splitlines(), answers, strict=True):
         assert_same(json.loads(line), answer)
     for inputs, answer in zip(requests, answers):

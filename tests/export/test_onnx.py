@@ -4,21 +4,18 @@ import pathlib
 import re
 
 import numpy as np
-import numpy_transformer as reference
 import onnxruntime
 import pytest
 from conftest import sentence_pairs
 from fresh_process import run_python
 from keras_transformer.export.onnx import export_onnx
+from test_ctranslate2 import VOCABULARY, random_translator
 
 from keras_transformer.commands.main import main
-from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.models import build_transformer
-from keras_transformer.tokenizers import WordPieceTokenizer
+from keras_transformer.config import DecodingConfig
 from keras_transformer.translation import Translator
 
 ROOT = pathlib.Path(__file__).parents[2]
-VOCABULARY = [*WordPieceTokenizer.special_pieces, *"abcdefgh"]
 MODELS = {
     "rotary positions, RMS, GEGLU, grouped queries": dict(
         norm_first=True,
@@ -48,11 +45,8 @@ MODELS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_each_step_has_the_logits_of_the_model_for_any_batch_and_lengths(name, tmp_path):
-    sizes = dict(num_layers=2, d_model=16, d_ff=24, num_heads=2, max_length=16)
-    vocab_sizes = dict(source_vocab_size=len(VOCABULARY), target_vocab_size=len(VOCABULARY))
-    config = TransformerConfig(**{**sizes, **vocab_sizes, **MODELS[name]})
-    model = reference.randomize(build_transformer(config, dtype="float32"))
-    path = export_onnx(Translator(model, WordPieceTokenizer(VOCABULARY), DecodingConfig()), tmp_path)
+    translator = random_translator(**MODELS[name])
+    path = export_onnx(translator, tmp_path)
     encoder, decoder = (onnxruntime.InferenceSession(path / f"{part}.onnx") for part in ("encoder", "decoder"))
     rng = np.random.default_rng(0)
     for lengths in ([5], [3, 9, 1]):
@@ -62,7 +56,7 @@ def test_each_step_has_the_logits_of_the_model_for_any_batch_and_lengths(name, t
         names = ["source_mask", "source_keys", "source_values"]
         feeds = dict(zip(names, encoder.run(names, {"source": source})))
         feeds |= {name: feeds[f"source_{name}"][:, :, :, :0] for name in ("keys", "values")}
-        step, state = model.start_decoding(source)
+        step, state = translator.model.start_decoding(source)
         token_ids = np.full(len(lengths), 2, "int32")
         for position in range(6):
             logits, feeds["keys"], feeds["values"] = decoder.run(
