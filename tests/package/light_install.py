@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+from fresh_process import run_python
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
 BACKENDS = [name for name in ("tensorflow", "jax", "torch") if importlib.util.find_spec(name)]
@@ -24,18 +25,7 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *arguments):
-    return subprocess.run(
-        [*map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-
-
-def run_code(folder, code):
-    finished = run(folder, sys.executable, "-c", code)
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
+    return subprocess.run([*map(str, arguments)], cwd=folder, capture_output=True, text=True)
 
 
 def test_pip_has_installed_keras_and_one_backend():
@@ -76,8 +66,8 @@ np.testing.assert_allclose(logits, saved["logits"], rtol=1e-5, atol=1e-6)
 
 
 def test_the_layers_train_are_saved_and_load(folder):
-    run_code(folder, example() + TRAIN_LAYERS)
-    run_code(folder, LOAD_LAYERS)
+    run_python("-c", example() + TRAIN_LAYERS, cwd=folder)
+    run_python("-c", LOAD_LAYERS, cwd=folder)
 
 
 TRAIN_TRANSFORMER = """
@@ -119,9 +109,9 @@ for search, beam_size in ((greedy_search, 1), (beam_search, 4)):
 
 
 def test_a_transformer_trains_is_saved_loads_and_is_searched(folder):
-    run_code(folder, TRAIN_TRANSFORMER)
+    run_python("-c", TRAIN_TRANSFORMER, cwd=folder)
     backwards = [[8, 9, 4, 5, 3, 2], [4, 3, 7, 6, 6, 2]]
-    assert run_code(folder, SEARCH) == f"{backwards}\n" * 2
+    assert run_python("-c", SEARCH, cwd=folder) == f"{backwards}\n" * 2
 
 
 @pytest.mark.parametrize("name", ["Translator", "model_dir", "tokenizers", "translation"])
