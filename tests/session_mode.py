@@ -30,15 +30,9 @@ def as_array(values, dtype):
     return np.asarray(values, tf.dtypes.as_dtype(dtype).as_numpy_dtype)
 
 
-def answers_of(model, batches):
-    """The texts and scores of `serving_default`."""
-    answers = [model("serving_default", {"text": batch}) for batch in batches]
-    return [(list(answer["text"]), list(answer["score"])) for answer in answers]
-
-
 def run_session(path, batches):
-    """The same of a SavedModel that nothing else is asked."""
+    """The texts and scores of `serving_default`, of a SavedModel that nothing else is asked."""
     model = SavedModelSession(path)
-    answers = answers_of(model, batches)
+    answers = [model("serving_default", {"text": batch}) for batch in batches]
     model.close()
-    return answers
+    return [(list(answer["text"]), list(answer["score"])) for answer in answers]

@@ -19,7 +19,7 @@ from keras_transformer.export.requests import REQUESTS
 from keras_transformer.export.servable import TRIED, export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.training.run.state import RunState, save_training_state
-from session_mode import SavedModelSession, answers_of, run_session
+from session_mode import run_session
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
@@ -76,18 +76,13 @@ import tensorflow_text
 from session_mode import SavedModelSession
 from test_servable import read_warmup_requests, request_of
 run = SavedModelSession(sys.argv[1])
-logs, _ = read_warmup_requests(pathlib.Path(sys.argv[1]))
+logs = read_warmup_requests(pathlib.Path(sys.argv[1]))
 for name, inputs in [*map(request_of, logs), *ast.literal_eval(sys.stdin.read())]:
     os.write(2, b"A request:\\n")
     run(name, inputs)
 """
 
 CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
-
-
-@pytest.fixture(scope="module")
-def saved_model(servable):
-    return servable
 
 
 @pytest.fixture(scope="module")
@@ -120,21 +115,6 @@ def expected(translator):
     return [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
 
 
-@pytest.fixture(scope="module")
-def session(saved_model):
-    """`serving_default` in a session, which optimizes its graph once."""
-    model = SavedModelSession(saved_model)
-    yield lambda batches: answers_of(model, batches)
-    model.close()
-
-
-@pytest.fixture(scope="module")
-def other_session(other_saved_model):
-    model = SavedModelSession(other_saved_model)
-    yield lambda batches: answers_of(model, batches)
-    model.close()
-
-
 def assert_same(answers, expected, tolerance=1e-5):
     assert len(answers) == len(expected)
     for (texts, scores), rows in zip(answers, expected):
@@ -142,39 +122,27 @@ def assert_same(answers, expected, tolerance=1e-5):
         np.testing.assert_allclose(scores, [score for _, score in rows], rtol=tolerance, atol=tolerance)
 
 
-def test_the_batches_are_what_they_are_meant_to_be(expected):
-    mixed, ordinary, nothing, blank, one, many = expected
-    assert [text for text, _ in ordinary] == [target for _, target in sentence_pairs()[::6]]
-    # Neighbours change nothing.
-    assert [mixed[MIXED.index(text)][0] for text in ORDINARY] == [text for text, _ in ordinary]
-    assert [text for text, _ in many] == [text for text, _ in mixed] * 6
-    assert (nothing, blank) == ([], [("", 0.0)])
-    (text, score), (expected_text, expected_score) = *one, ordinary[0]
-    # A batch of another size may add up in another order.
-    assert text == expected_text and score == pytest.approx(expected_score, rel=1e-5)
-
-
 @pytest.mark.slow
-def test_a_fresh_process_without_this_package_answers_the_same(saved_model, expected, tmp_path):
+def test_a_fresh_process_without_this_package_answers_the_same(servable, expected, tmp_path):
     texts = json.dumps([[text.hex() for text in batch] for batch in BATCHES])
-    printed = run_python("-c", FRESH_PROCESS, saved_model, CHECKOUT, input=texts, cwd=tmp_path)
+    printed = run_python("-c", FRESH_PROCESS, servable, CHECKOUT, input=texts, cwd=tmp_path)
     answers = [([bytes.fromhex(text) for text in texts], scores) for texts, scores in json.loads(printed)]
     assert_same(answers, expected)
 
 
-def test_a_session_answers_the_same(session, expected):
-    assert_same(session(BATCHES), expected)
+def test_a_session_answers_the_same(servable, expected):
+    assert_same(run_session(servable, BATCHES), expected)
 
 
 @pytest.mark.slow
-def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_session):
+def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_saved_model):
     texts = ORDINARY[:3] + AWKWARD
     expected = [row[0] for row in other_translator.n_best(texts, 1)]
-    assert_same(other_session([texts, []]), [expected, []])
+    assert_same(run_session(other_saved_model, [texts, []]), [expected, []])
 
 
-def test_the_signature_is_text_to_text_and_score(saved_model):
-    meta_graph = read_meta_graph(saved_model)
+def test_the_signature_is_text_to_text_and_score(servable):
+    meta_graph = read_meta_graph(servable)
     signature = meta_graph.signature_def["serving_default"]
     described = {
         (kind, name): (info.dtype, [dim.size for dim in info.tensor_shape.dim])
@@ -191,8 +159,8 @@ def test_the_signature_is_text_to_text_and_score(saved_model):
 
 
 @pytest.mark.slow
-def test_every_signature_is_there_once(saved_model, other_saved_model):
-    signatures = read_meta_graph(saved_model).signature_def
+def test_every_signature_is_there_once(servable, other_saved_model):
+    signatures = read_meta_graph(servable).signature_def
     assert {*signatures} - {"__saved_model_init_op"} == {*SIGNATURES}
     assert signatures["translate"] == signatures["serving_default"]
     for name, described in SIGNATURES.items():
@@ -228,14 +196,14 @@ def test_tokens_are_translated_where_tensorflow_text_is_not(translator, tmp_path
     assert translator.detokenize([[int(number) for number in printed.split()]]).numpy().tolist() == [target.encode()]
 
 
-def test_the_weights_are_saved_once(translator, saved_model):
+def test_the_weights_are_saved_once(translator, servable):
     num_bytes = sum(int(np.prod(variable.shape)) * 4 for variable in translator.model.variables)
-    size = (saved_model / "variables" / "variables.data-00000-of-00001").stat().st_size
+    size = (servable / "variables" / "variables.data-00000-of-00001").stat().st_size
     assert num_bytes <= size < num_bytes + 10_000
 
 
 @pytest.mark.slow
-def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, other_saved_model):
+def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(servable, other_saved_model):
     # The model server links tensorflow-text's ops_lib, which holds these.
     sentencepiece = {
         "SentencepieceOp",
@@ -244,7 +212,7 @@ def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, ot
         "SentencepieceIdToStringOp",
     }
     wordpiece = {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets", "TFText>FastWordpieceDetokenize"}
-    for path, tokenizer_ops in ((saved_model, sentencepiece), (other_saved_model, wordpiece)):
+    for path, tokenizer_ops in ((servable, sentencepiece), (other_saved_model, wordpiece)):
         graph = read_meta_graph(path).graph_def
         nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
         ops = {node.op for node in nodes} - {function.signature.name for function in graph.library.function}
@@ -253,11 +221,9 @@ def test_the_graph_holds_nothing_that_a_stock_model_server_lacks(saved_model, ot
 
 
 def read_warmup_requests(path):
-    """The requests as TensorFlow Serving's own messages, and the texts of those to `serving_default`."""
+    """The requests as TensorFlow Serving's own messages."""
     records = tf.data.TFRecordDataset(str(path / "assets.extra" / "tf_serving_warmup_requests"))
-    logs = [PredictionLog.FromString(record) for record in records.as_numpy_iterator()]
-    requests = [log.predict_log.request for log in logs if request_of(log)[0] == "serving_default"]
-    return logs, [tf.make_ndarray(request.inputs["text"]).tolist() for request in requests]
+    return [PredictionLog.FromString(record) for record in records.as_numpy_iterator()]
 
 
 def request_of(log):
@@ -266,8 +232,8 @@ def request_of(log):
     return request.model_spec.signature_name, inputs
 
 
-def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_model):
-    logs, _ = read_warmup_requests(saved_model)
+def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(servable):
+    logs = read_warmup_requests(servable)
     # `translate` is the same graph as `serving_default`.
     warmed = [name for name in SIGNATURES if name != "translate"]
     assert [request_of(log)[0] for log in logs] == [name for name in warmed for _ in REQUESTS]
@@ -282,7 +248,7 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_mode
         for texts in REQUESTS
     ]
     for request in (log.predict_log.request for log in logs):
-        signature = read_meta_graph(saved_model).signature_def[request.model_spec.signature_name]
+        signature = read_meta_graph(servable).signature_def[request.model_spec.signature_name]
         assert {name: tensor.dtype for name, tensor in request.inputs.items()} == {
             name: info.dtype for name, info in signature.inputs.items()
         }
@@ -292,29 +258,15 @@ def test_the_warm_up_requests_are_what_tensorflow_serving_would_write(saved_mode
 # A session fuses other operations, and each rounds to eight bits in bfloat16.
 @pytest.mark.parametrize("precision, share, tolerance", [("bfloat16", 0.51, 2**-9), ("int8-weights", 0.3, 1e-5)])
 def test_a_servable_has_the_weights_of_its_precision_and_its_translator_s_answers(
-    tiny_model_dir, saved_model, tmp_path, precision, share, tolerance
+    tiny_model_dir, servable, tmp_path, precision, share, tolerance
 ):
     translator = Translator.load(tiny_model_dir, DecodingConfig(beam_size=1), precision=precision)
     path = export_servable(translator, tmp_path, signatures=["serving_default"])
     expected = [[row[0] for row in translator.n_best(batch, 1)] for batch in BATCHES]
     assert_same(run_session(path, BATCHES), expected, tolerance)
-    sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, saved_model)]
+    sizes = [(folder / "variables" / "variables.data-00000-of-00001").stat().st_size for folder in (path, servable)]
     assert sizes[0] < share * sizes[1]
     assert f", {precision}, " in (path / "assets.extra" / "README.md").read_text()
-
-
-@pytest.mark.slow
-def test_every_warm_up_request_is_answered(
-    translator, saved_model, session, other_translator, other_saved_model, other_session
-):
-    for each, path, answers in (
-        (translator, saved_model, session),
-        (other_translator, other_saved_model, other_session),
-    ):
-        _, requests = read_warmup_requests(path)
-        expected = [[row[0] for row in each.n_best(texts, 1)] for texts in requests]
-        assert [len(rows) for rows in expected] == [1, 1, 32, 1]
-        assert_same(answers(requests), expected)
 
 
 def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(translator, other_translator):
@@ -326,11 +278,11 @@ def test_the_warm_up_requests_are_as_many_and_as_long_as_the_search_tells_apart(
 
 
 @pytest.mark.slow
-def test_the_warm_up_requests_warm_up_every_signature(saved_model):
-    logs, _ = read_warmup_requests(saved_model)
+def test_the_warm_up_requests_warm_up_every_signature(servable):
+    logs = read_warmup_requests(servable)
     watched = [(name, SIGNATURES[name].example(texts)) for name in SIGNATURES for texts in (ORDINARY, MIXED)]
     finished = subprocess.run(
-        [sys.executable, "-c", WATCHED_SESSION, str(saved_model), CHECKOUT],
+        [sys.executable, "-c", WATCHED_SESSION, str(servable), CHECKOUT],
         input=repr(watched),
         capture_output=True,
         text=True,
@@ -352,9 +304,7 @@ def numbers_of_optimizations(log):
 
 
 def read_meta_graph(path):
-    saved_model = saved_model_pb2.SavedModel()
-    saved_model.ParseFromString((path / "saved_model.pb").read_bytes())
-    (meta_graph,) = saved_model.meta_graphs
+    (meta_graph,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
     return meta_graph
 
 
@@ -375,9 +325,9 @@ def test_what_appears_is_what_was_verified_and_nothing_before(saved_and_verified
     assert (path.parent / "README.md").read_text() == f"{title}\n\n{of_version}\n{rest}"
 
 
-def test_the_model_card_says_what_an_operator_asks(translator, saved_model):
-    card = (saved_model.parent / "README.md").read_text()
-    weights = (saved_model / "variables" / "variables.data-00000-of-00001").read_bytes()
+def test_the_model_card_says_what_an_operator_asks(translator, servable):
+    card = (servable.parent / "README.md").read_text()
+    weights = (servable / "variables" / "variables.data-00000-of-00001").read_bytes()
     for fact in (
         "# Translation model en-de",
         "| License of the weights | CC0-1.0 |",
