@@ -6,18 +6,17 @@ import pathlib
 import re
 import subprocess
 import sys
-import threading
 
 import keras
 import pytest
 import tensorflow as tf
 from keras_transformer.export.servable import graph_of
 from keras_transformer.export.signatures import SIGNATURES
+from test_server import serving
 
 from examples import batch_translation, constrained_search
 from keras_transformer.decoding import beam_search
 from keras_transformer.serving.rest import RestApi, Signature
-from keras_transformer.serving.server import make_server
 from keras_transformer.translation import Translator
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
@@ -110,12 +109,8 @@ def url(tiny_model_dir):
     translator = Translator.load(tiny_model_dir)
     signature = SIGNATURES["serving_default"]
     api = RestApi("tiny", {"serving_default": Signature(signature.inputs, graph_of(signature, translator))}, 128)
-    with make_server(api, 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://localhost:{server.server_port}/v1/models/tiny"
-        server.shutdown()
-        thread.join()
+    with serving(api) as port:
+        yield f"http://localhost:{port}/v1/models/tiny"
 
 
 def ask(url, text):

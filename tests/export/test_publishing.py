@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from command_line import run_command
 from fresh_process import run_python
 from keras_transformer.export.publishing import publish
 from keras_transformer.export.requests import write_warmup_requests
@@ -113,15 +114,8 @@ def test_a_read_only_folder_is_named(tiny_model_dir, tmp_path):
     output = tmp_path / "servable"
     (output / "1").mkdir(parents=True)
     output.chmod(0o555)
-    finished = subprocess.run(
-        [
-            *(sys.executable, "-m", "keras_transformer", "export", "--signatures", "detokenize"),
-            *("--model-dir", str(tiny_model_dir), "--output", str(output)),
-        ],
-        capture_output=True,
-        text=True,
-        preexec_fn=drop_privilege if os.getuid() == 0 else None,
-    )
+    arguments = ("export", "--signatures", "detokenize", "--model-dir", tiny_model_dir, "--output", output)
+    finished = run_command(*arguments, text=True, preexec_fn=drop_privilege if os.getuid() == 0 else None)
     output.chmod(0o755)
     assert finished.returncode == 1
     assert finished.stderr.splitlines()[1:] == [f"keras-transformer export: error: {output}/2: Permission denied"]
