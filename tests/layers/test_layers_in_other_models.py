@@ -1,13 +1,12 @@
 """Models of stock Keras layers and our layers: trained, saved, and loaded without custom objects."""
 
+import concurrent.futures
 import importlib.util
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from fresh_process import run_python
 
 BACKENDS = [backend for backend in ("tensorflow", "jax", "torch") if importlib.util.find_spec(backend)]
 MODELS = ("tied_language_model", "translator", "subclassed_language_model")
@@ -16,23 +15,12 @@ SCRIPT = pathlib.Path(__file__).with_name("other_models.py")
 
 def run_on_backends(arguments_of):
     """All in parallel, each in a fresh process; JAX and PyTorch in one that cannot import TensorFlow."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, *arguments_of(backend)],
-            env={
-                **os.environ,
-                "KERAS_BACKEND": backend,
-                "XLA_FLAGS": "--xla_backend_optimization_level=0",  # Compiles faster.
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for backend in BACKENDS
-    ]
-    outputs = [process.communicate()[0] for process in processes]
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
+
+    def run(backend):
+        run_python(SCRIPT, *arguments_of(backend), env={"KERAS_BACKEND": backend})
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        list(pool.map(run, BACKENDS))
 
 
 # `make test-jax` and `make test-torch` train on these backends too.

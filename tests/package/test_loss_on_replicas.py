@@ -1,12 +1,11 @@
 """Loss, gradients and metrics in `fit`, `evaluate` and plain loops on several devices: those of one device."""
 
+import concurrent.futures
 import json
-import os
 import socket
-import subprocess
-import sys
 
 import pytest
+from fresh_process import run_python
 
 # Nine sentences of 0 to 5 tokens: replicas have different numbers of them, and in the last batch one has no row.
 MODEL = """
@@ -142,23 +141,9 @@ SECONDS = 900
 
 def run(*scripts, environments=({},)):
     """Runs a script in as many processes at once as there are environments."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", "\n".join(scripts)],
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for environment in environments
-    ]
-    try:
-        outputs = [process.communicate(timeout=SECONDS)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
+    code = "\n".join(scripts)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        list(pool.map(lambda env: run_python("-c", code, env=env, timeout=SECONDS), environments))
 
 
 @pytest.mark.slow
@@ -183,6 +168,6 @@ def test_two_workers_equal_one_device():
 
 @pytest.mark.slow
 def test_data_parallel_on_jax_equals_one_device():
-    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"  # Compiles faster.
+    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
     environment = {"KERAS_BACKEND": "jax", "XLA_FLAGS": flags}
     run(MODEL, DATA_PARALLEL, environments=[environment])
