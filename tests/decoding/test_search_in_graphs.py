@@ -1,5 +1,7 @@
 """Compiled searches equal plain ones; in a graph sequences that are done leave the batch."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -64,24 +66,20 @@ def test_a_compiled_search_equals_a_plain_one(batch):
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec((None, NUM_ROWS, None), tf.float32),
-            tf.TensorSpec((None,), tf.int32),
-            tf.TensorSpec((), tf.int32),
-        ]
-    )
-    def graph_search(tables, max_lengths, max_length):
-        return both_searches(tables, max_lengths, max_length)
-
-    @tf.function(input_signature=graph_search.input_signature)
-    def graph_search_that_drops(tables, max_lengths, max_length):
-        return both_searches(tables, max_lengths, max_length, drop_finished=True)
-
     def both_searches(tables, max_lengths, max_length, **options):
         tables = tf.ensure_shape(tables, (None, NUM_ROWS, 7))
         options["max_length"] = max_length
         return search(tables, max_lengths, beam_size=3, n_best=2, **options), follow(tables, max_lengths, **options)
+
+    SIGNATURE = [
+        tf.TensorSpec((None, NUM_ROWS, None), tf.float32),
+        tf.TensorSpec((None,), tf.int32),
+        tf.TensorSpec((), tf.int32),
+    ]
+    graph_search, graph_search_that_drops = (
+        tf.function(functools.partial(both_searches, **options), input_signature=SIGNATURE)
+        for options in ({}, {"drop_finished": True})
+    )
 
     @pytest.mark.parametrize("graph_search", [graph_search, graph_search_that_drops])
     @pytest.mark.parametrize(
