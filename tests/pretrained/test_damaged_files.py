@@ -37,8 +37,8 @@ def folders(tmp_path_factory):
         )
         (hugging_face / f"{('target', 'source')[side]}.spm").write_bytes((marian / f"{name}.spm").read_bytes())
     save_vocab_yml(marian / "opus.vocab.yml", pieces)
-    options = {**MARIAN, "tied-embeddings-all": True, "enc-depth": 1, "dim-vocabs": [len(pieces)] * 2}
-    save_marian(marian / "opus.npz", options, marian_arrays(options, len(pieces), len(pieces)))
+    options = {**MARIAN, "enc-depth": 1, "dim-vocabs": [len(pieces)] * 2}
+    save_marian(marian / "opus.npz", options, marian_arrays(options, len(pieces)))
     (marian / "decoder.yml").write_text("models: [a]\nvocabs: [opus.vocab.yml]\nbeam-size: 5\nnormalize: 1\n")
 
     (hugging_face / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate([*pieces, "<pad>"])}))

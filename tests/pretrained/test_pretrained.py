@@ -19,8 +19,6 @@ from keras_transformer.commands.main import main
 from keras_transformer.model_dir import ModelDir
 
 PAIRS = generate(600, seed=4)
-
-
 MARIAN = {
     "type": "transformer",
     "dim-emb": 16,
@@ -36,18 +34,15 @@ MARIAN = {
     "transformer-decoder-autoreg": "self-attention",
     "transformer-no-projection": False,
     "transformer-guided-alignment-layer": "last",
+    "tied-embeddings-all": True,
 }
 
 
-def marian_arrays(options, source_size, target_size):
+def marian_arrays(options, vocab_size):
     """Random weights under Marian's names."""
     generator = np.random.default_rng(0)
     d_model, d_ff = options["dim-emb"], options["transformer-dim-ffn"]
-    shapes = {"decoder_ff_logit_out_b": (1, target_size)}
-    if options.get("tied-embeddings-all"):
-        shapes["Wemb"] = (source_size, d_model)
-    else:
-        shapes |= {"encoder_Wemb": (source_size, d_model), "decoder_Wemb": (target_size, d_model)}
+    shapes = {"decoder_ff_logit_out_b": (1, vocab_size), "Wemb": (vocab_size, d_model)}
     for side, depth in (("encoder", options["enc-depth"]), ("decoder", options["dec-depth"])):
         for layer in (f"{side}_l{i + 1}" for i in range(depth)):
             for attention in ["self", "context"][: 1 if side == "encoder" else 2]:
@@ -86,13 +81,12 @@ def marian_folder(spm_files, tmp_path):
     """The format of OPUS-MT models: one vocabulary, two SentencePiece models."""
     folder = tmp_path / "marian"
     shutil.copytree(spm_files, folder)
-    processors = [
-        sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{n}.spm")) for n in ("source", "target")
-    ]
-    pieces = ["</s>", "<unk>", *sorted({*pieces_of(processors[0]), *pieces_of(processors[1])} - {"</s>", "<unk>"})]
+    pieces = {"</s>": None, "<unk>": None}
+    for name in ("source", "target"):
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{name}.spm"))
+        pieces |= dict.fromkeys(pieces_of(processor))
     save_vocab_yml(folder / "opus.vocab.yml", pieces)
-    options = {**MARIAN, "tied-embeddings-all": True}
-    save_marian(folder / "opus.npz", options, marian_arrays(options, len(pieces), len(pieces)))
+    save_marian(folder / "opus.npz", MARIAN, marian_arrays(MARIAN, len(pieces)))
     (folder / "decoder.yml").write_text(
         "models: [/elsewhere/opus.npz]\nvocabs: [/elsewhere/opus.vocab.yml, /elsewhere/opus.vocab.yml]\n"
         "beam-size: 5\nnormalize: 1\nword-penalty: 0\n"
@@ -178,7 +172,7 @@ def test_an_imported_model_goes_on_learning(marian_folder, tmp_path):
 def change_options(folder, **changes):
     with np.load(folder / "opus.npz") as file:
         arrays = {name: file[name] for name in file.files if not name.startswith("special:")}
-    save_marian(folder / "opus.npz", {**MARIAN, "tied-embeddings-all": True, **changes}, arrays)
+    save_marian(folder / "opus.npz", {**MARIAN, **changes}, arrays)
 
 
 def change_arrays(folder, **changes):
