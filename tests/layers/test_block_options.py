@@ -306,25 +306,21 @@ def test_scores_are_those_of_numpy(options):
     assert_close(source_scores, expected_scores)
 
 
-def test_stacks_return_the_scores_of_each_layer():
-    encoder, decoder = Encoder(3, **SIZES), Decoder(3, **SIZES)
-    built(encoder, TARGET_ROWS.shape), built(decoder, TARGET_ROWS.shape, SOURCE_ROWS.shape)
-    outputs, scores = encoder(TARGET_ROWS, mask=TARGET_MASK, return_attention_scores=True)
-    expected = TARGET_ROWS
-    for one, received in zip(encoder.layers, scores, strict=True):
-        expected, layer_scores = one(expected, mask=TARGET_MASK, return_attention_scores=True)
-        np.testing.assert_array_equal(numpy(received), numpy(layer_scores))
-    np.testing.assert_array_equal(numpy(outputs), numpy(expected))
-    outputs, scores, source_scores = decoder(TARGET_ROWS, SOURCE_ROWS, return_attention_scores=True)
-    expected = TARGET_ROWS
-    for one, received, received_source in zip(decoder.layers, scores, source_scores, strict=True):
-        expected, layer_scores, layer_source_scores = one(expected, SOURCE_ROWS, return_attention_scores=True)
-        np.testing.assert_array_equal(numpy(received), numpy(layer_scores))
-        np.testing.assert_array_equal(numpy(received_source), numpy(layer_source_scores))
-    np.testing.assert_array_equal(numpy(outputs), numpy(expected))
+@pytest.mark.parametrize(
+    ("stack_class", "inputs"),
+    [(Encoder, [TARGET_ROWS]), (Decoder, [TARGET_ROWS]), (Decoder, [TARGET_ROWS, SOURCE_ROWS])],
+)
+def test_stacks_return_the_scores_of_each_layer(stack_class, inputs):
+    stack = built(stack_class(3, **SIZES), *[rows.shape for rows in inputs])
+    outputs, *scores = stack(*inputs, return_attention_scores=True)
     # Without a source there are no scores of one.
-    outputs, scores = built(Decoder(2, **SIZES), TARGET_ROWS.shape)(TARGET_ROWS, return_attention_scores=True)
-    assert [weights.shape for weights in scores] == [(BATCH, 4, TARGET, TARGET)] * 2
+    assert len(scores) == len(inputs)
+    expected = TARGET_ROWS
+    for layer, received in zip(stack.layers, zip(*scores, strict=True), strict=True):
+        expected, *layer_scores = layer(expected, *inputs[1:], return_attention_scores=True)
+        for one, other in zip(received, layer_scores, strict=True):
+            np.testing.assert_array_equal(numpy(one), numpy(other))
+    np.testing.assert_array_equal(numpy(outputs), numpy(expected))
 
 
 @pytest.mark.slow

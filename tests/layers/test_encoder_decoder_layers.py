@@ -161,55 +161,35 @@ def test_decoder_equals_numpy(norm_first):
     assert (layer.final_norm is not None) == norm_first
 
 
-# Masks and causality.
+# Masks.
 
 
 @pytest.mark.slow
 @both_norms
 @pytest.mark.parametrize("stack", [False, True])
-def test_the_encoder_honors_implicit_masks_and_passes_them_on(norm_first, stack):
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "decoder with a source"])
+def test_implicit_masks_are_honored_and_passed_on(kind, stack, norm_first):
+    layer_class, stack_class = (EncoderLayer, Encoder) if kind == "encoder" else (DecoderLayer, Decoder)
     arguments = dict(**SIZES, norm_first=norm_first)
-    layer = Encoder(2, **arguments) if stack else EncoderLayer(**arguments)
-    rows = embedded(TARGET_IDS, D_MODEL)
-    layer = built(layer, rows.shape)
-    expected = numpy(layer(numpy(rows), mask=TARGET_MASK))
-    attention_mask = np.ones((TARGET, TARGET), bool)
-    for arguments in ({}, {"attention_mask": attention_mask}):
-        output = layer(rows, **arguments)
+    layer = stack_class(2, **arguments) if stack else layer_class(**arguments)
+    inputs, masks = [embedded(TARGET_IDS, D_MODEL)], {"mask" if kind == "encoder" else "target_mask": TARGET_MASK}
+    if kind == "decoder with a source":
+        inputs.append(embedded(SOURCE_IDS, 8, seed=1))
+        masks["source_mask"] = SOURCE_MASK
+    built(layer, *[tensor.shape for tensor in inputs])
+    without_masks = [numpy(tensor) for tensor in inputs]
+    expected = numpy(layer(*without_masks, **masks))
+    for more in ({}, {"attention_mask": np.ones((TARGET, TARGET), bool)}):
+        output = layer(*inputs, **more)
         assert_close(output, expected)
         np.testing.assert_array_equal(numpy(implicit_mask(output)), TARGET_MASK)
-    all_real = np.ones((BATCH, TARGET), bool)
-    without = numpy(layer(numpy(rows)))
-    assert_close(layer(rows, mask=all_real), without)
-    assert_differs(without, expected)
-
-
-@pytest.mark.slow
-@both_norms
-@pytest.mark.parametrize("stack", [False, True])
-def test_the_decoder_honors_implicit_masks_and_passes_them_on(norm_first, stack):
-    arguments = dict(**SIZES, norm_first=norm_first)
-    target, source = embedded(TARGET_IDS, D_MODEL), embedded(SOURCE_IDS, 8, seed=1)
-    layer = Decoder(2, **arguments) if stack else DecoderLayer(**arguments)
-    layer = built(layer, target.shape, source.shape)
-    output = layer(target, source)
-    given = layer(numpy(target), numpy(source), target_mask=TARGET_MASK, source_mask=SOURCE_MASK)
-    assert_close(output, numpy(given))
-    np.testing.assert_array_equal(numpy(implicit_mask(output)), TARGET_MASK)
-    all_real = layer(
-        target, source, target_mask=np.ones(TARGET_IDS.shape, bool), source_mask=np.ones(SOURCE_IDS.shape, bool)
-    )
-    without = layer(numpy(target), numpy(source))
-    assert_close(all_real, numpy(without))
-    # The second sentence has no padding in its source.
-    assert_differs(without[0], given[0])
-    # One tensor alone.
-    layer = Decoder(2, **arguments) if stack else DecoderLayer(**arguments)
-    layer = built(layer, target.shape)
-    output = layer(target)
-    given = layer(numpy(target), target_mask=TARGET_MASK)
-    assert_close(output, numpy(given))
-    np.testing.assert_array_equal(numpy(implicit_mask(output)), TARGET_MASK)
+    # Masks that are given take the place of the implicit ones.
+    all_real = {name: np.ones_like(mask) for name, mask in masks.items()}
+    unmasked = numpy(layer(*without_masks))
+    assert_close(layer(*inputs, **all_real), unmasked)
+    if kind != "decoder":
+        # The second sentence has no padding in its source.
+        assert_differs(unmasked[0], expected[0])
 
 
 # Step by step.
