@@ -4,12 +4,11 @@ import collections
 import json
 import os
 import shutil
-import sys
 import threading
 
 import pytest
 from keras_transformer.export.ctranslate2 import export_ctranslate2
-from test_comparison import invented_text
+from test_comparison import invented_text, run_command
 
 from benchmarks import decoding, server_load, trained_models
 from benchmarks.contenders.ctranslate2 import load_tokenizers
@@ -133,12 +132,11 @@ def test_time_of_a_sentence_alone_is_in_milliseconds(monkeypatch):
 @pytest.mark.long
 def test_decoding_runs(tmp_path, monkeypatch, capsys, tiny_model_dir):
     path = tmp_path / "decoding.json"
-    arguments = ["--model-dir", str(tiny_model_dir), "--sentences", "3", "--json", str(path), "--cores", "1"]
+    arguments = ("--model-dir", tiny_model_dir, "--sentences", 3, "--json", path, "--cores", 1, "--repeats", 1)
     cores = os.sched_getaffinity(0)
     try:
         # The other tables have the same contenders with other options.
-        monkeypatch.setattr(sys, "argv", ["decoding", *arguments, "--repeats", "1", "--tables", "float32"])
-        decoding.main()
+        run_command(decoding, monkeypatch, *arguments, "--tables", "float32")
     finally:
         os.sched_setaffinity(0, cores)
     (table,) = json.loads(path.read_text())["comparisons"]
@@ -151,9 +149,8 @@ def test_trained_models_are_compared_with_the_first(tmp_path, monkeypatch, capsy
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
     copy = shutil.copytree(tiny_model_dir, tmp_path / "copy")
     path = tmp_path / "models.json"
-    arguments = [str(tiny_model_dir), str(copy), "--sentences", "2", "--repeats", "1", "--json", str(path)]
-    monkeypatch.setattr(sys, "argv", ["trained_models", *arguments])
-    trained_models.main()
+    options = ("--sentences", 2, "--repeats", 1, "--json", path)
+    run_command(trained_models, monkeypatch, tiny_model_dir, copy, *options)
     assert f"SavedModels, float32, beam 4, batch 32, 2 at once: {copy}" in capsys.readouterr().out
     tables = json.loads(path.read_text())["comparisons"]
     assert [list(table["reports"]) for table in tables] == [[str(tiny_model_dir), str(copy)]] * 2
@@ -162,9 +159,8 @@ def test_trained_models_are_compared_with_the_first(tmp_path, monkeypatch, capsy
 @pytest.mark.long
 def test_a_server_is_loaded(task, tmp_path, monkeypatch, capsys):
     path, servable = tmp_path / "load.json", task.saved_model("float32", BEAM_SIZE)
-    arguments = ["--servable", str(servable), "--clients", "3", "--minutes", "0.02", "--json", str(path)]
-    monkeypatch.setattr(sys, "argv", ["server_load", *arguments])
-    server_load.main()
+    options = ("--clients", 3, "--minutes", 0.02, "--json", path)
+    run_command(server_load, monkeypatch, "--servable", servable, *options)
     (table,) = json.loads(path.read_text())["comparisons"]
     (report,) = table["reports"]["3 clients"]
     assert report["num_errors"] == 0 and report["requests"] >= 3 and len(report["megabytes"]) == 20
