@@ -1,10 +1,9 @@
 """The help of the command line, and the names of commands and options."""
 
 import shlex
-import subprocess
-import sys
 
 import pytest
+from command_line import run_python
 
 from keras_transformer import __version__
 from keras_transformer.commands.main import COMMANDS, RENAMED, main
@@ -31,10 +30,8 @@ def test_help_imports_nothing_heavy():
         "except SystemExit: pass\n"
         "print(sorted({'tensorflow', 'keras', 'numpy', 'yaml', 'jax'} & set(sys.modules)))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-1] == "[]"
-    for command in COMMANDS:
-        assert command in result.stdout
+    *help, imported = run_python(code).stdout.splitlines()
+    assert imported == "[]" and all(command in "\n".join(help) for command in COMMANDS)
 
 
 def test_the_help_of_every_command_ends_with_its_example(capsys):
