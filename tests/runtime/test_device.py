@@ -1,11 +1,10 @@
 """Which precision is chosen for a device."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
+from command_line import run_python
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import trainer
 from keras_transformer.training.run.devices import make_strategy
@@ -141,5 +140,4 @@ def test_this_processor_is_measured_and_with_a_limit_of_its_instructions_is_give
         "print(choose_precision(config, 1000).precision)\n"
     )
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    process = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert process.stdout.split()[-1:] == ["float32"], process.stderr
+    assert run_python(script, env=environment).stdout.split()[-1:] == ["float32"]

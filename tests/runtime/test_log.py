@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from command_line import run_python
 
 LOAD = """
 import logging, sys
@@ -61,13 +62,10 @@ from keras_transformer.training.text.parallel_text import paired_corpora
 from keras_transformer.config import DataConfig
 read_text(paired_corpora(["-"]), DataConfig(), HeldOut(size=1))
 """
-    command = [sys.executable, "-c", code]
-    result = subprocess.run(command, input="a\tb\nc\td\n", capture_output=True, text=True, check=True)
     line = "INFO keras_transformer.training.text.corpus held out 1 sentence pair to validate on"
-    assert line in result.stderr.splitlines()
-    quiet = [sys.executable, "-c", code.replace("level=logging.INFO, ", "")]
-    result = subprocess.run(quiet, input="a\tb\nc\td\n", capture_output=True, text=True, check=True)
-    assert "held out" not in result.stderr
+    assert line in run_python(code, input="a\tb\nc\td\n").stderr.splitlines()
+    quiet = code.replace("level=logging.INFO, ", "")
+    assert "held out" not in run_python(quiet, input="a\tb\nc\td\n").stderr
 
 
 @pytest.mark.slow

@@ -1,10 +1,9 @@
 """Models that do not fit into the memory of the machine are refused before anything of their size is made."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+from command_line import run_python
 from keras_transformer.training.run.trainer import _require_memory
 
 from keras_transformer.config import Config, TrainingConfig, TransformerConfig
@@ -100,8 +99,6 @@ except MemoryLimitError as error:
 def test_a_training_run_that_does_not_fit_is_not_started(tmp_path):
     """In a process of its own, of which the most memory that it held is measured."""
     model_dir = tmp_path / "model"
-    command = [sys.executable, "-c", TRAIN, model_dir, "key_dim=100000"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    message, kibibytes = result.stdout.splitlines()[-2:]
+    message, kibibytes = run_python(TRAIN, model_dir, "key_dim=100000").stdout.splitlines()[-2:]
     assert message.endswith("of memory to train; this machine has 16.0 GiB") and int(kibibytes) < 2**21
     assert not model_dir.exists()

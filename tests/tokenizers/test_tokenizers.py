@@ -2,12 +2,11 @@
 
 import json
 import random
-import subprocess
-import sys
 
 import pytest
 import sentencepiece
 import tensorflow as tf
+from command_line import run_python
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.config import TokenizerConfig
@@ -206,14 +205,8 @@ def test_a_saved_model_carries_its_tokenizer_into_a_fresh_process(tokenizers, tm
         tf.saved_model.save(module, directories[-1], signatures=signatures)
         answer = {name: tensor.numpy() for name, tensor in module(tf.constant(texts)).items()}
         expected.append([answer["num_tokens"].tolist(), [t.hex() for t in answer["texts"]]])
-    process = subprocess.run(
-        [sys.executable, "-c", FRESH_PROCESS, "texts.json", *directories],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
-    for line, answer in zip(process.stdout.splitlines(), expected, strict=True):
+    printed = run_python(FRESH_PROCESS, "texts.json", *directories, cwd=tmp_path).stdout
+    for line, answer in zip(printed.splitlines(), expected, strict=True):
         assert json.loads(line) == [answer, answer]
 
 

@@ -1,13 +1,12 @@
 """Training in float16: its numbers are float32's to float16's rounding, and a step that overflows changes nothing."""
 
 import dataclasses
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from command_line import run_python
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run.devices import Workers
 from keras_transformer.training.run.state import RunState, restore_training_state, save_training_state, values_of
@@ -198,8 +197,7 @@ assert 1 < np.linalg.norm(one - start) and np.linalg.norm(two - one) < 0.02 * np
 
 @pytest.mark.slow
 def test_two_replicas_skip_the_same_steps_as_one(tmp_path):
-    run = subprocess.run([sys.executable, "-c", REPLICAS, tmp_path], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+    run_python(REPLICAS, tmp_path, cwd=ROOT)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from command_line import run_python
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe
@@ -245,10 +246,8 @@ def test_cores_are_divided_among_the_parts_of_a_batch():
         "    print(divide_cores(most_parts), threading.get_inter_op_parallelism_threads(),"
         " threading.get_intra_op_parallelism_threads())"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
     # The first is TensorFlow's own way: all cores for every operation.
-    assert run.stdout.splitlines() == ["1 0 0", "4 4 2", "8 8 1"]
+    assert run_python(code).stdout.splitlines() == ["1 0 0", "4 4 2", "8 8 1"]
 
 
 def test_only_the_cores_that_the_process_may_use_count():
@@ -269,12 +268,11 @@ def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path)
         "sys.path[:0] = ['tests', 'tests/training/run']\n"
         "import test_training\n"
         "from keras_transformer.training.run import trainer\n"
-        "trainer.build_training_model = lambda *arguments: sys.exit(str(arguments[3]))\n"
+        # Enough is known when the model is about to be built.
+        "trainer.build_training_model = lambda *arguments: sys.exit(print(arguments[3]))\n"
         "test_training.train_here(sys.argv[1])"
     )
-    run = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], cwd=ROOT, capture_output=True, text=True)
-    # Enough is known when the model is about to be built.
-    assert run.stderr.splitlines()[-1] == "1", run.stderr
+    assert run_python(code, tmp_path / "model", cwd=ROOT).stdout == "1\n"
 
 
 @pytest.mark.slow

@@ -1,12 +1,10 @@
 """Adam in one operation is Keras' Adam, on one device and on several."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from command_line import run_python
 from keras_transformer.training.step.optimizer import Adam
 
 CODE = """
@@ -65,5 +63,4 @@ def test_updates_are_those_of_the_paper():
 
 @pytest.mark.slow
 def test_two_replicas_add_up_their_gradients_as_keras_does():
-    run = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+    run_python(CODE)

@@ -1,11 +1,10 @@
 """The command `check-data`: statistics of a text, and what filters remove from it."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from command_line import run_python
 from keras_transformer.training.text.check_data import check_data
 from keras_transformer.training.text.parallel_text import Corpus, Shard
 
@@ -117,8 +116,8 @@ for name in ("tensorflow", "keras", "tensorflow_text"):
 from keras_transformer.commands.main import main
 main(["check-data", *sys.argv[1:]])
 """
-    result = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "") and "8 sentence pairs" in result.stdout
+    result = run_python(code, *files)
+    assert result.stderr == "" and "8 sentence pairs" in result.stdout
 
 
 @pytest.mark.parametrize(

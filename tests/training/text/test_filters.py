@@ -1,11 +1,10 @@
 """Which pairs are used for training, and how often: filters, duplicates, held-out pairs and weights."""
 
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from command_line import run_python
 from keras_transformer.training.text.corpus import SentencePairs, pairs_of_epoch, pairs_per_epoch, read_text
 from keras_transformer.training.text.filters import HeldOut, SeenPairs, hash_pairs
 from keras_transformer.training.text.parallel_text import Corpus, Shard
@@ -160,8 +159,7 @@ def test_the_copies_of_a_pair_that_is_held_out_are_nowhere(how, capsys):
 
 def test_what_is_held_out_is_the_same_in_another_process():
     code = "from keras_transformer.training.text.filters import hash_pairs; print(hash_pairs([('a', 'b')])[0])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(result.stdout) == hash_pairs([("a", "b")])[0]
+    assert int(run_python(code).stdout) == hash_pairs([("a", "b")])[0]
 
 
 def test_held_out_comes_after_the_filters():
