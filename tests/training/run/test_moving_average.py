@@ -1,15 +1,12 @@
 """The moving average of weights: its formula, its use, and that interruptions do not change it."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.run.interruption import Interruption
 from keras_transformer.training.step.optimizer import update_average
-from test_training import ROOT, load_model, logged, pairs, train_here
+from test_training import load_model, logged, pairs, train_here
 from training_runs import differences
 
 from keras_transformer import Translator
@@ -115,32 +112,3 @@ def test_a_run_that_is_stopped_goes_on_with_its_average_bit_for_bit(averaged, tm
     assert interruption.saved_step == stop_at
     train_here(tmp_path / "model", *OVERRIDES, EMA)
     assert differences(tmp_path / "model", averaged[0].path) == []
-
-
-REPLICAS = """
-import sys
-from keras_transformer.training.run.devices import make_strategy
-strategies = [make_strategy(2), None]
-sys.path[:0] = ["tests", "tests/training/run"]
-import numpy as np
-import tensorflow as tf
-import test_training
-from test_moving_average import EMA, OVERRIDES
-weights = []
-for number, strategy in enumerate(strategies):
-    test_training.make_strategy = lambda: strategy or tf.distribute.get_strategy()
-    path = f"{sys.argv[1]}/{number}"
-    model_dir = test_training.train_here(path, *OVERRIDES, EMA, "model.dropout=0", "training.clip_norm=0.5")
-    model = test_training.load_model(model_dir)
-    model.load_weights(model_dir.checkpoint_path(9))
-    weights.append(model.get_weights())
-for weight, expected in zip(*weights):
-    np.testing.assert_allclose(weight, expected, rtol=0, atol=1e-3)
-    assert np.linalg.norm(weight - expected) <= 1e-4 * np.linalg.norm(expected)
-"""
-
-
-@pytest.mark.slow
-def test_two_replicas_have_the_average_of_one(tmp_path):
-    run = subprocess.run([sys.executable, "-c", REPLICAS, tmp_path], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
