@@ -93,10 +93,12 @@ def sentence_pairs():
 
 @pytest.fixture
 def text(tmp_path):
-    """Writes files to the test's folder and returns their paths."""
+    """Writes bytes, a text or its lines to files of the test's folder, and returns their paths."""
 
     def write(name, content):
         path = tmp_path / name
+        if isinstance(content, list):
+            content = "".join(f"{line}\n" for line in content)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return str(path)
 

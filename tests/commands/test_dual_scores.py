@@ -9,15 +9,14 @@ from keras_transformer.commands.main import main
 
 
 @pytest.mark.slow
-def test_dual_scores_are_those_of_both_directions(tiny_model_dir, wordpiece_model_dir, tmp_path, capsys):
+def test_dual_scores_are_those_of_both_directions(tiny_model_dir, wordpiece_model_dir, text, capsys):
     english, german = (list(side) for side in zip(*sentence_pairs()[:10], strict=True))
     german = german[:5] + german[:5]
-    for name, lines in (("en", english), ("de", german)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    files = {"en": text("en", english), "de": text("de", german)}
 
     def score(model_dir, source, target, *options):
-        files = ("--source", str(tmp_path / source), "--target", str(tmp_path / target))
-        main(["score", "--model-dir", str(model_dir), *files, *map(str, options)])
+        arguments = (model_dir, "--source", files[source], "--target", files[target], *options)
+        main(["score", "--model-dir", *map(str, arguments)])
         return np.array([float(line) for line in capsys.readouterr().out.split()])
 
     # A model of the opposite direction that has learned nothing: what it says differs.

@@ -10,7 +10,6 @@ import sys
 
 import pytest
 
-from keras_transformer.commands.main import main
 from keras_transformer.errors import Error, MissingPackageError
 from keras_transformer.runtime.packages import EXTRAS, missing_packages_named
 
@@ -75,19 +74,14 @@ def test_every_package_that_is_imported_is_installed_by_keras_or_an_extra():
         assert {DISTRIBUTIONS.get(name, name).replace("_", "-") for name in names} <= installed
 
 
-def test_a_command_without_its_packages_ends_in_one_line(tmp_path, monkeypatch, capsys):
-    (tmp_path / "text").touch()
+def test_a_command_without_its_packages_ends_in_one_line(text, fails, monkeypatch):
     monkeypatch.setitem(sys.modules, "regex", None)
     monkeypatch.delitem(sys.modules, "keras_transformer.training.text.filters", raising=False)
     monkeypatch.delitem(sys.modules, "keras_transformer.training.text.check_data", raising=False)
-    text = str(tmp_path / "text")
-    with pytest.raises(SystemExit) as exit:
-        main(["check-data", "--source", text, "--target", text])
-    assert exit.value.code == 1
-    assert capsys.readouterr() == (
-        "",
+    path = text("text", "")
+    assert fails("check-data", "--source", path, "--target", path) == (
         "keras-transformer check-data: error: this needs the package regex, which is not installed: "
-        "pip install 'keras3-transformer[translation]'\n",
+        "pip install 'keras3-transformer[translation]'"
     )
 
 

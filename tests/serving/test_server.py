@@ -19,7 +19,6 @@ import tensorflow as tf
 from keras_transformer.export.servable import graph_of
 from keras_transformer.export.signatures import SIGNATURES
 
-from keras_transformer.commands.main import main
 from keras_transformer.serving.rest import RestApi, Signature, load_servable
 from keras_transformer.serving.server import MAX_BYTES, make_server
 
@@ -222,15 +221,9 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
 
 
 @pytest.mark.slow
-def test_mistakes_are_named(tiny_model_dir, tmp_path, capsys):
+def test_mistakes_are_named(tiny_model_dir, tmp_path, fails):
     def refused(*options):
-        with pytest.raises(SystemExit) as ended:
-            main(["serve", *map(str, options)])
-        message = capsys.readouterr().err
-        if message.startswith("device: "):
-            message = message.partition("\n")[2]
-        assert ended.value.code == 1 and message.count("\n") == 1
-        return message.removeprefix("keras-transformer serve: error: ").rstrip()
+        return fails("serve", *options).removeprefix("keras-transformer serve: error: ")
 
     either = "give either --model-dir or --servable"
     assert either in refused() and either in refused("--model-dir", tmp_path, "--servable", tmp_path)

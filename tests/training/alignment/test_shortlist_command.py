@@ -15,13 +15,12 @@ from keras_transformer.tokenizers import load_tokenizers
 
 
 @pytest.fixture
-def arguments(tiny_model_dir, tmp_path):
+def arguments(tiny_model_dir, tmp_path, text):
     """The command's arguments, for a copy of the model directory and the text that its model knows."""
     directory = shutil.copytree(tiny_model_dir, tmp_path / "model")
     given = ["build-shortlist", "--model-dir", str(directory)]
     for name, side in zip(("source", "target"), zip(*sentence_pairs())):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in side))
-        given += [f"--{name}", str(tmp_path / name)]
+        given += [f"--{name}", text(name, [*side])]
     return given
 
 
@@ -99,26 +98,19 @@ def test_align_that_was_stopped_goes_on_after_the_last_pass(arguments, capsys, m
 
 
 @pytest.mark.slow
-def test_mistakes_are_one_line(arguments, capsys, tmp_path):
-    def error(*given):
-        with pytest.raises(SystemExit):
-            main(list(given))
-        (line,) = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
-        return line
-
-    (tmp_path / "empty").write_text("\n" * 3)
-    (tmp_path / "short").write_text("a\n")
-    given = arguments[:3]
-    message = error(*given, "--source", str(tmp_path / "empty"), "--target", str(tmp_path / "empty"))
+def test_mistakes_are_one_line(arguments, fails, text, tmp_path, capsys):
+    given, empty, short = arguments[:3], text("empty", "\n" * 3), text("short", "a\n")
+    message = fails(*given, "--source", empty, "--target", empty)
     assert message.endswith("none of the 3 sentence pairs has text on both sides")
-    message = error(*given, "--source", str(tmp_path / "empty"), "--target", str(tmp_path / "short"))
+    message = fails(*given, "--source", empty, "--target", short)
     assert "source and target must have the same number of lines" in message
-    assert "not a model directory" in error("build-shortlist", "--model-dir", str(tmp_path), *arguments[3:])
-    assert "for --model-dir" in error("serve", "--servable", str(tmp_path), "--no-shortlist")
+    assert "not a model directory" in fails("build-shortlist", "--model-dir", tmp_path, *arguments[3:])
+    assert "for --model-dir" in fails("serve", "--servable", tmp_path, "--no-shortlist")
     main(arguments)
+    capsys.readouterr()
     path = ModelDir(arguments[2]).shortlist_path
     path.write_bytes(path.read_bytes()[:-1])
-    assert "shortlist.npz: the file is damaged" in error("translate", "--model-dir", arguments[2])
+    assert "shortlist.npz: the file is damaged" in fails("translate", "--model-dir", arguments[2])
 
 
 @pytest.mark.slow

@@ -223,14 +223,8 @@ def test_shares_of_a_recipe():
         DataConfig(augment={"typos": 1})
 
 
-def write(path, lines):
-    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return str(path)
-
-
-def test_the_command_writes_both_sides(tmp_path, capsys):
-    source = write(tmp_path / "en", ["a <b>dog</b>.", "", "see %s"])
-    target = write(tmp_path / "de", ["ein <b>Spaß</b>.", "x", ""])
+def test_the_command_writes_both_sides(text, tmp_path):
+    source, target = text("en", ["a <b>dog</b>.", "", "see %s"]), text("de", ["ein <b>Spaß</b>.", "x", ""])
     output = tmp_path / "new" / "upper"
     main(["augment", "--source", source, "--target", target, "--output", str(output), "--upper-case", "1"])
     assert (tmp_path / "new" / "upper.source").read_text("utf-8") == "A <b>DOG</b>.\n\nSEE %s\n"
@@ -243,22 +237,14 @@ def test_the_command_writes_both_sides(tmp_path, capsys):
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["upper.source", "upper.target"]
 
 
-def test_mistakes_of_the_command(tmp_path, capsys):
-    source, target = write(tmp_path / "en", ["a", "b"]), write(tmp_path / "de", ["a"])
-    common = ["augment", "--source", source, "--output", str(tmp_path / "out")]
+def test_mistakes_of_the_command(text, fails, tmp_path):
+    source, target = text("en", ["a", "b"]), text("de", ["a"])
     for arguments, message in (
-        ([], "nothing to change: give a share above 0 by --upper-case, --title-case"),
-        (["--typos", "2"], "--typos must be at least 0 and at most 1; received --typos=2.0"),
-        (
-            ["--upper-case", "1", "--lower-case", "1"],
-            "upper_case + title_case + lower_case must be at most 1; received",
-        ),
-        (["--typos", "1", "--target", target], "source and target must have the same number of lines"),
+        ([source], "nothing to change: give a share above 0 by --upper-case, --title-case"),
+        ([source, "--typos", "2"], "--typos must be at least 0 and at most 1; received --typos=2.0"),
+        ([source, "--upper-case", "1", "--lower-case", "1"], "upper_case + title_case + lower_case must be at most 1"),
+        ([source, "--typos", "1", "--target", target], "source and target must have the same number of lines"),
+        ([os.devnull, "--typos", "1"], "the text is empty"),
     ):
-        with pytest.raises(SystemExit):
-            main([*common, *arguments])
-        assert message in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["augment", "--source", os.devnull, "--output", str(tmp_path / "out"), "--typos", "1"])
-    assert "the text is empty" in capsys.readouterr().err
+        assert message in fails("augment", "--output", tmp_path / "out", "--source", *arguments)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["de", "en"]

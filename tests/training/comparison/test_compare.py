@@ -3,8 +3,8 @@
 import html.parser
 import json
 import os
-import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -27,9 +27,8 @@ PAIRS = SentencePairs(SOURCES, REFERENCES, "dogs")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("test", "option"), [("bootstrap", "--paired-bs"), ("randomization", "--paired-ar")])
-def test_scores_intervals_and_p_values_are_those_of_sacrebleu_s_command(tmp_path, test, option):
-    for name, lines in (("reference", REFERENCES), ("first", FIRST), ("other", OTHER)):
-        (tmp_path / name).write_text("\n".join(lines) + "\n", "utf-8")
+def test_scores_intervals_and_p_values_are_those_of_sacrebleu_s_command(text, tmp_path, test, option):
+    text("reference", REFERENCES), text("first", FIRST), text("other", OTHER)
     arguments = ["reference", "-i", "first", "other", "-m", "bleu", "chrf", "-f", "text", option, "-w", "6"]
     command = [sys.executable, "-m", "sacrebleu", *arguments]
     finished = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
@@ -83,14 +82,13 @@ def test_repetitions_are_found_and_what_only_looks_like_one_is_none():
     assert actual == [1] * len(repetitions) + [0] * len(others)
 
 
-def test_a_test_set_that_is_too_long_is_refused_before_a_model_is_read(tmp_path, monkeypatch, capsys):
+def test_a_test_set_that_is_too_long_is_refused_before_a_model_is_read(text, fails, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compare_module, "MAX_SENTENCES", 39)
-    for name, lines in (("short", SOURCES[:39]), ("long", SOURCES)):
-        write(tmp_path / name, lines)
-    with pytest.raises(SystemExit):
-        main(["compare", "--source", "short", "long", "--reference", "short", "long", "--model-dir", "nowhere"])
-    assert "long, long: a test set must have at most 39 sentences; received 40" in capsys.readouterr().err
+    text("short", SOURCES[:39]), text("long", SOURCES)
+    both = ("--source", "short", "long", "--reference", "short", "long")
+    message = fails("compare", *both, "--model-dir", "nowhere")
+    assert "long, long: a test set must have at most 39 sentences; received 40" in message
 
 
 def test_references_without_a_word_have_scores():
@@ -183,37 +181,24 @@ def test_a_system_of_several_files_has_the_name_of_the_first_in_the_overview():
     assert [line.split("  ")[0] for line in write_reports(comparisons, "text").splitlines()[2:4]] == ["a", "b, …"]
 
 
-def write(path: pathlib.Path, lines: list[str]) -> str:
-    path.write_text("\n".join(lines) + "\n", "utf-8")
-    return str(path)
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "keras_transformer", "compare", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
-def test_the_command_compares_models_with_files(model_dirs, tmp_path, capsys):
-    source = write(tmp_path / "source", ["Anna sees a tree.", "the dog buys two apples."])
-    # What the model answers.
-    reference = write(tmp_path / "reference", ["Anna hat einen Baum, sieht!", "der Hund hat zwei Äpfel, kauft!"])
-    copy = write(tmp_path / "copy", pathlib.Path(reference).read_text("utf-8").splitlines())
+def test_the_command_compares_models_with_files(tiny_model_dir, known_pairs, tmp_path, capsys):
+    options = [part for pair in known_pairs.items() for part in pair]
+    copy = shutil.copy(known_pairs["--reference"], tmp_path / "copy")
     report = tmp_path / "report.html"
-    options = ["--source", source, "--reference", reference, "--model-dir", str(model_dirs["tiny"])]
-    main(["compare", *options, "--hypotheses", copy, "--output", str(report), "--json"])
+    files = ["--hypotheses", str(copy), "--output", str(report)]
+    main(["compare", *options, "--model-dir", str(tiny_model_dir), *files, "--json"])
     first, other = json.loads(capsys.readouterr().out)["results"]
     assert first["sentences_per_second"] > 0 and other["sentences_per_second"] is None
     assert other["equals_first"] is True and other["scores"] == first["scores"]
     assert report.read_text("utf-8").startswith("<!DOCTYPE html>")
 
 
-def test_the_command_takes_several_test_sets(tmp_path, monkeypatch, capsys):
+def test_the_command_takes_several_test_sets(text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     texts = {"en": SOURCES, "de": REFERENCES, "a": FIRST, "b": OTHER, "terms": ["dogs\tHunde", "park\tPark"]}
     for name, lines in texts.items():
-        write(tmp_path / f"val.{name}", lines[:10])
-        write(tmp_path / f"test.{name}", lines[10:])
+        text(f"val.{name}", lines[:10]), text(f"test.{name}", lines[10:])
     options = ["--terms", "val.terms", "--json"]
     both = ["--source", "val.en", "test.en", "--reference", "val.de", "test.de"]
     main(["compare", *both, "--hypotheses", "val.a", "test.a", "val.b", "test.b", *options, "--output", "report.md"])
@@ -232,11 +217,11 @@ def test_the_command_takes_several_test_sets(tmp_path, monkeypatch, capsys):
     ]
 
 
-def test_what_a_sentence_holds_ends_no_line_and_does_not_reach_the_terminal(tmp_path, monkeypatch, capsys):
+def test_what_a_sentence_holds_ends_no_line_and_does_not_reach_the_terminal(text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     texts = {"en": "a\u2028b", "de": "x\x85y", "a": "x\u2028[2Jy", "b": "x\x00\x1b[2J"}
     for name, line in texts.items():
-        write(tmp_path / name, [line])
+        text(name, [line])
     options = ["compare", "--source", "en", "--reference", "de", "--hypotheses", "a", "b"]
     main([*options, "--json"])
     printed = capsys.readouterr().out
@@ -247,8 +232,8 @@ def test_what_a_sentence_holds_ends_no_line_and_does_not_reach_the_terminal(tmp_
 
 
 @pytest.mark.slow
-def test_a_text_that_comes_through_a_pipe_is_read_once(tmp_path):
-    write(tmp_path / "lines", FIRST)
+def test_a_text_that_comes_through_a_pipe_is_read_once(text, tmp_path):
+    text("lines", FIRST)
     files = "--source <(cat lines) --reference <(cat lines) --hypotheses <(cat lines) <(cat lines)"
     terms = "--terms <(printf 'dogs\\tHunde\\n')"
     command = f"{sys.executable} -m keras_transformer compare {files} {terms} --json"
@@ -257,11 +242,10 @@ def test_a_text_that_comes_through_a_pipe_is_read_once(tmp_path):
     assert json.loads(finished.stdout)["results"][1]["equals_first"] is True
 
 
-def test_the_name_of_a_file_need_not_be_utf_8(tmp_path, monkeypatch, capfdbinary):
+def test_the_name_of_a_file_need_not_be_utf_8(text, tmp_path, monkeypatch, capfdbinary):
     monkeypatch.chdir(tmp_path)
     name = os.fsdecode(b"fran\xe7ais")
-    for file, lines in (("source", SOURCES), (name, REFERENCES)):
-        write(tmp_path / file, lines)
+    text("source", SOURCES), text(name, REFERENCES)
     options = ["--source", "source", "--reference", name, "--hypotheses", name, "--output", "report.md"]
     main(["compare", *options])
     assert (tmp_path / "report.md").read_text("utf-8").splitlines()[2].startswith("| fran?ais ")
@@ -269,11 +253,10 @@ def test_the_name_of_a_file_need_not_be_utf_8(tmp_path, monkeypatch, capfdbinary
 
 
 @pytest.mark.slow
-def test_a_model_is_loaded_once_for_all_test_sets(model_dirs, tmp_path, monkeypatch, capsys):
+def test_a_model_is_loaded_once_for_all_test_sets(tiny_model_dir, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for number, (source, target) in enumerate(sentence_pairs()[:2]):
-        write(tmp_path / f"{number}.en", [source])
-        write(tmp_path / f"{number}.de", [target])
+        text(f"{number}.en", [source]), text(f"{number}.de", [target])
     loaded = []
 
     def load(*arguments, **options):
@@ -283,15 +266,14 @@ def test_a_model_is_loaded_once_for_all_test_sets(model_dirs, tmp_path, monkeypa
     load_translator = command.load_translator
     monkeypatch.setattr(command, "load_translator", load)
     files = ["--source", "0.en", "1.en", "--reference", "0.de", "1.de", "--hypotheses", "0.en", "1.de"]
-    main(["compare", *files, "--model-dir", str(model_dirs["tiny"]), "--precision", "float32", "--json"])
-    assert loaded == [model_dirs["tiny"]]
+    main(["compare", *files, "--model-dir", str(tiny_model_dir), "--precision", "float32", "--json"])
+    assert loaded == [tiny_model_dir]
     reports = json.loads(capsys.readouterr().out)["test_sets"]
     right = [[result["scores"]["BLEU"]["score"] > 99 for result in report["results"]] for report in reports]
     assert right == [[True, False], [True, True]]
     assert all(report["results"][0]["sentences_per_second"] > 0 for report in reports)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -318,11 +300,7 @@ def test_a_model_is_loaded_once_for_all_test_sets(model_dirs, tmp_path, monkeypa
         ),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path, monkeypatch, options, message):
+def test_a_mistake_is_one_line(text, fails, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
-    files = {"source": SOURCES, "reference": REFERENCES, "other": OTHER, "short": OTHER[:1]}
-    for name, lines in files.items():
-        write(tmp_path / name, lines)
-    finished = run("--source", "source", "--reference", "reference", *options)
-    assert finished.returncode == 1 and finished.stdout == ""
-    assert finished.stderr.count("\n") == 1 and message in finished.stderr
+    text("source", SOURCES), text("reference", REFERENCES), text("other", OTHER), text("short", OTHER[:1])
+    assert message in fails("compare", "--source", "source", "--reference", "reference", *options)

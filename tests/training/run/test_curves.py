@@ -130,11 +130,8 @@ def test_a_damaged_log_is_named(log, message, tmp_path):
         (["a/log.csv", "--output", "a.png"], "--model-dir must be a directory; received --model-dir='a/log.csv'"),
     ],
 )
-def test_a_mistake_is_one_line(options, message, tmp_path, monkeypatch, capsys):
+def test_a_mistake_is_one_line(options, message, fails, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_dir(tmp_path / "a", LOG), run_dir(tmp_path / "imported", None)
-    with pytest.raises(SystemExit) as stopped:
-        main(["plot", "--model-dir", *options])
-    assert stopped.value.code == 1
-    assert capsys.readouterr() == ("", f"keras-transformer plot: error: {message}\n")
+    assert fails("plot", "--model-dir", *options) == f"keras-transformer plot: error: {message}"
     assert {path.name for path in tmp_path.iterdir()} == {"a", "imported"}

@@ -106,27 +106,19 @@ def test_a_tag_counts_for_the_longest_source(two_directions):
 
 
 @pytest.mark.slow
-def test_the_commands_put_the_tag_in_front(two_directions, tmp_path, capsys):
+def test_the_commands_put_the_tag_in_front(two_directions, text, fails, capsys):
     path = two_directions[0]
-    for name, lines in (("en", ENGLISH), ("de", GERMAN)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    score = ["score", "--model-dir", str(path), "--source", text("en", ENGLISH), "--target", text("de", GERMAN)]
     scores = []
     for tag in (">>de<<", ">>en<<"):
-        files = ("--source", str(tmp_path / "en"), "--target", str(tmp_path / "de"))
-        main(["score", "--model-dir", str(path), *files, "--tag", tag])
+        main([*score, "--tag", tag])
         scores.append(np.mean([float(line) for line in capsys.readouterr().out.split()]))
     assert scores[0] > scores[1] + 1
-    with pytest.raises(SystemExit):
-        main(["score", "--model-dir", str(path), *files])
-    assert capsys.readouterr().err.endswith(
-        f"error: {path}: the model was trained with tagged sources only; give --tag, one of >>de<<, >>en<<\n"
+    assert fails(*score).endswith(
+        f"error: {path}: the model was trained with tagged sources only; give --tag, one of >>de<<, >>en<<"
     )
-    with pytest.raises(SystemExit):
-        main(["score", "--model-dir", str(path), *files, "--tag", "<bt>"])
-    assert "decoding.tag must be one of >>de<<, >>en<<; received decoding.tag='<bt>'" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["score", "--model-dir", str(path), *files, "--tag", "de"])
-    assert "--tag must be a tag such as <bt> or >>de<<; received --tag='de'" in capsys.readouterr().err
+    message = "decoding.tag must be one of >>de<<, >>en<<; received decoding.tag='<bt>'"
+    assert message in fails(*score, "--tag", "<bt>")
 
 
 @pytest.mark.slow
@@ -158,10 +150,8 @@ def test_a_servable_has_the_tag_and_takes_others(two_directions, tmp_path):
     api = RestApi("both", load_servable(path).signatures, max_rows=4)
 
     def post(*rows):
-        request = {
-            "signature_name": "translate_with_tag",
-            "instances": [dict(text=text, tag=tag) for text, tag in rows],
-        }
+        instances = [dict(text=text, tag=tag) for text, tag in rows]
+        request = {"signature_name": "translate_with_tag", "instances": instances}
         return api.post("/v1/models/both:predict", json.dumps(request).encode())["predictions"]
 
     rows = [(GERMAN[0], ""), (ENGLISH[0], ">>de<<"), (GERMAN[1], ">>en<<")]
@@ -190,9 +180,7 @@ def test_an_imported_multilingual_model_takes_its_languages_as_tags():
     assert tagged.tokenize(ENGLISH) == plain.tokenize(in_front)
     assert {row[0] for row in tagged.tokenize(ENGLISH)} == {">>fra<<"}
     assert tagged.translate(ENGLISH[:5]) == plain.translate(in_front[:5])
-    with pytest.raises(
-        ConfigError, match="^decoding.tag must be one of >>fra<<, >>deu<<; received decoding.tag='<bt>'$"
-    ):
+    with pytest.raises(ConfigError, match="^decoding.tag must be one of >>fra<<, >>deu<<; received decoding.tag="):
         Translator(transformer, tokenizer, DecodingConfig(tag="<bt>"))
 
 
@@ -210,9 +198,8 @@ def test_every_kind_of_vocabulary_has_tags_that_no_text_is_split_into(kind, voca
 
 def test_encoded_pairs_begin_with_the_tag_of_their_corpus(tmp_path):
     tokenizer = train_tokenizer([*ENGLISH, *GERMAN], "bpe", 320, ["<bt>"])
-    pairs = SentencePairs(
-        ["the dog", "the dog", "", "a tree"], ["der"] * 4, "x", ((3, 2), (1, 1)), ((3, ""), (1, "<bt>"))
-    )
+    sources, tags = ["the dog", "the dog", "", "a tree"], ((3, ""), (1, "<bt>"))
+    pairs = SentencePairs(sources, ["der"] * 4, "x", ((3, 2), (1, 1)), tags)
     plain = SentencePairs(pairs.source, pairs.target, "x", pairs.weights)
     dog, tree = (ids + [3] for ids in tokenizer.tokenize(["the dog", "a tree"]).to_list())
     for number, sampler in enumerate((tokenizer, SubwordDropout(tokenizer, 0.0, seed=1))):
@@ -246,19 +233,9 @@ def test_pairs_that_are_held_out_keep_their_tags():
     "data, message",
     [
         (dict(tags=["<bt>"]), "data.tags must be a list of one tag or null for each corpus, here 2; received"),
-        (
-            dict(tags=["<a>", "<b>"]),
-            "data.valid_tags must be a list of one tag or null for each corpus to validate on, here 2; received "
-            "data.valid_tags=None",
-        ),
+        (dict(tags=["<a>", "<b>"]), "data.valid_tags must be a list of one tag or null for each corpus to validate on"),
         (dict(tags=["<a>", None], valid_tags=["<b>", None]), "data.valid_tags must be among data.tags; received"),
-        *(
-            (
-                dict(tags=[None, tag]),
-                "data.tags[1] must be a tag such as <bt> or >>de<<; received data.tags[1]=",
-            )
-            for tag in ("bt", "</s>", "<0x41>", "<a b>")
-        ),
+        *((dict(tags=[None, tag]), "data.tags[1] must be a tag such as") for tag in ("bt", "</s>", "<0x41>", "<a b>")),
     ],
 )
 def test_wrong_tags_are_one_line(data, message):

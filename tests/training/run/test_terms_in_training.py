@@ -81,37 +81,26 @@ def test_a_saved_model_has_the_glossary(model_dir, tmp_path):
 
 
 @pytest.mark.slow
-def test_commands_take_the_glossary_and_count_its_terms(model_dir, tmp_path, capsys):
-    for name, lines in (("en", TEST), ("de", TEST), ("terms.tsv", [f"{a}\t{b}" for a, b in GLOSSARY.items()])):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    files = (
-        "--source",
-        str(tmp_path / "en"),
-        "--reference",
-        str(tmp_path / "de"),
-        "--terms",
-        str(tmp_path / "terms.tsv"),
-    )
+def test_commands_take_the_glossary_and_count_its_terms(model_dir, text, capsys):
+    source, terms = text("en", TEST), text("terms.tsv", [f"{a}\t{b}" for a, b in GLOSSARY.items()])
+    files = ("--source", source, "--reference", text("de", TEST), "--terms", terms)
     expected = load(model_dir, terms=GLOSSARY)(TEST)
     (use,) = count_terms(GLOSSARY, TEST, expected)
     main(["evaluate", "--model-dir", str(model_dir), *files])
     assert capsys.readouterr().out.endswith(f"\nterms used: {use}\n")
-    main(["compare", "--model-dir", str(model_dir), "--hypotheses", str(tmp_path / "en"), *files, "--json"])
+    main(["compare", "--model-dir", str(model_dir), "--hypotheses", source, *files, "--json"])
     results = json.loads(capsys.readouterr().out)["results"]
     assert [result["terms"]["used"] for result in results] == [use.used, 0]
 
 
 @pytest.mark.parametrize("command", [["translate"], ["evaluate", "--source", "x", "--reference", "x"]])
-def test_a_model_without_the_pieces_refuses_a_glossary(tiny_model_dir, tmp_path, monkeypatch, capsys, command):
+def test_a_model_without_the_pieces_refuses_a_glossary(tiny_model_dir, text, fails, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "terms.tsv").write_text("dog\tHund\n")
-    (tmp_path / "x").write_text("a\n")
-    with pytest.raises(SystemExit):
-        main([*command, "--model-dir", str(tiny_model_dir), "--terms", "terms.tsv"])
-    assert "error: a glossary needs a model that was trained with data.terms" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["serve", "--servable", str(tmp_path), "--terms", "terms.tsv"])
-    assert "--tag and --terms are for --model-dir" in capsys.readouterr().err
+    terms = ("--terms", text("terms.tsv", "dog\tHund\n"))
+    text("x", "a\n")
+    message = fails(*command, "--model-dir", tiny_model_dir, *terms)
+    assert "error: a glossary needs a model that was trained with data.terms" in message
+    assert "--tag and --terms are for --model-dir" in fails("serve", "--servable", tmp_path, *terms)
 
 
 @pytest.mark.parametrize(

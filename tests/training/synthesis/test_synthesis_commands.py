@@ -68,22 +68,20 @@ def test_an_interrupted_run_draws_what_it_would_have_drawn(tiny_model_dir, mono,
 
 
 @pytest.mark.slow
-def test_the_teacher_s_translation_that_is_most_like_the_reference(tiny_model_dir, tmp_path):
+def test_the_teacher_s_translation_that_is_most_like_the_reference(tiny_model_dir, text, tmp_path):
     translations = Translator.load(tiny_model_dir).n_best(ENGLISH, 3)
     # The third best, with a word that none has.
     references = [f"{n_best[2][0]} hier" for n_best in translations]
-    files = [tmp_path / "train.en", tmp_path / "train.de"]
-    for path, lines in zip(files, (ENGLISH, references), strict=True):
-        path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    files = text("train.en", ENGLISH), text("train.de", references)
     source, target = run(tiny_model_dir, tmp_path / "best", "--source", files[0])
     assert source == ENGLISH and target == [n_best[0][0] for n_best in translations]
     for metric, score in (("bleu", sacrebleu.metrics.BLEU(effective_order=True)), ("chrf", sacrebleu.metrics.CHRF())):
         arguments = ("--source", files[0], "--target", files[1], "--n-best", 3, "--metric", metric)
         source, chosen = run(tiny_model_dir, tmp_path / metric, *arguments)
         assert source == ENGLISH and chosen != target
-        for text, n_best, reference in zip(chosen, translations, references, strict=True):
+        for choice, n_best, reference in zip(chosen, translations, references, strict=True):
             scores = [score.sentence_score(translation, [reference]).score for translation, _ in n_best]
-            assert text == n_best[scores.index(max(scores))][0]
+            assert choice == n_best[scores.index(max(scores))][0]
 
 
 def test_without_a_reference_and_among_equals_the_most_probable_is_chosen():
@@ -98,6 +96,7 @@ def test_without_a_reference_and_among_equals_the_most_probable_is_chosen():
     "arguments, message",
     [
         (["--target", "none"], "--target must be a file that exists"),
+        (["--target", "de", "--output", "out/"], "--output must be a path that ends in a name; received --output="),
         (["--target", "none.*"], "none.*: no file matches this pattern"),
         (["--target", "de", "--top-k", "5"], "--top-k needs --sample"),
         (["--target", "empty"], "the text is empty"),
@@ -106,15 +105,8 @@ def test_without_a_reference_and_among_equals_the_most_probable_is_chosen():
         (["--source", "de", "--target", "short"], "de has 48, short has 1"),
     ],
 )
-def test_bad_input_is_one_line(tiny_model_dir, tmp_path, monkeypatch, capsys, arguments, message):
+def test_bad_input_is_one_line(tiny_model_dir, text, fails, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    for name, lines in (("de", GERMAN), ("short", GERMAN[:1]), ("empty", [])):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    with pytest.raises(SystemExit) as stopped:
-        main(["synthesize", "--model-dir", str(tiny_model_dir), "--output", "out", *arguments])
-    said = capsys.readouterr().err.splitlines()
-    assert stopped.value.code == 1 and len(said) == 1 and message in said[0]
+    text("de", GERMAN), text("short", GERMAN[:1]), text("empty", [])
+    assert message in fails("synthesize", "--model-dir", tiny_model_dir, "--output", "out", *arguments)
     assert not list(tmp_path.glob("out*"))
-    with pytest.raises(SystemExit):
-        main(["synthesize", "--model-dir", str(tiny_model_dir), "--output", "out/", *arguments[:1], "de"])
-    assert "--output must be a path that ends in a name; received --output='out/'" in capsys.readouterr().err

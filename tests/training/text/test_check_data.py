@@ -23,10 +23,10 @@ PAIRS = [
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
+def files(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "1.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[:5]))
-    (tmp_path / "2.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[5:]))
+    text("1.tsv", ["\t".join(pair) for pair in PAIRS[:5]])
+    text("2.tsv", ["\t".join(pair) for pair in PAIRS[5:]])
     return ("--pairs", "?.tsv")
 
 
@@ -123,16 +123,11 @@ main(["check-data", *sys.argv[1:]])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            b"one\teins\ntwo\t\xff\n",
-            "bad.tsv: line 2 is not valid UTF-8: invalid start byte 0xff at byte 5 of the line",
-        ),
+        (b"one\teins\ntwo\t\xff\n", "bad.tsv: line 2 is not valid UTF-8: invalid start byte 0xff at byte 5"),
         (b"one\teins\ntwo\n", "bad.tsv: line 2 must have exactly one tab; received 'two'"),
         (b"", "bad.tsv: the text is empty"),
     ],
 )
-def test_a_text_that_cannot_be_read_ends_in_one_line(files, tmp_path, capsys, content, message):
-    (tmp_path / "bad.tsv").write_bytes(content)
-    with pytest.raises(SystemExit):
-        main(["check-data", "--pairs", "bad.tsv"])
-    assert capsys.readouterr() == ("", f"keras-transformer check-data: error: {message}\n")
+def test_a_text_that_cannot_be_read_ends_in_one_line(files, text, fails, content, message):
+    text("bad.tsv", content)
+    assert fails("check-data", "--pairs", "bad.tsv").startswith(f"keras-transformer check-data: error: {message}")

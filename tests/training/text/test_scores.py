@@ -89,7 +89,7 @@ def test_a_file_without_a_number_for_each_pair_is_an_error(scores, message):
     assert str(error.value) == message
 
 
-def test_mistakes_in_the_settings_are_one_line(capsys):
+def test_mistakes_in_the_settings_are_one_line(fails):
     write("text.tsv", ["a\tb"])
     for settings, message in (
         (["data.scores=[x, y]", "data.min_score=0"], "data.scores must be a list of one file or null for each corpus"),
@@ -98,8 +98,6 @@ def test_mistakes_in_the_settings_are_one_line(capsys):
         (["data.scores=[scores]"], "data.min_score must be given together with data.scores"),
         (["data.scores=scores", "data.min_score=0"], "data.scores must be a list of one or more values"),
     ):
-        with pytest.raises(SystemExit):
-            main(["check-data", "--pairs", "text.tsv", "--set", *settings])
-        assert message in capsys.readouterr().err.splitlines()[-1]
+        assert message in fails("check-data", "--pairs", "text.tsv", "--set", *settings)
     with pytest.raises(ConfigError):
         DataConfig(scores=[""], min_score=0)
