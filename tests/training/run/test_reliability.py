@@ -16,6 +16,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+import test_training
 from keras_transformer.export.publishing import publish
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import loop
@@ -53,22 +54,15 @@ from keras_transformer.models import build_transformer
 
 # Three validations.
 OVERRIDES = (
-    *(*TINY, "training.steps=9", "training.validate_every=3", "training.keep_checkpoints=3"),
+    *("training.steps=9", "training.validate_every=3", "training.keep_checkpoints=3"),
     *("training.average_last=2", "training.warmup_steps=3"),
     # The rate does not depend on the number of steps.
     "training.decay=inverse_sqrt",
 )
 
 
-def train_here(model_dir, *overrides, text=(0, 360), swapped=False, **options):
-    config = load_recipe("demo", [*OVERRIDES, *overrides])
-    # As the command does.
-    keras.utils.set_random_seed(config.training.seed)
-    text = pairs(*text)
-    if swapped:
-        text = dataclasses.replace(text, source=text.target, target=text.source)
-    train(config, text, pairs(360, 400), model_dir, make_strategy(), **options)
-    return ModelDir(model_dir)
+def train_here(model_dir, *overrides, **options):
+    return test_training.train_here(model_dir, *OVERRIDES, *overrides, **options)
 
 
 @pytest.fixture(scope="module")
@@ -395,15 +389,12 @@ def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(unfini
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_the_average_that_there_was(copy, limit_file_sizes, capsys):
+def test_a_full_disk_leaves_the_average_that_there_was(copy, limit_file_sizes, fails):
     before = contents(copy.path)
     limit_file_sizes(20_000)
-    with pytest.raises(SystemExit) as stopped:
-        main(["average", "--model-dir", str(copy), "--last", "3"])
+    message = fails("average", "--model-dir", copy, "--last", "3")
     limit_file_sizes(resource.RLIM_INFINITY)
-    assert stopped.value.code == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"keras-transformer average: error: {copy.average_path}: File too large"
+    assert message == f"keras-transformer average: error: {copy.average_path}: File too large"
     assert contents(copy.path) == before
 
 
@@ -552,21 +543,23 @@ def test_weights_must_be_exactly_those_of_the_configuration(copy):
 @pytest.mark.slow
 def test_another_text_is_noticed_and_may_be_allowed(unfinished):
     before = contents(unfinished.path)
+    text, less = pairs(0, 360), pairs(0, 350)
+    swapped = dataclasses.replace(text, source=text.target, target=text.source)
     with pytest.raises(ConfigError, match="started with another text: the training text has source and target swapped"):
-        train_here(unfinished.path, swapped=True)
+        train_here(unfinished.path, text=swapped)
     lines = r"the training text has another source and target \(350 lines, 360 before\).*--allow-changed-text"
     with pytest.raises(ConfigError, match=lines):
-        train_here(unfinished.path, text=(0, 350))
+        train_here(unfinished.path, text=less)
     assert contents(unfinished.path) == before
-    train_here(unfinished.path, text=(0, 350), allow_changed_text=True)
+    train_here(unfinished.path, text=less, allow_changed_text=True)
     assert list(unfinished.checkpoints())[-1] == 9
     # From now on, this is the text.
-    train_here(unfinished.path, text=(0, 350))
+    train_here(unfinished.path, text=less)
 
 
 @pytest.mark.slow
 def test_a_text_with_filters_weights_and_held_out_pairs_resumes_exactly(tmp_path, capsys):
-    overrides = (*OVERRIDES, "training.subword_dropout=0.1", "training.subword_samples=2")
+    overrides = (*TINY, *OVERRIDES, "training.subword_dropout=0.1", "training.subword_samples=2")
 
     def train_on_corpora(name, steps, *weights):
         config = load_recipe("demo", [*overrides, f"training.steps={steps}", f"data.weights=[{', '.join(weights)}]"])
@@ -667,15 +660,12 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_saved_model_that_does_not_fit_on_the_disk_is_named(copy, tmp_path, limit_file_sizes, capsys):
+def test_the_saved_model_that_does_not_fit_on_the_disk_is_named(copy, tmp_path, limit_file_sizes, fails):
     output = tmp_path / "servable"
     limit_file_sizes(20_000)
-    with pytest.raises(SystemExit) as stopped:
-        main(["export", "--model-dir", str(copy), "--output", str(output), "--signatures", "score"])
+    message = fails("export", "--model-dir", copy, "--output", output, "--signatures", "score")
     limit_file_sizes(resource.RLIM_INFINITY)
-    assert stopped.value.code == 1
-    device_line, error_line = capsys.readouterr().err.splitlines()
-    assert device_line.startswith("device: ") and f"{output}: the SavedModel cannot be written" in error_line
+    assert f"{output}: the SavedModel cannot be written" in message
     assert list(output.iterdir()) == []
 
 
