@@ -8,8 +8,6 @@ import pytest
 import tensorflow as tf
 from command_line import run_python
 from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run.devices import Workers
-from keras_transformer.training.run.state import RunState, restore_training_state, save_training_state, values_of
 from keras_transformer.training.step import model as training_model
 from keras_transformer.training.step import optimizer as module
 from keras_transformer.training.step.crossentropy import projected_crossentropy
@@ -198,21 +196,6 @@ assert 1 < np.linalg.norm(one - start) and np.linalg.norm(two - one) < 0.02 * np
 @pytest.mark.slow
 def test_two_replicas_skip_the_same_steps_as_one(tmp_path):
     run_python(REPLICAS, tmp_path, cwd=ROOT)
-
-
-@pytest.mark.slow
-def test_the_scale_is_saved_and_restored_with_the_state(tmp_path):
-    config = load_recipe("demo", [*TINY, FLOAT16])
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, max_length=16))
-    strategy = tf.distribute.get_strategy()
-    model, other = (build_training_model(config.model, config.training, strategy) for _ in range(2))
-    for number, variable in enumerate(model.loss_scale.variables):
-        variable.assign(number + 2)
-    model_dir = ModelDir(tmp_path)
-    save_training_state(model_dir, values_of(model), RunState(step=1))
-    assert restore_training_state(model_dir, other, Workers(strategy)).step == 1
-    values = [int(variable) for variable in other.loss_scale.variables]
-    assert values == [number + 2 for number in range(len(values))]
 
 
 @pytest.mark.slow
