@@ -9,9 +9,7 @@ import shutil
 import sys
 
 import keras
-import numpy as np
 import pytest
-import tensorflow as tf
 import zstandard
 from command_line import ENGLISH, GERMAN
 
@@ -20,7 +18,6 @@ from keras_transformer import Translator
 from keras_transformer.commands.main import main
 from keras_transformer.config import DataConfig
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.translation.attention import translate_with_attention
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -227,36 +224,6 @@ def test_a_dash_is_standard_input(tiny_model_dir, known_pairs, typed, fails, cap
     typed(b"one\n")
     message = fails("score", *model, "--source", source, "--target", "-")
     assert message.endswith(f"{source} has 2, standard input has 1")
-
-
-@pytest.mark.slow
-def test_the_attention_of_a_sentence_is_drawn(tiny_model_dir, tmp_path, capsys):
-    picture = tmp_path / "attention.png"
-    arguments = ["plot", "--model-dir", str(tiny_model_dir), "--output", str(picture)]
-    main([*arguments, "--text", "Anna sees a tree."])
-    assert capsys.readouterr().out == "Anna hat einen Baum, sieht!\n"
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    main([*arguments, "--text", "Anna sees a tree. " * 9, "--overwrite"])
-    assert "--text, line 1: too many tokens, truncated to model.max_length=64\n" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_the_labels_of_a_picture_are_the_tokens_that_the_search_chose(translator, request):
-    # Hardly ever the segmentation that the tokenizer chooses for the same text.
-    table = translator.model.output_projection.embedding.token_table
-    noise = np.random.default_rng(0).normal(size=(328, 64), scale=0.3).astype("float32")
-    trained = table.numpy()
-    table.assign_add(noise)
-    request.addfinalizer(lambda: table.assign(trained))
-    attention = translate_with_attention(translator, "Anna sees a tree.")
-    target = attention.by_kind["cross"].queries
-    search = tf.function(translator.graph.search, autograph=False)
-    chosen = search(tf.constant(["Anna sees a tree."])).token_ids.numpy()[0, 0]
-    chosen = chosen[chosen != 0]
-    assert target == translator.tokenizers.target.pieces(chosen)
-    assert target[:-1] != translator.tokenizers.target.pieces(
-        translator.tokenizers.target.tokenize([attention.translation])[0].numpy()
-    )
 
 
 @pytest.mark.slow

@@ -223,6 +223,8 @@ def test_the_command_writes_a_page_and_a_picture_of_every_head(tiny_model_dir, w
     main([*arguments, "--layer", "all", "--head", "2", "--output", str(tmp_path / "a.html")])
     main([*arguments, "--layer", "1", "--output", str(tmp_path / "a.svg")])
     assert capsys.readouterr().out == "Anna hat einen Baum, sieht!\n" * 2
+    main([*arguments, "--text", TEXT * 9, "--output", str(tmp_path / "a.svg"), "--overwrite"])
+    assert "--text, line 1: too many tokens, truncated to model.max_length=64\n" in capsys.readouterr().err
     shown = Page((tmp_path / "a.html").read_text(encoding="utf-8")).data["shown"]
     assert shown == {"kind": "decoder", "layer": 0, "head": 1}
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
