@@ -45,8 +45,7 @@ class Worker:
     max_file_size: int | None = None
 
     def __post_init__(self):
-        task = {"type": "worker", "index": self.index}
-        config = json.dumps({"cluster": {"worker": self.addresses}, "task": task})
+        config = tf_config({"worker": self.addresses}, "worker", self.index)
         self.said = ""
         self.process = subprocess.Popen(
             [str(argument) for argument in self.arguments],
@@ -82,6 +81,10 @@ class Worker:
         assert "Traceback" not in self.said, self.said
         return code, self.said.splitlines()[-1]
 
+    def succeed(self):
+        code, line = self.end()
+        assert code == 0, line
+
 
 @pytest.fixture
 def start(files, tmp_path):  # noqa: F811
@@ -112,8 +115,7 @@ def undisturbed(tmp_path_factory):
 def finish(start, tmp_path):
     """Runs both workers until they end, and returns the chief's model directory."""
     for worker in start():
-        code, line = worker.end()
-        assert code == 0, line
+        worker.succeed()
     assert not (tmp_path / "other").exists()
     return ModelDir(tmp_path / "chief")
 
@@ -122,11 +124,8 @@ def assert_as_on_one_device(model_dir, undisturbed):
     losses = [[float(row["loss"]) for row in rows(directory)] for directory in (model_dir, undisturbed)]
     np.testing.assert_allclose(*losses, rtol=1e-5)
     with np.load(model_dir.training_state_path) as state, np.load(undisturbed.training_state_path) as expected:
-        names = [
-            name
-            for name in expected.files
-            if name.startswith(("model.", "average")) and expected[name].dtype == np.float32
-        ]
+        kept = [name for name in expected.files if name.startswith(("model.", "average"))]
+        names = [name for name in kept if expected[name].dtype == np.float32]
         weights, others = (np.concatenate([arrays[name].ravel() for name in names]) for arrays in (state, expected))
     # All weights together: Adam makes large steps of gradients that are rounding errors, too. Measured: 0.0007.
     assert np.linalg.norm(weights - others) < 0.002 * np.linalg.norm(others)
@@ -181,8 +180,7 @@ def test_workers_begin_with_the_weights_of_a_model(start, files, undisturbed, tm
         for name in ("chief", "other")
     }
     for worker in start(**{name: {"arguments": options} for name, options in arguments.items()}):
-        code, line = worker.end()
-        assert code == 0, line
+        worker.succeed()
     on_one_device = train_here(tmp_path / "one", *overrides, parallel_parts=2, init_from=undisturbed)
     assert_as_on_one_device(ModelDir(tmp_path / "chief"), on_one_device)
 
@@ -244,9 +242,8 @@ def test_a_full_disk_of_one_worker_stops_both(name, size, file, start, undisturb
     workers = start(**{name: {"max_file_size": size}})
     victim = ("chief", "other").index(name)
     code, line = workers[victim].end()
-    assert (
-        code == 1 and line.startswith("keras-transformer train: error: ") and line.endswith(f"{file}: File too large")
-    )
+    assert code == 1 and line.startswith("keras-transformer train: error: ")
+    assert line.endswith(f"{file}: File too large")
     code, line = workers[1 - victim].end()
     assert code == 1 and line.endswith(LOST)
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
@@ -336,8 +333,7 @@ def test_a_callback_of_one_worker_stops_both_after_the_same_validation(start, fi
     arguments = [sys.executable, "-c", WITH_CALLBACK, *command(files, tmp_path / "other", *OVERRIDES)[3:]]
     chief, other = start(other={"arguments": arguments})
     for worker in (chief, other):
-        code, line = worker.end()
-        assert code == 0, line
+        worker.succeed()
     assert "stopped after step 40 by a callback; run the same command to resume" in chief.said
     # Its logs are those of the chief.
     logs = [json.loads(line) for line in other.said.splitlines() if line.startswith("{")]
@@ -382,6 +378,9 @@ def tf_config(jobs, kind, index):
     return json.dumps({"cluster": jobs, "task": {"type": kind, "index": index}})
 
 
+UNUSUAL_ADDRESSES = ["10.0.0.1:65535", "[fe80::1]:80", "a-b.c_d:1"]
+
+
 @pytest.mark.parametrize(
     "jobs, kind, index, expected",
     [
@@ -389,12 +388,7 @@ def tf_config(jobs, kind, index):
         ({"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "worker", 1, (["c:3", "a:1", "b:2"], 2)),
         ({"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "chief", 0, (["c:3", "a:1", "b:2"], 0)),
         ({"worker": ["a:1"]}, "worker", 0, (["a:1"], 0)),
-        (
-            {"worker": ["10.0.0.1:65535", "[fe80::1]:80", "a-b.c_d:1"]},
-            "worker",
-            "2",
-            (["10.0.0.1:65535", "[fe80::1]:80", "a-b.c_d:1"], 2),
-        ),
+        ({"worker": UNUSUAL_ADDRESSES}, "worker", "2", (UNUSUAL_ADDRESSES, 2)),
         ({}, "worker", 0, ([], 0)),
     ],
 )
@@ -464,9 +458,8 @@ def test_workers_of_slurm(environment):
 )
 def test_variables_of_slurm_that_describe_no_step_are_refused(step, environment):
     environment(**step)
-    with pytest.raises(
-        ConfigError, match="^the variables of Slurm must describe the tasks of a step, .*; received "
-    ) as error:
+    message = "^the variables of Slurm must describe the tasks of a step, .*; received "
+    with pytest.raises(ConfigError, match=message) as error:
         make_strategy()
     assert all(f"{name}={value}" in str(error.value) for name, value in step.items())
 
@@ -508,13 +501,14 @@ for name, overrides in json.loads(sys.argv[4]).items():
     keras.utils.set_random_seed(config.training.seed)
     train(config, pairs(0, 353), pairs(353, 400), os.path.join(directory, name), strategy, parallel_parts=4 // workers)
 """
+PLAIN = [
+    *("training.steps=50", "training.validate_every=1", "training.clip_norm=0.5", "training.accumulate_steps=2"),
+    *("training.num_buckets=1", "training.keep_checkpoints=1", "training.average_last=0"),
+]
 SETTINGS = {
-    "plain": [
-        *("training.steps=50", "training.validate_every=1", "training.clip_norm=0.5", "training.accumulate_steps=2"),
-        *("training.num_buckets=1", "training.keep_checkpoints=1", "training.average_last=0"),
-    ],
+    "plain": PLAIN,
+    "r-drop": [*PLAIN, "training.consistency=5", "model.dropout=0.2", "training.ema=0.9"],
 }
-SETTINGS["r-drop"] = [*SETTINGS["plain"], "training.consistency=5", "model.dropout=0.2", "training.ema=0.9"]
 
 
 @pytest.fixture(scope="module")
@@ -528,8 +522,7 @@ def layouts(tmp_path_factory):
         arguments = [sys.executable, "-c", LAYOUT, number, devices_of_each, directory, settings]
         addresses = free_addresses(number)
         for worker in [Worker(arguments, addresses, index, environment) for index in range(number)]:
-            code, line = worker.end()
-            assert code == 0, line
+            worker.succeed()
     return folder
 
 
