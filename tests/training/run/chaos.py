@@ -62,12 +62,7 @@ class Broken(Exception):
 
 @dataclasses.dataclass
 class Training:
-    """A training in a process.
-
-    Args:
-        text: path of the directory of its text.
-        model_dir: path.
-    """
+    """A training in a process, with the directory of its text."""
 
     text: pathlib.Path
     model_dir: pathlib.Path
@@ -109,22 +104,10 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
 Fault = Callable[[Training, "subprocess.Popen[str]", random.Random], None]
 
 
-def _kill(training: Training, process: "subprocess.Popen[str]", rng: random.Random) -> None:
-    process.kill()
-
-
-def _terminate(training: Training, process: "subprocess.Popen[str]", rng: random.Random) -> None:
-    process.terminate()
-
-
 def _fill_disk(training: Training, process: "subprocess.Popen[str]", rng: random.Random) -> None:
     limit = rng.choice([0, 1000, 100_000])
     if process.poll() is None:
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
-
-
-def _make_read_only(training: Training, process: "subprocess.Popen[str]", rng: random.Random) -> None:
-    _set_mode(training.model_dir, 0o555)
 
 
 def _set_mode(directory: pathlib.Path, mode: int) -> None:
@@ -159,10 +142,10 @@ def _train_twice(training: Training, process: "subprocess.Popen[str]", rng: rand
 
 
 FAULTS: dict[str, Fault] = {
-    "kill": _kill,
-    "terminate": _terminate,
+    "kill": lambda training, process, rng: process.kill(),
+    "terminate": lambda training, process, rng: process.terminate(),
     "full disk": _fill_disk,
-    "read-only": _make_read_only,
+    "read-only": lambda training, process, rng: _set_mode(training.model_dir, 0o555),
     "truncated": _truncate,
     "flipped": _flip,
     "second": _train_twice,
@@ -173,25 +156,20 @@ _CODES = {"kill": {-9}, "terminate": {143, -15}, "truncated": {-9}, "flipped": {
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of a disturbed training.
-
-    Args:
-        fault: str, of `FAULTS`.
-        seconds: float. When the fault came: the processor time of the training until then.
-        code: int. The exit code of the disturbed process.
-        result: str. "equal", or the lines that say why not, or what rule was broken.
-        is_broken: bool. Whether a rule was broken.
-    """
+    """What became of a disturbed training."""
 
     fault: str
+    # When the fault came: the processor time of the training until then.
     seconds: float
+    # Of the disturbed process.
     code: int | None
+    # "equal", or the lines that say why not, or what rule was broken.
     result: str
     is_broken: bool = False
 
 
 def disturb(training: Training, undisturbed: Training, fault: str, seconds: float, seed: int) -> Outcome:
-    """Runs a training with a fault, resumes it, and compares it with the undisturbed one."""
+    """Runs a training with a fault, resumes it, compares it with the undisturbed one, and removes it."""
     code = None
     try:
         process = training.start()
@@ -218,6 +196,8 @@ def disturb(training: Training, undisturbed: Training, fault: str, seconds: floa
         return Outcome(fault, seconds, code, f"{result}: {said}" if said else result)
     except (Broken, OSError) as error:
         return Outcome(fault, seconds, code, str(error), is_broken=True)
+    finally:
+        shutil.rmtree(training.model_dir, ignore_errors=True)
 
 
 def _cpu_seconds(process: "subprocess.Popen[str]") -> float:
@@ -273,9 +253,8 @@ def kill_workers(directory: pathlib.Path, number: int, kills: int, rng: random.R
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(
-        description="Disturb trainings at random moments, and resume them.", allow_abbrev=False
-    )
+    description = "Disturb trainings at random moments, and resume them."
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
     parser.add_argument("--runs", type=int, default=50, metavar="N", help="disturbed trainings (50)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="trainings at a time (2)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of faults and moments (1)")
@@ -302,37 +281,21 @@ def run(directory: pathlib.Path, runs: int, jobs: int, faults: list[str], rng: r
         raise SystemExit(f"the undisturbed training failed: {lines[-1]}")
     validations = sum(line.startswith("step ") for line in lines)
     print(f"undisturbed: {duration:.0f} s of processor time, {validations} validations", flush=True)
-    names = [faults[number % len(faults)] for number in range(runs)]
-    outcomes = []
+    outcomes, futures = [], []
     with concurrent.futures.ThreadPoolExecutor(jobs) as executor:
-        futures = [
-            executor.submit(
-                _disturb_and_remove,
-                Training(text, directory / str(number)),
-                undisturbed,
-                fault,
-                # To start takes more than half of the time.
-                rng.uniform(0.4, 1.0) * duration,
-                rng.randrange(2**32),
-            )
-            for number, fault in enumerate(names)
-        ]
+        for number in range(runs):
+            training, fault = Training(text, directory / str(number)), faults[number % len(faults)]
+            # To start takes more than half of the time.
+            seconds = rng.uniform(0.4, 1.0) * duration
+            futures.append(executor.submit(disturb, training, undisturbed, fault, seconds, rng.randrange(2**32)))
         for number, future in enumerate(futures, start=1):
             outcome = future.result()
             outcomes.append(outcome)
-            print(
-                f"{number:3} {outcome.fault:10} after {outcome.seconds:5.1f} s  exit {outcome.code!s:>4}  "
-                f"{'BROKEN: ' * outcome.is_broken}{outcome.result}",
-                flush=True,
-            )
+            result = f"{'BROKEN: ' * outcome.is_broken}{outcome.result}"
+            when = f"after {outcome.seconds:5.1f} s  exit {outcome.code!s:>4}"
+            print(f"{number:3} {outcome.fault:10} {when}  {result}", flush=True)
     print(table(outcomes))
     return int(any(outcome.is_broken for outcome in outcomes))
-
-
-def _disturb_and_remove(training: Training, *arguments: object) -> Outcome:
-    outcome = disturb(training, *arguments)  # type: ignore[arg-type]
-    shutil.rmtree(training.model_dir, ignore_errors=True)
-    return outcome
 
 
 def table(outcomes: list[Outcome]) -> str:
