@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from conftest import SUBJECTS
 from keras_transformer.export.servable import export_servable
+from session_mode import SavedModelSession
 from test_shortlist import random_shortlist
 
 from keras_transformer.commands.trained import read_trained
@@ -141,24 +142,18 @@ def test_the_ninth_and_what_is_truncated_is_text(translator):
     assert actual.source_length > 64 and "{name}" not in actual.hypotheses[0][0]
 
 
-def translated(path, texts, size):
-    """The answers of a SavedModel in session mode."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        graph = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
-        signature = graph.signature_def["translate"]
-        for begin in range(0, len(texts), size):
-            feed = {signature.inputs["text"].name: texts[begin : begin + size]}
-            yield from (text.decode() for text in session.run(signature.outputs["text"].name, feed))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [60, pytest.param(10_000, marks=pytest.mark.long)])
 def test_each_comes_back_once_from_a_saved_model_in_session_mode(model_dir, number, tmp_path):
     translator = load(model_dir, beam_size=2)
     path = export_servable(translator, tmp_path, signatures=["translate"], verified=False)
     texts = fitting(translator, number, seed=7)
-    translations = [*translated(path, [text for text, _ in texts], 256)]
-    assert translations[:60] == translator([text for text, _ in texts[:60]])
+    sources = [text for text, _ in texts]
+    model = SavedModelSession(path)
+    answers = [model("translate", {"text": sources[i : i + 256]})["text"] for i in range(0, number, 256)]
+    model.close()
+    translations = [text.decode() for answer in answers for text in answer]
+    assert translations[:60] == translator(sources[:60])
     assert_kept(texts, translations)
 
 
