@@ -11,6 +11,7 @@ from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import learn_tokenizers
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.text.corpus import SentencePairs
+from test_batches import rows_of
 
 from examples.corpus import generate
 from keras_transformer.commands.main import main
@@ -151,9 +152,7 @@ def test_epochs_are_augmented_anew_and_the_text_is_known_by_what_it_was(tmp_path
     plain = encode(Epochs(pairs), codec, tmp_path / "plain")
     changed = encode(Epochs(pairs, 2, augmentation), codec, tmp_path / "changed")
     assert changed.fingerprint == plain.fingerprint and len(changed) == 2 * len(plain) == 100
-    rows = tf.RaggedTensor.from_row_lengths(
-        tf.cast(changed.token_ids("source", 0), tf.int32), changed.lengths("source", 0)
-    )
+    rows = tf.ragged.constant(rows_of(changed, "source"))
     texts = [text.decode() for text in tokenizers.source.detokenize(rows).numpy()]
     used = [source for source, _ in PAIRS[:10] for _ in range(2)] + [source for source, _ in PAIRS[10:40]]
     assert [text.lower() for text in texts] == [text.lower() for text in used + used]

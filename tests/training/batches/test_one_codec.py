@@ -1,11 +1,11 @@
 """Training and translation read the same tokens, whatever the text."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
+from test_batches import rows_of
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.models import build_transformer
@@ -43,11 +43,6 @@ class EveryTerm:
         return [text.decode() for text in Glossary(GLOSSARY).annotate(tf.constant(sources)).numpy()]
 
 
-def rows(encoded, side):
-    ends = np.cumsum(encoded.lengths(side, 0))
-    return [row.tolist() for row in np.split(encoded.token_ids(side, 0).numpy().astype(int), ends[:-1])]
-
-
 def filled(token_ids):
     return [[token_id for token_id in row.tolist() if token_id] for row in token_ids.numpy()]
 
@@ -70,11 +65,11 @@ def test_training_and_translation_read_the_same_tokens(tmp_path, kind, decoding)
     translator = Translator(model, tokenizer, DecodingConfig(**decoding))
     sources, targets = zip(*PAIRS)
     read = translator.graph.align(tf.constant(sources), tf.constant(targets))
-    assert rows(encoded, "source") == filled(read.source.token_ids)
-    assert rows(encoded, "target") == filled(read.target.token_ids)
+    assert rows_of(encoded, "source") == filled(read.source.token_ids)
+    assert rows_of(encoded, "target") == filled(read.target.token_ids)
     assert (encoded.num_empty, encoded.num_too_long) == (2, 2)
-    placeholders = [i - tokenizer.placeholder_ids.start for i in rows(encoded, "target")[1]]
+    placeholders = [i - tokenizer.placeholder_ids.start for i in rows_of(encoded, "target")[1]]
     assert [number for number in placeholders if number >= 0] == ([1, 0] if decoding else [])
     # A source alone has a placeholder for each span, whether or not the target has it: the first two have the same.
     alone = [row[row > 0].tolist() for row in translator.token_ids(sources)]
-    assert alone[:2] == rows(encoded, "source")[:2]
+    assert alone[:2] == rows_of(encoded, "source")[:2]

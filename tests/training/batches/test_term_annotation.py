@@ -10,6 +10,7 @@ from keras_transformer.training.batches.augmentation import TermAnnotation
 from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.text.corpus import SentencePairs
+from test_batches import rows_of
 
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.tokenizers.text_codec import TextCodec
@@ -74,18 +75,15 @@ def test_pairs_with_terms_are_encoded_differently_in_each_epoch(tmp_path, lexico
     encoded = encode(Epochs(few, 2, terms=terms), TextCodec(tokenizers, 60, are_annotated=True), tmp_path / "terms")
     assert encoded.fingerprint == plain.fingerprint and len(encoded) == 2 * len(plain)
 
-    def rows(pairs, side):
-        return np.split(np.asarray(pairs.token_ids(side, 0)), np.cumsum(pairs.lengths(side, 0))[:-1])
-
     begin, middle, end = tokenizer.term_ids
-    assert [row.tolist() for row in rows(encoded, "target")] == [row.tolist() for row in rows(plain, "target")] * 2
-    for row, without in zip(rows(encoded, "source"), rows(plain, "source") * 2):
+    assert rows_of(encoded, "target") == rows_of(plain, "target") * 2
+    sources = rows_of(encoded, "source")
+    for row, without in zip(map(np.array, sources), rows_of(plain, "source") * 2):
         is_special = np.isin(row, [begin, middle, end])
         special = row[is_special]
         assert special.tolist() == [begin, middle, end] * (len(special) // 3) and len(special)
         # Without what is between the second and the third it is as before.
         depth = np.cumsum(row == middle) - np.cumsum(row == end)
-        rest = tokenizer.detokenize(tf.ragged.constant([row[(depth == 0) & ~is_special].tolist(), without.tolist()]))
+        rest = tokenizer.detokenize(tf.ragged.constant([row[(depth == 0) & ~is_special].tolist(), without]))
         assert rest[0] == rest[1]
-    sources = [row.tolist() for row in rows(encoded, "source")]
     assert sources[:20] != sources[20:]
