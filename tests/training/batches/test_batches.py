@@ -317,18 +317,12 @@ def test_an_epoch_holds_every_pair_once(num_pairs, tokens_per_batch, num_buckets
                 if source or label:
                     pairs_of_batches.append((source, label))
         assert sorted(pairs_of_batches) == expected
-        expected_shapes = {
-            (
-                bucket.source_length,
-                bucket.target_length,
-                math.ceil(bucket.batch_size / num_parts) * num_parts,
-            ): math.ceil(num_pairs_in(bucket, plan.buckets, pairs) / bucket.batch_size)
-            for bucket in plan.buckets
-        }
-        assert set(shapes) == set(expected_shapes)
-        # Each block may end in a batch that is not full.
-        for shape, number in expected_shapes.items():
-            assert number <= shapes[shape] < number + pairs.num_blocks
+        assert len(shapes) == len(plan.buckets)
+        for bucket in plan.buckets:
+            rows = math.ceil(bucket.batch_size / num_parts) * num_parts
+            number = math.ceil(num_pairs_in(bucket, plan.buckets, pairs) / bucket.batch_size)
+            # Each block may end in a batch that is not full.
+            assert number <= shapes[bucket.source_length, bucket.target_length, rows] < number + pairs.num_blocks
 
 
 @pytest.mark.slow
