@@ -16,11 +16,6 @@ from urllib3.util.retry import Retry
 from keras_transformer.commands.main import main
 
 
-def write(path, content):
-    path.write_bytes(content)
-    return path
-
-
 def contents(pairs):
     return list(pairs.source), list(pairs.target), pairs.name
 
@@ -38,20 +33,20 @@ def message_of(function, *args, **kwargs):
     return message
 
 
-def test_only_a_line_feed_ends_a_line(tmp_path):
+def test_only_a_line_feed_ends_a_line(text):
     inside = "a\u2028b\u2029c\x85d\x0ce\x0bf\x1cg\rh"
-    path = write(tmp_path / "text", f"{inside}\nzwei\r\n\n  vier \n".encode())
+    path = text("text", f"{inside}\nzwei\r\n\n  vier \n".encode())
     assert list(read_lines(path)) == [inside, "zwei", "", "  vier "]
-    assert list(read_lines(write(path, b"one\ntwo"))) == ["one", "two"]
-    assert list(read_lines(write(path, b"one\ntwo\n\n"))) == ["one", "two", ""]
+    assert list(read_lines(text("text", b"one\ntwo"))) == ["one", "two"]
+    assert list(read_lines(text("text", b"one\ntwo\n\n"))) == ["one", "two", ""]
 
 
-def test_the_lines_of_a_file_are_read_anew_each_time(tmp_path):
-    path = write(tmp_path / "text", b"one\ntwo\n")
+def test_the_lines_of_a_file_are_read_anew_each_time(text):
+    path = text("text", b"one\ntwo\n")
     lines = read_lines(path)
     assert list(lines) == list(lines) == ["one", "two"]
     # Nothing of them was held.
-    write(path, b"three\nfour\n")
+    text("text", b"three\nfour\n")
     assert list(lines) == ["three", "four"]
 
 
@@ -65,19 +60,19 @@ def test_a_pipe_is_read_once_and_held(tmp_path):
     assert list(lines) == list(lines) == ["one", "two"]
 
 
-def test_a_byte_order_mark_is_dropped_at_the_start_alone(tmp_path):
-    path = write(tmp_path / "text", "\ufeffone\n\ufefftwo\n".encode())
+def test_a_byte_order_mark_is_dropped_at_the_start_alone(text):
+    path = text("text", "\ufeffone\n\ufefftwo\n".encode())
     assert list(read_lines(path)) == ["one", "\ufefftwo"]
-    assert list(read_lines(write(tmp_path / "mark", "\ufeff".encode()))) == []
+    assert list(read_lines(text("mark", "\ufeff".encode()))) == []
 
 
-def test_invalid_utf8_is_an_error_with_file_line_and_byte(tmp_path):
+def test_invalid_utf8_is_an_error_with_file_line_and_byte(text):
     bad = b"\xef\xbb\xbfone\ntwo\nab\xffc\nfour\n"
-    for path in (write(tmp_path / "bad", bad), write(tmp_path / "bad.gz", gzip.compress(bad))):
+    for path in (text("bad", bad), text("bad.gz", gzip.compress(bad))):
         message = message_of(list, read_lines(path))
         assert message.startswith(f"{path}: line 3 is not valid UTF-8")
         assert message.endswith("0xff at byte 3 of the line")
-    assert "line 2 " in message_of(list, read_lines(write(tmp_path / "surrogate", b"one\n\xed\xa0\x80\n")))
+    assert "line 2 " in message_of(list, read_lines(text("surrogate", b"one\n\xed\xa0\x80\n")))
 
 
 def test_a_missing_file_or_a_directory_is_named(tmp_path):
@@ -86,11 +81,12 @@ def test_a_missing_file_or_a_directory_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("empty", [0, 1])
-def test_an_empty_file_is_an_error_that_names_it(tmp_path, empty):
-    paths = [write(tmp_path / "text.en", b"a\n"), write(tmp_path / "text.de", b"a\n")]
-    write(paths[empty], b"")
+def test_an_empty_file_is_an_error_that_names_it(text, empty):
+    names = ["text.en", "text.de"]
+    paths = [text(name, b"a\n") for name in names]
+    text(names[empty], b"")
     assert message_of(read_pairs, *paths) == f"{paths[empty]}: the file is empty"
-    write(paths[1 - empty], b"")
+    text(names[1 - empty], b"")
     assert message_of(read_pairs, *paths) == f"{paths[0]}: the text is empty"
 
 
