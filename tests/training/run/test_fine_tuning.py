@@ -36,18 +36,6 @@ def fine_tune(trained, model_dir, *overrides, train_pairs=None):
     return ModelDir(model_dir)
 
 
-@pytest.fixture(scope="module")
-def tuned(trained, tmp_path_factory):
-    """A tuning from its first step to its last."""
-    return fine_tune(trained, tmp_path_factory.mktemp("tuned") / "model")
-
-
-@pytest.fixture(scope="module")
-def stopped(trained, tmp_path_factory):
-    """One that was stopped after its first validation."""
-    return fine_tune(trained, tmp_path_factory.mktemp("stopped") / "model", "training.steps=3")
-
-
 def weights_of(model_dir):
     return {weight.path: weight.numpy() for weight in load_model(model_dir).weights}
 
@@ -101,8 +89,11 @@ def test_a_recipe_that_contradicts_the_model_is_named(trained):
 
 
 @pytest.mark.slow
-def test_a_tuning_that_was_stopped_goes_on(trained, tuned, stopped, tmp_path):
-    resumed = fine_tune(trained, shutil.copytree(stopped.path, tmp_path / "resumed"))
+def test_a_tuning_that_was_stopped_goes_on(trained, tmp_path):
+    tuned = fine_tune(trained, tmp_path / "tuned")
+    # It ends after its first validation.
+    fine_tune(trained, tmp_path / "resumed", "training.steps=3")
+    resumed = fine_tune(trained, tmp_path / "resumed")
     for array, expected in zip(load_model(resumed).get_weights(), load_model(tuned).get_weights(), strict=True):
         np.testing.assert_array_equal(array, expected)
 

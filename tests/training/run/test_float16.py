@@ -147,8 +147,7 @@ def test_a_batch_in_parts_skips_the_same_steps_and_has_the_same_losses(tmp_path,
         return train_here(tmp_path / name, *SHORT, FLOAT16, *overrides, **options)
 
     whole = train("whole")
-    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("step 4:"))
-    assert ", 1 step skipped, " in line
+    assert ", 1 step skipped, " in capsys.readouterr().err
     assert logged(whole, "skipped_steps") == [1] * 4
     parts = train("parts", "training.accumulate_steps=2", parallel_parts=2)
     assert logged(parts, "skipped_steps") == [1] * 4
@@ -206,8 +205,7 @@ def test_a_resumed_run_goes_on_with_its_scale_bit_for_bit(tmp_path, monkeypatch,
     overrides = ("training.decay=inverse_sqrt", FLOAT16)
     straight, resumed = (tmp_path / name for name in ("straight", "resumed"))
     train_here(straight, *SHORT, *overrides)
-    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("step 4:"))
-    assert ", 1 step skipped, " in line
+    assert ", 1 step skipped, " in capsys.readouterr().err
     train_here(resumed, *SHORT, *overrides, "training.steps=2")
     train_here(resumed, *SHORT, *overrides)
     assert differences(straight, resumed) == []
