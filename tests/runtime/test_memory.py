@@ -83,8 +83,7 @@ from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs
 
 memory.memory_size = lambda: 2**34
-sizes = {name: int(size) for name, size in (argument.split("=") for argument in sys.argv[2:])}
-model = TransformerConfig.preset("tiny", source_vocab_size=8000, target_vocab_size=8000, **sizes)
+model = TransformerConfig.preset("tiny", source_vocab_size=8000, target_vocab_size=8000, key_dim=100_000)
 text = SentencePairs(["a"], ["b"], "text")
 try:
     train(Config(model), text, text, sys.argv[1], make_strategy())
@@ -99,6 +98,6 @@ except MemoryLimitError as error:
 def test_a_training_run_that_does_not_fit_is_not_started(tmp_path):
     """In a process of its own, of which the most memory that it held is measured."""
     model_dir = tmp_path / "model"
-    message, kibibytes = run_python(TRAIN, model_dir, "key_dim=100000").stdout.splitlines()[-2:]
+    message, kibibytes = run_python(TRAIN, model_dir).stdout.splitlines()[-2:]
     assert message.endswith("of memory to train; this machine has 16.0 GiB") and int(kibibytes) < 2**21
     assert not model_dir.exists()

@@ -49,19 +49,14 @@ def test_every_package_that_is_imported_is_installed_by_keras_or_an_extra():
     setup.read(ROOT / "setup.cfg")
     sections = setup["options.extras_require"]
     requirements = {extra: re.findall(r"^([\w-]+)>=", sections[extra], re.MULTILINE) for extra in sections}
-    imported = {
-        name.split(".")[0]
-        for folder in ("keras_transformer", "training", "export")
-        for path in (ROOT / folder).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module]
-            if isinstance(node, ast.ImportFrom) and not node.level
-            else []
-        )
-    }
+    paths = [path for name in ("keras_transformer", "training", "export") for path in (ROOT / name).rglob("*.py")]
+    imported = set()
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(node.module.partition(".")[0])
     # _typeshed is there for type checkers only.
     always_there = {"keras", "numpy", "keras_transformer", "_typeshed"}
     # Imported only where they are the backend, or where a layer is converted to one of theirs.

@@ -11,12 +11,7 @@ from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.config import TokenizerConfig
 from keras_transformer.errors import InvalidFileError
-from keras_transformer.tokenizers import (
-    SentencePieceTokenizer,
-    TokenizerPair,
-    WordPieceTokenizer,
-    load_tokenizers,
-)
+from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, WordPieceTokenizer, load_tokenizers
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 
 NAMES = ["Anna", "Jürgen", "Zoë", "Paul", "Müller", "Bea"]
@@ -167,10 +162,7 @@ class RoundTrip(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def __call__(self, texts):
         token_ids = self.tokenizer.tokenize(texts)
-        return {
-            "num_tokens": token_ids.row_lengths(),
-            "texts": self.tokenizer.detokenize(token_ids),
-        }
+        return {"num_tokens": token_ids.row_lengths(), "texts": self.tokenizer.detokenize(token_ids)}
 
 
 FRESH_PROCESS = """
