@@ -5,21 +5,26 @@ import pytest
 from test_server import graphs_of, running
 
 pytestmark = pytest.mark.slow
-# Resolves when the page shows translations of as many lines, with a text among them.
-SHOWN = """
-const [number, text, done] = arguments, box = document.querySelector("main");
-const look = () => {
+# Resolves when the page shows what it is to show; `isShown` is called after every change.
+UNTIL_SHOWN = """
+const done = arguments[arguments.length - 1];
+const look = () => { if (isShown(...arguments)) { observer.disconnect(); done(); } };
+const observer = new MutationObserver(look);
+observer.observe(document.body, {childList: true, subtree: true, characterData: true, attributes: true});
+look();
+"""
+# Whether these are translations of as many lines, with a text among them.
+TRANSLATIONS_ARE_SHOWN = """
+const isShown = (number, text) => {
   const translations = document.getElementById("translations");
   const isReady = translations.querySelectorAll("ol").length === number && translations.textContent.includes(text);
   // Not the translation of the beginning of what was typed.
   const sources = [...translations.querySelectorAll(".source")].map(source => source.textContent).join(" ");
   const isWhole = wordsOf(sources).join(" ") === wordsOf(document.getElementById("text").value).join(" ");
-  if (isReady && isWhole && !document.getElementById("status").textContent) { observer.disconnect(); done(); }
+  return isReady && isWhole && !document.getElementById("status").textContent;
 };
-const observer = new MutationObserver(look);
-observer.observe(box, {childList: true, subtree: true, characterData: true});
-look();
 """
+WORD_IS_PRESSED = "const isShown = word => document.querySelector('[aria-pressed=true]')?.textContent === word;"
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +40,11 @@ def page():
 
 
 def wait(page, number, text=""):
-    page.request("/execute/async", {"script": SHOWN, "args": [number, text]})
+    page.request("/execute/async", {"script": TRANSLATIONS_ARE_SHOWN + UNTIL_SHOWN, "args": [number, text]})
+
+
+def wait_for_alignment(page, word):
+    page.request("/execute/async", {"script": WORD_IS_PRESSED + UNTIL_SHOWN, "args": [word]})
 
 
 def best(page):
@@ -86,22 +95,6 @@ def test_translations_appear_while_one_types(page, port, width, dark):
     assert page.messages() == []
     fetched = page.run("return performance.getEntriesByType('resource').map(each => each.name)")
     assert {*fetched} == {f"http://localhost:{port}/v1/models/tiny:predict"}
-
-
-ALIGNED = """
-const [word, done] = arguments;
-const look = () => {
-  const pressed = document.querySelector("[aria-pressed=true]");
-  if (pressed?.textContent === word) { observer.disconnect(); done(); }
-};
-const observer = new MutationObserver(look);
-observer.observe(document.body, {childList: true, subtree: true, attributes: true});
-look();
-"""
-
-
-def wait_for_alignment(page, word):
-    page.request("/execute/async", {"script": ALIGNED, "args": [word]})
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
