@@ -85,16 +85,22 @@ class Worker:
         code, line = self.end()
         assert code == 0, line
 
+    def fail(self):
+        """The last line that it said."""
+        code, line = self.end()
+        assert code == 1, line
+        return line
+
 
 @pytest.fixture
 def start(files, tmp_path):  # noqa: F811
     """Starts two workers, each with its own model directory; kills those that still run at the end."""
     workers = []
 
-    def start(*overrides, addresses=None, **options_of_workers):
-        addresses = addresses or free_addresses(2)
+    def start(*overrides, more=(), **options_of_workers):
+        addresses = free_addresses(2)
         for index, name in enumerate(("chief", "other")):
-            arguments = command(files, tmp_path / name, *OVERRIDES, *overrides)
+            arguments = [*command(files, tmp_path / name, *OVERRIDES, *overrides), *more]
             options = {"arguments": arguments, "addresses": addresses, **options_of_workers.get(name, {})}
             workers.append(Worker(index=index, **options))
         return workers[-2:]
@@ -152,9 +158,9 @@ def test_a_killed_worker_stops_the_other_and_both_resume(victim, start, undistur
     workers = start()
     workers[0].wait_for("step 20:")
     workers[victim].process.kill()
-    code, line = workers[1 - victim].end()
     name = ("the chief", "worker 1")[victim]
-    assert (code, line) == (1, f"keras-transformer train: error: {name} ({workers[0].addresses[victim]}) {LOST}")
+    expected = f"keras-transformer train: error: {name} ({workers[0].addresses[victim]}) {LOST}"
+    assert workers[1 - victim].fail() == expected
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
 
@@ -173,15 +179,11 @@ def test_a_signal_to_one_worker_stops_both_after_the_same_step(receiver, start, 
 
 
 @pytest.mark.slow
-def test_workers_begin_with_the_weights_of_a_model(start, files, undisturbed, tmp_path):  # noqa: F811
-    overrides = (*OVERRIDES, "training.steps=20", "training.decay=constant", "training.peak_learning_rate=0.001")
-    arguments = {
-        name: [*command(files, tmp_path / name, *overrides), "--init-from", undisturbed.path]
-        for name in ("chief", "other")
-    }
-    for worker in start(**{name: {"arguments": options} for name, options in arguments.items()}):
+def test_workers_begin_with_the_weights_of_a_model(start, undisturbed, tmp_path):
+    overrides = ("training.steps=20", "training.decay=constant", "training.peak_learning_rate=0.001")
+    for worker in start(*overrides, more=["--init-from", undisturbed.path]):
         worker.succeed()
-    on_one_device = train_here(tmp_path / "one", *overrides, parallel_parts=2, init_from=undisturbed)
+    on_one_device = train_here(tmp_path / "one", *OVERRIDES, *overrides, parallel_parts=2, init_from=undisturbed)
     assert_as_on_one_device(ModelDir(tmp_path / "chief"), on_one_device)
 
 
@@ -229,8 +231,7 @@ def test_a_lost_network_stops_both(start, undisturbed, tmp_path):
     to_chief.is_cut.set()
     to_other.is_cut.set()
     for worker in (chief, other):
-        code, line = worker.end()
-        assert code == 1 and line.endswith(LOST), line
+        assert worker.fail().endswith(LOST)
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
 
@@ -241,11 +242,9 @@ def test_a_lost_network_stops_both(start, undisturbed, tmp_path):
 def test_a_full_disk_of_one_worker_stops_both(name, size, file, start, undisturbed, tmp_path):
     workers = start(**{name: {"max_file_size": size}})
     victim = ("chief", "other").index(name)
-    code, line = workers[victim].end()
-    assert code == 1 and line.startswith("keras-transformer train: error: ")
-    assert line.endswith(f"{file}: File too large")
-    code, line = workers[1 - victim].end()
-    assert code == 1 and line.endswith(LOST)
+    line = workers[victim].fail()
+    assert line.startswith("keras-transformer train: error: ") and line.endswith(f"{file}: File too large")
+    assert workers[1 - victim].fail().endswith(LOST)
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
 
@@ -255,10 +254,8 @@ def test_a_second_chief_touches_nothing(start, tmp_path):
     model_dir.path.mkdir()
     with locked(model_dir.lock_path, "another training runs here"):
         chief, other = start()
-        code, line = chief.end()
-        assert code == 1 and f"{model_dir}: another training runs here: process {os.getpid()} on " in line
-        code, line = other.end()
-        assert code == 1 and line.endswith(LOST)
+        assert f"{model_dir}: another training runs here: process {os.getpid()} on " in chief.fail()
+        assert other.fail().endswith(LOST)
         assert list(model_dir.path.iterdir()) == [model_dir.lock_path]
 
 
@@ -269,10 +266,8 @@ def test_a_worker_with_something_else_than_the_chief_is_told(what, start, files,
     if what == "texts":
         arguments[arguments.index("--source") + 1] = arguments[arguments.index("--target") + 1]
     chief, other = start(other={"arguments": arguments})
-    code, line = other.end()
-    assert code == 1 and f"the {what} must be the same as those of the chief ({chief.addresses[0]})" in line
-    code, line = chief.end()
-    assert code == 1 and line.endswith(LOST)
+    assert f"the {what} must be the same as those of the chief ({chief.addresses[0]})" in other.fail()
+    assert chief.fail().endswith(LOST)
 
 
 # TensorFlow looks every 30 s whether the other workers are there; here it does so when the chief has ended.
@@ -304,8 +299,8 @@ finally:
 def test_a_loss_that_is_not_finite_on_one_worker_stops_both(start, files, undisturbed, tmp_path):  # noqa: F811
     arguments = [sys.executable, "-c", NOT_A_NUMBER, *command(files, tmp_path / "other", *OVERRIDES)[3:]]
     for worker in start(other={"arguments": arguments}):
-        code, line = worker.end()
-        assert code == 1 and "training diverged in step 21, " in line and "the loss is nan. " in line
+        line = worker.fail()
+        assert "training diverged in step 21, " in line and "the loss is nan. " in line
     assert_as_on_one_device(finish(start, tmp_path), undisturbed)
 
 
@@ -355,8 +350,7 @@ def test_a_worker_that_waits_for_the_others_can_be_interrupted(files, tmp_path):
 def test_an_address_that_is_in_use_is_one_line(files, tmp_path):  # noqa: F811
     with socket.create_server(("127.0.0.1", 0)) as server:
         addresses = [f"127.0.0.1:{server.getsockname()[1]}", *free_addresses(1)]
-        code, line = Worker(command(files, tmp_path / "chief"), addresses, 0).end()
-    assert code == 1
+        line = Worker(command(files, tmp_path / "chief"), addresses, 0).fail()
     assert f"error: {addresses[0]}: this worker cannot be connected with the others: Could not start gRPC" in line
 
 
