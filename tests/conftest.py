@@ -169,6 +169,13 @@ def wordpiece_model_dir(model_dirs):
     return model_dirs["wordpiece"]
 
 
+@pytest.fixture(scope="module")
+def page():
+    """A page in Chromium."""
+    with browser.browser() as page:
+        yield page
+
+
 @pytest.fixture(scope="session")
 def servable(tiny_model_dir, tmp_path_factory):
     """Path of version 1 of a SavedModel with all signatures, of the model that has memorized `sentence_pairs`."""

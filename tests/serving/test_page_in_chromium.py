@@ -1,6 +1,5 @@
 """The page to try a model as a person uses it. Needs Debian's packages chromium and chromium-driver."""
 
-import browser
 import pytest
 from test_server import graphs_of, running
 
@@ -31,12 +30,6 @@ WORD_IS_PRESSED = "const isShown = word => document.querySelector('[aria-pressed
 def port(translator):
     with running(graphs_of(translator)) as port:
         yield port
-
-
-@pytest.fixture(scope="module")
-def page():
-    with browser.browser() as page:
-        yield page
 
 
 def wait(page, number, text=""):

@@ -1,6 +1,5 @@
 """The page of attention as a person uses it. Needs Debian's packages chromium and chromium-driver."""
 
-import browser
 import numpy as np
 import pytest
 
@@ -18,12 +17,6 @@ SENTENCES = {
     "hostile": ["<script>document.title = 'run'</script>", "<b>", "&amp;", "</script>", "▁" + "wide" * 40],
 }
 NUM_LAYERS, NUM_HEADS = 3, 4
-
-
-@pytest.fixture(scope="module")
-def page():
-    with browser.browser() as page:
-        yield page
 
 
 @pytest.fixture(params=[*SENTENCES])
