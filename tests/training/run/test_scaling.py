@@ -1,6 +1,5 @@
 """The commands of docs/scaling.md, unchanged, in two processes on this machine."""
 
-import csv
 import os
 import pathlib
 import re
@@ -8,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from test_training import ROOT, TINY
+from test_training import ROOT, TINY, logged
 from training_runs import free_addresses, leftovers, write_text
+
+from keras_transformer.model_dir import ModelDir
 
 SECONDS = 300
 SETTINGS = [*TINY, "training.steps=4", "training.validate_every=2", "training.average_last=0"]
@@ -48,23 +49,6 @@ def blocks(title, folder):
     return [block.replace("--config wmt14-en-de-base", settings).replace("/text", str(folder)) for block in scripts]
 
 
-def run_together(scripts, folder, environments):
-    path = f"{folder}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-    processes = [
-        subprocess.Popen(["sh", "-c", script], cwd=folder, env={**os.environ, "PATH": path, **environment})
-        for script, environment in zip(scripts, environments, strict=True)
-    ]
-    try:
-        assert [process.wait(timeout=SECONDS) for process in processes] == [0] * len(processes)
-    finally:
-        for process in processes:
-            process.kill()
-    model_dir = folder / "models" / "en-de"
-    with open(model_dir / "log.csv") as file:
-        assert [row["step"] for row in csv.DictReader(file)] == ["2", "4"]
-    assert leftovers(model_dir) == []
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "title, indices", [("Two machines", (None, None)), ("Slurm", (None,)), ("Kubernetes", (0, 1))], ids=str
@@ -74,6 +58,18 @@ def test_the_commands_train_on_two_workers(title, indices, folder, capfd):
     if title == "Kubernetes":
         # Every pod has the same command.
         scripts *= 2
-    environments = [{} if index is None else {"JOB_COMPLETION_INDEX": str(index)} for index in indices]
-    run_together(scripts, folder, environments)
+    path = f"{folder}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    processes = []
+    for script, index in zip(scripts, indices, strict=True):
+        environment = {} if index is None else {"JOB_COMPLETION_INDEX": str(index)}
+        environment |= {**os.environ, "PATH": path}
+        processes.append(subprocess.Popen(["sh", "-c", script], cwd=folder, env=environment))
+    try:
+        assert [process.wait(timeout=SECONDS) for process in processes] == [0] * len(processes)
+    finally:
+        for process in processes:
+            process.kill()
     assert "2 devices of 2 workers" in capfd.readouterr().err
+    model_dir = ModelDir(folder / "models" / "en-de")
+    assert logged(model_dir, "step") == [2, 4]
+    assert leftovers(model_dir.path) == []

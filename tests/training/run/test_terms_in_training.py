@@ -44,13 +44,8 @@ def model_dir(tmp_path_factory):
     sizes = ["model.num_layers=1", "model.d_model=64", "model.d_ff=128", "model.num_heads=2", "model.dropout=0"]
     schedule = ["steps=500", "validate_every=500", "tokens_per_batch=1500", "precision=float32", "num_buckets=2"]
     schedule += ["warmup_steps=60", "peak_learning_rate=0.006", "subword_samples=3", "label_smoothing=0"]
-    settings = [
-        *sizes,
-        *(f"training.{setting}" for setting in schedule),
-        "data.terms=0.6",
-        "tokenizer.vocab_size=420",
-        "decoding.beam_size=1",
-    ]
+    others = ["data.terms=0.6", "tokenizer.vocab_size=420", "decoding.beam_size=1"]
+    settings = [*sizes, *(f"training.{setting}" for setting in schedule), *others]
     keras.utils.set_random_seed(1)
     valid = SentencePairs(PAIRS.source[:20], PAIRS.target[:20], "valid")
     train(load_recipe("demo", settings), PAIRS, valid, path, make_strategy())

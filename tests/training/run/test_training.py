@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import keras
 import numpy as np
@@ -404,20 +405,12 @@ def test_two_vocabularies_translate_score_and_are_exported(two_vocabularies, tmp
 
 @pytest.mark.slow
 def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
-    class Workers:
-        def __init__(self, contents=None):
-            self.is_chief = contents is None
-            self.contents = [] if self.is_chief else contents
-
-        def from_chief(self, content):
-            if self.is_chief:
-                self.contents.append(content)
-            return content if self.is_chief else self.contents.pop(0)
-
+    contents = []
+    chief = types.SimpleNamespace(is_chief=True, from_chief=lambda content: contents.append(content) or content)
+    other = types.SimpleNamespace(is_chief=False, from_chief=lambda content: contents.pop(0))
     text = TrainingText(two_vocabularies.read_config(), pairs(0, 360), pairs(360, 400))
-    chief = Workers()
     sent = text.tokenizers(two_vocabularies, None, chief, None)
-    received = text.tokenizers(None, None, Workers(chief.contents), tmp_path)
+    received = text.tokenizers(None, None, other, tmp_path)
     assert [tokenizer.file_content for tokenizer in received] == [tokenizer.file_content for tokenizer in sent]
 
 
