@@ -282,10 +282,7 @@ def test_a_model_is_loaded_once_for_all_test_sets(tiny_model_dir, text, tmp_path
         (["--hypotheses", "nowhere"], "--hypotheses must be a file that exists; received --hypotheses='nowhere'"),
         (["--hypotheses", "other", "--output", "report.pdf"], "--output must be a path that ends in .html or .md"),
         (["--model-dir", "nowhere"], "nowhere: not a model directory"),
-        (
-            ["--source", "short", "--hypotheses", "other", "short"],
-            "--source and --reference must be given the same number of files; received 2 and 1",
-        ),
+        (["--source", "short", "--hypotheses", "other", "short"], "must be given the same number of files; received 2"),
         (
             ["--source", "short", "--reference", "short", "--hypotheses", "other", "short", "reference"],
             "--hypotheses must be given, for each system, a file for each test set: a multiple of 2 files; received 3",
@@ -294,10 +291,7 @@ def test_a_model_is_loaded_once_for_all_test_sets(tiny_model_dir, text, tmp_path
             ["--source", "short", "--reference", "short", "--hypotheses", "short", "other"],
             "must have the same number of lines: source has 40, short has 1",
         ),
-        (
-            ["--source", "source", "--reference", "other", "--hypotheses", "other", "short"],
-            "each test set must be given once; received source twice",
-        ),
+        (["--source", "source", "--reference", "other", "--hypotheses", "other", "short"], "received source twice"),
     ],
 )
 def test_a_mistake_is_one_line(text, fails, tmp_path, monkeypatch, options, message):
