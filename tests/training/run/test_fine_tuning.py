@@ -179,6 +179,6 @@ def test_each_mistake_with_the_directory_has_its_line(change, message, trained, 
     pairs_file = text("text.tsv", [f"{i} dogs run.\t{i} Hunde rennen." for i in range(40)])
     model_dir = directory.path if change == "none" else tmp_path / "tuned"
     options = ("--config", "fine-tune", "--init-from", directory, "--model-dir", model_dir)
-    said = fails("train", *options, "--pairs", pairs_file, "--valid-size", "5", "--set", *BRIEF)
+    said = fails("train", *options, "--pairs", pairs_file, "--valid-pairs", pairs_file, "--set", *BRIEF)
     assert said.startswith("keras-transformer train: error: ") and message in said
     assert change == "none" or not model_dir.exists()
