@@ -15,7 +15,6 @@ from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 from keras_transformer.translation.results import Translations
 
 Texts = Annotated[Tensor, "string (batch,)"]
-Numbers = Annotated[Tensor, "int32 (batch,)"]
 
 
 class Signature(NamedTuple):
@@ -46,7 +45,7 @@ def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
 
 
 def _translate_with_prefix(
-    translator: Translator, text: Texts, prefix: Texts, max_length: Numbers
+    translator: Translator, text: Texts, prefix: Texts, max_length: Annotated[Tensor, "int32 (batch,)"]
 ) -> dict[str, Tensor]:
     return _best(translator, translator.graph.search(text, prefixes=prefix, max_lengths=max_length))
 

@@ -20,8 +20,6 @@ from ..tokenizers import PretrainedSentencePieceTokenizer, SentencePieceTokenize
 from ..tokenizers.sentencepiece_model import check_piece, parse_model
 from .foreign_files import read_bytes, reading
 
-TieEmbeddings = Literal["none", "target", "all"]
-
 # The bias of tokens that the other program does not have: their probability is 0 in float32, yet the loss stays finite.
 _NEVER_CHOSEN_LOGIT = -100.0
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
@@ -114,7 +112,7 @@ def read_trained_tokenizer(
         return TokenizerConfig(kind, tokenizer.vocab_size), tokenizer
 
 
-def tie_embeddings(weights: Mapping[str, np.ndarray]) -> TieEmbeddings:
+def tie_embeddings(weights: Mapping[str, np.ndarray]) -> Literal["none", "target", "all"]:
     """Returns what `TransformerConfig` calls the way in which the weights of a file are shared."""
     if "logits/kernel" in weights:
         return "none"
