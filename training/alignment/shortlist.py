@@ -22,7 +22,6 @@ from keras_transformer.model_dir.files import (
 )
 from keras_transformer.model_dir.shortlist_file import Shortlist, write_shortlist
 from keras_transformer.runtime.progress import ProgressBar, counted
-from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from keras_transformer.translation import Translator
 
@@ -153,18 +152,16 @@ def _tokenized(
             for tokenizer, texts in zip(tokenizers, zip(*chunk), strict=True)
         ]
         # A pair of which a side is empty has no links: not even end tokens.
-        is_whole = tf.reduce_all([side.row_lengths() > 0 for side in sides], axis=0)
-        ends = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.math.count_nonzero(is_whole)], Tokenizer.end_id), tf.cast(is_whole, tf.int64)
-        )
-        rows = [tf.concat([_only(is_whole, side), ends], axis=1) for side in sides]
-        source, target = (Sentences(row.flat_values.numpy(), row.row_lengths().numpy()) for row in rows)
+        is_whole = np.all([side.row_lengths() > 0 for side in sides], axis=0)
+        source, target = (_sentences(side, is_whole) for side in sides)
         yield source, target
 
 
-def _only(is_kept: Tensor, rows: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Empties the rows that are not kept."""
-    return tf.ragged.boolean_mask(rows, rows.with_flat_values(tf.gather(is_kept, rows.value_rowids())))
+def _sentences(rows: tf.RaggedTensor, is_kept: np.ndarray) -> Sentences:
+    """The rows with end tokens behind them; those that are not kept are empty."""
+    rows = tf.concat([rows, tf.fill([rows.nrows(), 1], Tokenizer.end_id)], axis=1)
+    lengths = rows.row_lengths().numpy()
+    return Sentences(rows.flat_values.numpy()[np.repeat(is_kept, lengths)], lengths * is_kept)
 
 
 def _name_of(pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int) -> str:
