@@ -19,7 +19,7 @@ from .devices import Workers
 from .interruption import Interruption
 from .report import ProgressReport, write_log
 from .state import Row, RunState, save_training_state, values_of
-from .validation import Sample, TranslatedText
+from .validation import Sample
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class TrainingRun:
     state: RunState
     workers: Workers
     interruption: Interruption
-    measure_bleu: Callable[[], TranslatedText] | None
+    measure_bleu: Callable[[], tuple[float, list[Sample]]] | None
 
     def is_out_of_patience(self) -> bool:
         """Returns whether training ends because validations no longer get better."""

@@ -25,7 +25,7 @@ from .interruption import Interruption
 from .loop import TrainingRun, run_loop
 from .report import ProgressReport, restore_log
 from .state import restore_training_state
-from .validation import greedy_translation, measure_bleu
+from .validation import greedy_translators, measure_bleu
 
 _log = logging.getLogger(__name__)
 
@@ -129,8 +129,8 @@ def train(
                 write_description(model_dir, config, tokenizers)
                 restore_log(model_dir, state.rows, state.step)
                 if training.validate_by == "bleu":
-                    translate = greedy_translation(model.validated, tokenizers, config.decoding)
-                    measure = functools.partial(measure_bleu, translate, valid_pairs)
+                    translators = greedy_translators(model.validated, tokenizers, config.decoding)
+                    measure = functools.partial(measure_bleu, translators, valid_pairs)
             devices = counted(strategy.num_replicas_in_sync, "device")
             if workers.number > 1:
                 devices += f" of {workers.number} workers"

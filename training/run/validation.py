@@ -4,20 +4,19 @@ import dataclasses
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
+
+import sacrebleu
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.models import Transformer
 from keras_transformer.tokenizers import TokenizerPair
 from keras_transformer.translation import Translator
 
-from ..evaluate import Evaluation, evaluate
 from ..text.corpus import SentencePairs
 
 _NUM_SAMPLES = 5
-# Translates texts whose sources have a tag, which is empty for none.
-Translate = Callable[[list[str], str], list[str]]
 
 _log = logging.getLogger(__name__)
 
@@ -30,44 +29,40 @@ class Sample(NamedTuple):
     translation: str
 
 
-class TranslatedText(NamedTuple):
-    """The BLEU of the translations of the validation text, and the first of them."""
-
-    bleu: float
-    samples: list[Sample]
-
-
-def greedy_translation(model: Transformer, tokenizers: TokenizerPair, decoding: DecodingConfig) -> Translate:
-    """Returns how `measure_bleu` translates, whatever the beam size: ranking checkpoints needs no beam."""
+def greedy_translators(
+    model: Transformer, tokenizers: TokenizerPair, decoding: DecodingConfig
+) -> Callable[[str], Translator]:
+    """Returns a function from a tag, which is empty for none, to a translator that ranks checkpoints without a beam."""
 
     # Each tag has a graph of its own.
     @functools.cache
     def translator(tag: str) -> Translator:
         return Translator(model, tokenizers, dataclasses.replace(decoding, beam_size=1, tag=tag or None))
 
-    return lambda texts, tag: translator(tag)(texts)
+    return translator
 
 
-def measure_bleu(translate: Translate, pairs: SentencePairs) -> TranslatedText:
-    """Translates the validation text; where it has several tags, the log has the BLEU of each."""
-    texts, translations = iter(pairs.source), []
-    for number, tag in pairs.tags or ((len(pairs), ""),):
-        translations.append(translate(list(itertools.islice(texts, number)), tag))
-    evaluation = _evaluation(list(itertools.chain.from_iterable(translations)), pairs)
-    if len(pairs.tags) > 1:
-        _log.info(f"BLEU {', '.join(_bleu_of_tags(pairs, translations))}")
-    samples = map(Sample, pairs.source, pairs.target, evaluation.translations)
-    return TranslatedText(evaluation.bleu.score, list(itertools.islice(samples, _NUM_SAMPLES)))
+def measure_bleu(translators: Callable[[str], Translator], pairs: SentencePairs) -> tuple[float, list[Sample]]:
+    """Returns the BLEU of the translations of the validation text, and the first of them.
 
-
-def _bleu_of_tags(pairs: SentencePairs, translations: list[list[str]]) -> Iterator[str]:
+    Where the text has several tags, the log has the BLEU of each.
+    """
     texts = zip(pairs.source, pairs.target, strict=True)
-    for (number, tag), translations_of_tag in zip(pairs.tags, translations, strict=True):
+    samples: list[Sample] = []
+    bleu_of_tags = []
+    for number, tag in pairs.tags or ((len(pairs), ""),):
         if number:
-            source, target = zip(*itertools.islice(texts, number), strict=True)
-            evaluation = _evaluation(translations_of_tag, SentencePairs(source, target, tag))
-            yield f"{tag or 'without a tag'} {evaluation.bleu.score:.2f}"
+            sources, references = zip(*itertools.islice(texts, number), strict=True)
+            samples_of_tag = [*map(Sample, sources, references, translators(tag)(list(sources)))]
+            samples += samples_of_tag
+            if len(pairs.tags) > 1:
+                bleu_of_tags.append(f"{tag or 'without a tag'} {_bleu(samples_of_tag):.2f}")
+    if bleu_of_tags:
+        _log.info(f"BLEU {', '.join(bleu_of_tags)}")
+    return _bleu(samples), samples[:_NUM_SAMPLES]
 
 
-def _evaluation(translations: list[str], pairs: SentencePairs) -> Evaluation:
-    return evaluate(lambda _: translations, pairs)
+def _bleu(samples: list[Sample]) -> float:
+    return sacrebleu.corpus_bleu(
+        [sample.translation for sample in samples], [[sample.reference for sample in samples]]
+    ).score
