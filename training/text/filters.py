@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -129,8 +129,8 @@ class Scores:
     """
 
     def __init__(self, path: str, corpus: str) -> None:
-        self._lines = iter(read_texts([path]))
-        self._path, self._corpus = path, corpus
+        self._scores = _read_scores(path)
+        self._rule = f"{path}: there must be a line for each sentence pair of {corpus}"
         self._number = 0
 
     def take(self, number: int) -> Annotated[np.ndarray, "float64 (number,)"]:
@@ -138,33 +138,29 @@ class Scores:
 
         Raises:
             ConfigError: The file cannot be opened.
-            InvalidFileError: A line is not a number, or there are fewer or more lines than pairs.
+            InvalidFileError: A line is not a number, or there are fewer lines than pairs.
         """
-        lines = list(itertools.islice(self._lines, number))
-        scores = np.fromiter(map(self._read, range(len(lines)), lines), np.float64, len(lines))
-        self._number += len(lines)
-        if len(lines) < number:
-            self._refuse(f"it has {self._number:,}")
+        scores = np.fromiter(itertools.islice(self._scores, number), np.float64)
+        self._number += len(scores)
+        if len(scores) < number:
+            raise InvalidFileError(f"{self._rule}; it has {self._number:,}")
         return scores
 
     def finish(self) -> None:
         """Raises an InvalidFileError if there are more lines."""
-        if next(self._lines, None) is not None:
-            self._refuse(f"it has more than {self._number:,}")
+        if next(self._scores, None) is not None:
+            raise InvalidFileError(f"{self._rule}; it has more than {self._number:,}")
 
-    def _read(self, place: int, line: str) -> float:
+
+def _read_scores(path: str) -> Iterator[float]:
+    for number, line in enumerate(read_texts([path]), start=1):
         try:
             score = float(line)
         except ValueError:
             score = np.nan
         if np.isnan(score):
-            raise InvalidFileError(
-                f"{self._path}: line {self._number + place + 1} must be a number; received {shown(line)}"
-            )
-        return score
-
-    def _refuse(self, what: str) -> None:
-        raise InvalidFileError(f"{self._path}: there must be a line for each sentence pair of {self._corpus}; {what}")
+            raise InvalidFileError(f"{path}: line {number} must be a number; received {shown(line)}")
+        yield score
 
 
 def hash_pairs(pairs: Iterable[Pair]) -> np.ndarray:
