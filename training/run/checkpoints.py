@@ -3,7 +3,7 @@
 import logging
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -18,20 +18,11 @@ from .state import RunState, read_progress
 
 _log = logging.getLogger(__name__)
 
-# The metric that ranks checkpoints, and the sign that makes higher better.
-_RANKINGS = {"perplexity": ("val_perplexity", -1), "bleu": ("val_bleu", 1)}
-
-
-def score_of(logs: Mapping[str, float], validate_by: str) -> float:
-    """Returns by what a validation is ranked: the higher, the better."""
-    metric, sign = _RANKINGS[validate_by]
-    return sign * float(logs[metric])
-
 
 def save_checkpoint(model_dir: ModelDir, model: Transformer, state: RunState) -> None:
     """Saves the weights after the last validation, also as the best ones if they are."""
     save_weights(model, model_dir.checkpoint_path(state.step))
-    if state.validations_since_best == 0 or not model_dir.best_path.exists():
+    if state.validations_since_best == 0:
         save_weights(model, model_dir.best_path)
 
 

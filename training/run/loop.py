@@ -13,7 +13,7 @@ from keras_transformer.errors import DivergedError
 from keras_transformer.model_dir import ModelDir
 
 from ..step.model import Batch, TrainingModel
-from .checkpoints import delete_outdated, forget_outdated, save_checkpoint, score_of
+from .checkpoints import delete_outdated, forget_outdated, save_checkpoint
 from .data import Batches
 from .devices import Workers
 from .interruption import Interruption
@@ -142,9 +142,13 @@ def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
     if run.measure_bleu is not None:
         logs["val_bleu"], samples = run.measure_bleu()
     values = _finite_values(run)
-    score = score_of(logs, config.validate_by)
-    is_best = score > state.best_score or not model_dir.best_path.exists()
-    state.add_validation({"epoch": epoch, **logs}, score, is_best)
+    score = logs["val_bleu"] if config.validate_by == "bleu" else -logs["val_perplexity"]
+    state.step = int(logs["step"])
+    state.rows = [*state.rows, {"epoch": epoch, **logs}]
+    state.scores[state.step] = score
+    state.validations_since_best += 1
+    if score > state.best_score or not model_dir.best_path.exists():
+        state.best_score, state.validations_since_best = score, 0
     save_checkpoint(model_dir, run.model.validated, state)
     outdated = forget_outdated(model_dir, state, config.keep_checkpoints, config.average_best)
     # Save the state before deleting anything: a run that ends before repeats the steps since the last state.

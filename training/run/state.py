@@ -47,16 +47,6 @@ class RunState:
     loss_sums: list[float] = dataclasses.field(default_factory=list)
     text: Fingerprint = dataclasses.field(default_factory=dict)
 
-    def add_validation(self, row: Row, score: float, is_best: bool) -> None:
-        """Adds a validation after `row["step"]` steps."""
-        self.step = int(row["step"])
-        self.rows = [*self.rows, row]
-        self.scores[self.step] = score
-        self.validations_since_best += 1
-        if is_best:
-            self.best_score = score
-            self.validations_since_best = 0
-
 
 def values_of(model: TrainingModel) -> dict[str, np.ndarray]:
     """Returns the values of all variables of a model, of its average and of its optimizer."""
