@@ -4,7 +4,6 @@ import collections
 import csv
 import errno
 import html
-import io
 import logging
 import pathlib
 import re
@@ -81,7 +80,11 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
     Both are made of the rows that the training state has, so that a resumed run neither repeats nor loses one. The
     state does not have the samples, translations of the last validation.
     """
-    _write_table(model_dir.log_path, rows)
+    columns = ["epoch", *sorted({name for row in rows for name in row} - {"epoch"})]
+    with replacing(model_dir.log_path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
     _write_events(model_dir.tensorboard_path, rows[-1], samples)
 
 
@@ -96,16 +99,6 @@ def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
         number = re.search(r"\d+", path.name)
         if number and int(number[0]) > step:
             path.unlink()
-
-
-def _write_table(path: pathlib.Path, rows: Sequence[Row]) -> None:
-    columns = ["epoch", *sorted({name for row in rows for name in row} - {"epoch"})]
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns)
-    writer.writeheader()
-    writer.writerows(rows)
-    with replacing(path) as temporary:
-        temporary.write_text(text.getvalue(), encoding="utf-8", newline="")
 
 
 def _write_events(directory: pathlib.Path, row: Row, samples: Sequence[Sample]) -> None:
