@@ -57,26 +57,23 @@ def judge(filters: list[Filter], pairs: list[Pair], scores: np.ndarray | None = 
 
 def filters_of(data: DataConfig) -> list[Filter]:
     """Makes the filters that a configuration turns on, for one pass over a text."""
-    shortest, longest, ratio = data.min_characters, data.max_characters, data.max_length_ratio
-    least, seen = data.min_score, SeenPairs()
-    filters = [
-        Filter("min_score", least, lambda pairs, lengths, scores: scores < least),
-        Filter("min_characters", shortest, lambda pairs, lengths, scores: lengths.min(axis=1) < shortest),
-        Filter("max_characters", longest, lambda pairs, lengths, scores: lengths.max(axis=1) > longest),
-        Filter(
-            "max_length_ratio",
-            ratio,
-            lambda pairs, lengths, scores: lengths.max(axis=1) > ratio * lengths.min(axis=1),
-        ),
-        *(
-            Filter(f"{side}_script", script, _each(_is_of_another_script(script, data.min_script_share, number)))
+    least, ratio, seen = data.min_score, data.max_length_ratio, SeenPairs()
+    matches: dict[str, Matches] = {
+        "min_score": lambda pairs, lengths, scores: scores < least,
+        "min_characters": lambda pairs, lengths, scores: lengths.min(axis=1) < data.min_characters,
+        "max_characters": lambda pairs, lengths, scores: lengths.max(axis=1) > data.max_characters,
+        "max_length_ratio": lambda pairs, lengths, scores: lengths.max(axis=1) > ratio * lengths.min(axis=1),
+        **{
+            f"{side}_script": _is_of_another_script(script, data.min_script_share, number)
             for number, (side, script) in enumerate((("source", data.source_script), ("target", data.target_script)))
             if script is not None
-        ),
-        Filter("remove_copies", data.remove_copies, _each(lambda source, target: source.strip() == target.strip())),
+        },
+        "remove_copies": _each(lambda source, target: source.strip() == target.strip()),
         # This filter comes last, so that it needs no memory for pairs that others remove.
-        Filter("remove_duplicates", data.remove_duplicates, lambda pairs, lengths, scores: seen.add(hash_pairs(pairs))),
-    ]
+        "remove_duplicates": lambda pairs, lengths, scores: seen.add(hash_pairs(pairs)),
+    }
+    filters = [Filter(name, getattr(data, name), rule) for name, rule in matches.items()]
+    # A value of 0 is on.
     filters = [filter_ for filter_ in filters if filter_.value is not None and filter_.value is not False]
     if filters:
         filters.insert(0, Filter("empty", None, _each(lambda source, target: not (source.strip() and target.strip()))))
@@ -88,14 +85,14 @@ def _each(matches: Callable[..., bool]) -> Matches:
     return lambda pairs, lengths, scores: np.fromiter((matches(*pair) for pair in pairs), bool, len(pairs))
 
 
-def _is_of_another_script(script: str, min_share: float, side: int) -> Callable[..., bool]:
+def _is_of_another_script(script: str, min_share: float, side: int) -> Matches:
     marks = _LetterMarks(script)
 
     def is_of_another_script(*pair: str) -> bool:
         letters = pair[side].translate(marks)
         return letters.count("+") < min_share * len(letters)
 
-    return is_of_another_script
+    return _each(is_of_another_script)
 
 
 class _LetterMarks(dict[int, str]):
