@@ -42,23 +42,16 @@ class EncodedPairs:
 
     The ids are kept in files, in blocks to which pairs were assigned at random, so that a long text needs no more
     memory than one block. A short text is one block, in its own order.
-
-    Args:
-        dtype: NumPy's name of the type of the ids in the files.
-        length_counts: LENGTH_COUNT (n,). The number of pairs of each block for each two lengths.
-        num_empty: pairs left out because a side has no tokens.
-        num_too_long: pairs left out because a side is longer than allowed.
-        has_links: whether there are files that tell which source token each target token comes from. Defaults to False.
     """
 
     directory: pathlib.Path
     num_blocks: int
-    dtype: str
-    length_counts: np.ndarray
-    num_empty: int
-    num_too_long: int
+    dtype: str  # NumPy's name of the type of the ids in the files
+    length_counts: np.ndarray  # LENGTH_COUNT (n,): the number of pairs of each block for each two lengths
+    num_empty: int  # pairs left out because a side has no tokens
+    num_too_long: int  # pairs left out because a side is longer than allowed
     fingerprint: TextFingerprint
-    has_links: bool = False
+    has_links: bool = False  # whether there are files that tell which source token each target token comes from
 
     def __len__(self) -> int:
         return int(self.length_counts["num_pairs"].sum())
@@ -101,15 +94,7 @@ class EncodedPairs:
 
 
 def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
-    """Counts the pairs of a block with equal lengths.
-
-    Args:
-        block: the number of the block.
-        source_lengths: int (n,), below 2**31, as are the lengths of the targets.
-        target_lengths: int (n,).
-
-    Returns:
-        LENGTH_COUNT (number of different lengths,), in ascending order.
+    """Counts the pairs of a block with equal lengths, which are int (n,) and below 2**31: LENGTH_COUNT, ascending.
 
     Example:
         >>> count_lengths(0, np.array([3, 2, 3]), np.array([4, 5, 4])).tolist()
@@ -125,17 +110,10 @@ def count_lengths(block: int, source_lengths: np.ndarray, target_lengths: np.nda
 
 @dataclasses.dataclass(frozen=True)
 class Epochs:
-    """A parallel text in several epochs, which may each change it in another way.
-
-    Args:
-        pairs: the text.
-        number: of epochs: more than one for a text that is drawn anew in each.
-        augmentation: changes pairs, or None.
-        terms: writes translations into sources, or None.
-    """
+    """A parallel text in several epochs, which may each change it in another way."""
 
     pairs: SentencePairs
-    number: int = 1
+    number: int = 1  # more than one for a text that is drawn anew in each epoch
     augmentation: Augmentation | None = None
     terms: TermAnnotation | None = None
 

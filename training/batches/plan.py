@@ -31,20 +31,12 @@ class Bucket:
 
 
 class PlannedBatch(NamedTuple):
-    """A batch of a block's pairs, which are in the order of their buckets. In the pipeline, the fields are tensors.
+    """A batch of a block's pairs, which are in the order of their buckets. In the pipeline, the fields are tensors."""
 
-    Attributes:
-        begin: the place of its first pair.
-        end: the place after its last pair.
-        num_rows: those without a pair are empty.
-        source_length: columns of the source, in tokens.
-        target_length: columns of the target, in tokens.
-    """
-
-    begin: Dimension
-    end: Dimension
-    num_rows: Dimension
-    source_length: Dimension
+    begin: Dimension  # the place of its first pair
+    end: Dimension  # the place after its last pair
+    num_rows: Dimension  # those without a pair are empty
+    source_length: Dimension  # columns of the source, in tokens
     target_length: Dimension
 
 
@@ -53,16 +45,11 @@ PLANNED_BATCH = np.dtype([(name, np.int64) for name in PlannedBatch._fields])
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """The batches of one epoch.
-
-    Args:
-        buckets: from the shortest to the longest.
-        batches: PLANNED_BATCH (number of batches,), one array for each block of the pairs.
-    """
+    """The batches of one epoch."""
 
     pairs: EncodedPairs
-    buckets: list[Bucket]
-    batches: list[np.ndarray]
+    buckets: list[Bucket]  # from the shortest to the longest
+    batches: list[np.ndarray]  # PLANNED_BATCH (number of batches,) for each block of the pairs
 
     @property
     def num_steps(self) -> int:

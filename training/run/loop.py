@@ -26,19 +26,15 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class TrainingRun:
-    """What a training run consists of.
-
-    Args:
-        state: what was saved last.
-        measure_bleu: translates the validation text, or None if nothing is ranked by BLEU.
-    """
+    """What a training run consists of."""
 
     model: TrainingModel
     config: TrainingConfig
     model_dir: ModelDir
-    state: RunState
+    state: RunState  # what was saved last
     workers: Workers
     interruption: Interruption
+    # Translates the validation text; None if nothing is ranked by BLEU.
     measure_bleu: Callable[[], tuple[float, list[Sample]]] | None
 
     def is_out_of_patience(self) -> bool:

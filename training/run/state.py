@@ -26,25 +26,18 @@ Row = dict[str, float]
 
 @dataclasses.dataclass
 class RunState:
-    """How far a training run is.
+    """How far a training run is."""
 
-    Args:
-        step: updates so far.
-        best_score: the highest score of a validation so far: BLEU, or minus the perplexity.
-        validations_since_best: how many validations came after the one with this score.
-        scores: the scores of the checkpoints that are kept, by their steps.
-        rows: the log, a row for each validation.
-        loss_sums: the sum of the loss over the tokens since the last validation, and their number, if the run stopped
-            between two validations.
-        text: the fingerprint of the training and the validation text.
-    """
-
-    step: int = 0
-    best_score: float = -math.inf
-    validations_since_best: int = 0
+    step: int = 0  # updates so far
+    best_score: float = -math.inf  # the highest score of a validation so far: BLEU, or minus the perplexity
+    validations_since_best: int = 0  # how many validations came after the one with this score
+    # The scores of the checkpoints that are kept, by their steps.
     scores: dict[int, float] = dataclasses.field(default_factory=dict)
+    # The log, a row for each validation.
     rows: list[Row] = dataclasses.field(default_factory=list)
+    # If the run stopped between two validations: the sum of the loss over the tokens since the last one, their number.
     loss_sums: list[float] = dataclasses.field(default_factory=list)
+    # The fingerprints of the training and the validation text.
     text: Fingerprint = dataclasses.field(default_factory=dict)
 
 

@@ -16,6 +16,7 @@ from keras_transformer.rules import shown
 from .text_files import read_texts
 
 Pair = tuple[str, str]
+# Takes n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which are left out: bool (n,).
 Matches = Callable[[list[Pair], np.ndarray, np.ndarray], np.ndarray]
 
 # Hardly any true translation has such lengths or ratios.
@@ -23,15 +24,9 @@ RECOMMENDED = DataConfig(max_characters=1000, max_length_ratio=9.0, remove_copie
 
 
 class Filter(NamedTuple):
-    """A rule that removes pairs.
+    """A rule that removes pairs."""
 
-    Attributes:
-        name: the name of its field in DataConfig; "empty" for the filter of pairs with a blank side.
-        matches: takes n pairs, their lengths (n, 2) in characters and their scores (n,), and returns which of them are
-            left out: bool (n,).
-    """
-
-    name: str
+    name: str  # that of its field in DataConfig; "empty" for the filter of pairs with a blank side
     value: int | float | str | bool | None
     matches: Matches
 
