@@ -17,11 +17,9 @@ _MIN_PROBABILITY = 0.1
 # A word in a larger share of the sentences says too little to be a term.
 _MAX_SHARE = 0.05
 _MAX_WORDS = 3
-# What bounds memory and time: pairs of sentences that are learned from, words of a sentence, sentences that are read
-# together.
+# What bounds memory and time: pairs of sentences that are learned from, words of a sentence.
 _MAX_PAIRS = 200_000
 _WORDS_PER_SENTENCE = 256
-_SENTENCES_PER_CALL = 8192
 
 _WORD = regex.compile(IN_A_WORD)
 # What may be between the words of a phrase.
@@ -79,7 +77,7 @@ def learn_lexicon(pairs: SentencePairs, max_share: float = _MAX_SHARE) -> Lexico
     numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
     parts: list[tuple[Sentences, Sentences]] = []
     sampled = itertools.islice(zip(pairs.source, pairs.target), 0, None, step)
-    for chunk in in_chunks(sampled, _SENTENCES_PER_CALL):
+    for chunk in in_chunks(sampled):
         sides = [[list(_words(text)) for text in texts] for texts in zip(*chunk)]
         for side, known in zip(sides, numbers, strict=True):
             for word in itertools.chain.from_iterable(side):

@@ -32,8 +32,7 @@ from .model_1 import PASSES, Counts, Sentences, best_links, count_links, in_bloc
 # The number of candidates for each source token, and of frequent tokens that are always candidates.
 CANDIDATES_PER_PIECE = 50
 FREQUENT_PIECES = 500
-# What bounds memory: sentences that are tokenized together, and those that are aligned together.
-_SENTENCES_PER_CALL = 8192
+# What bounds memory: sentences that are aligned together.
 _SENTENCES_PER_ALIGNMENT = 1024
 
 _log = logging.getLogger(__name__)
@@ -146,7 +145,7 @@ def _learn_counts(path: pathlib.Path, pairs: SentencePairs, tokenizers: Tokenize
 def _tokenized(
     pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int
 ) -> Iterator[tuple[Sentences, Sentences]]:
-    for chunk in in_chunks(zip(pairs.source, pairs.target), _SENTENCES_PER_CALL):
+    for chunk in in_chunks(zip(pairs.source, pairs.target)):
         sides = [
             tokenizer.tokenize(tf.constant(texts))[:, : max_length - 1]
             for tokenizer, texts in zip(tokenizers, zip(*chunk), strict=True)

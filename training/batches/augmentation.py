@@ -35,7 +35,6 @@ _ONE_OF = 10
 _SHORTEST_WORD_WITH_TYPO = 3
 _EMOJI = [chr(code) for code in range(0x1F600, 0x1F640)]
 _KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
-_PAIRS_AT_A_TIME = 8192
 # The most words and phrases of a source that are annotated with their translations.
 _MAX_TERMS = 4
 
@@ -70,7 +69,7 @@ class Augmentation:
     def pairs(self, pairs: Iterable[Pair], epoch: int) -> Iterator[Pair]:
         """Yields the pairs of an epoch as they are in it."""
         first = 0
-        for chunk in in_chunks(iter(pairs), _PAIRS_AT_A_TIME):
+        for chunk in in_chunks(iter(pairs)):
             yield from self.augment(chunk, epoch, first)
             first += len(chunk)
 

@@ -128,7 +128,7 @@ def judged_pairs(
                 scores.finish()
 
 
-def in_chunks(pairs: Iterator[Texts], size: int) -> Iterator[list[Texts]]:
+def in_chunks(pairs: Iterator[Texts], size: int = 8192) -> Iterator[list[Texts]]:
     """Divides pairs, or other tuples of texts, into chunks of `size`, or of fewer if sentences are very long."""
     chunk: list[Texts] = []
     num_characters = 0

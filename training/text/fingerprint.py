@@ -22,7 +22,6 @@ class TextFingerprint(TypedDict):
 # By the name of the text, "train" or "valid".
 Fingerprint = dict[str, TextFingerprint]
 
-_PAIRS_AT_A_TIME = 8192
 _NAMES = {"train": "training", "valid": "validation"}
 
 
@@ -44,7 +43,7 @@ class TextHash:
 
 def fingerprint_of(pairs: Iterable[Pair]) -> TextFingerprint:
     text = TextHash()
-    for chunk in in_chunks(iter(pairs), _PAIRS_AT_A_TIME):
+    for chunk in in_chunks(iter(pairs)):
         text.add(*zip(*chunk))
     return text.fingerprint()
 
