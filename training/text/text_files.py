@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import BinaryIO, Protocol, TypeVar, cast
+from typing import BinaryIO, TypeVar, cast
 
 import zstandard
 
@@ -105,15 +105,9 @@ def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
     return dict(sorted((file[before.start() : len(file) - len(after[0])], file) for file in files))
 
 
-class _Binary(Protocol):
-    """A binary file that can be read without waiting for a whole block."""
-
-    def read1(self, size: int = ..., /) -> bytes: ...
-
-
-def _open(path: str | os.PathLike[str]) -> AbstractContextManager[_Binary]:
+def _open(path: str | os.PathLike[str]) -> AbstractContextManager[io.BufferedIOBase]:
     if path == "-":
-        return contextlib.nullcontext(cast(_Binary, standard_input()))
+        return contextlib.nullcontext(cast(io.BufferedIOBase, standard_input()))
     name = os.fspath(path)
     if name.endswith(".gz"):
         return gzip.open(path, "rb")
@@ -186,7 +180,7 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
         raise ConfigError(f"{name_of(path)}: {error.strerror or error}") from None
 
 
-def _blocks(file: _Binary) -> Iterator[bytes]:
+def _blocks(file: io.BufferedIOBase) -> Iterator[bytes]:
     r"""Reads whole lines, many at a time, without the end of the last one and "\r" before the ends.
 
     The part of a line that is longer than allowed is a block too.
