@@ -43,9 +43,6 @@ def training_dataset(
         length))`, all int32, with 0 where there is no token, and with `"links": (batch, target length)` if the pairs
         have links. The target is the start token and the sentence, the labels are the sentence and the end token. Empty
         rows come last.
-
-    Raises:
-        ConfigError: A number is out of its range.
     """
     num_blocks = plan.pairs.num_blocks
     first_epoch, steps_to_skip = divmod(first_step, plan.num_steps)

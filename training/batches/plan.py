@@ -74,9 +74,6 @@ def plan_batches(pairs: EncodedPairs, tokens_per_batch: Size, num_buckets: Size 
         num_buckets: the most shapes. Defaults to 8.
         num_parts: the number of equal parts into which each batch can be divided, because empty rows fill it up. The
             pairs in a batch do not depend on it. Defaults to 1.
-
-    Raises:
-        ConfigError: A number is not positive.
     """
     counts = pairs.length_counts
     buckets = choose_buckets(counts, tokens_per_batch, num_buckets)
@@ -104,15 +101,12 @@ def _batches_of_block(pairs_in_buckets: np.ndarray, buckets: list[Bucket], num_p
 def choose_buckets(
     length_counts: Annotated[np.ndarray, "LENGTH_COUNT (n,)"], tokens_per_batch: int, num_buckets: int
 ) -> list[Bucket]:
-    """Chooses the shapes of batches with which an epoch computes the fewest positions.
+    """Chooses the shapes of batches, from the shortest, with which an epoch computes the fewest positions.
 
     Pairs are put in order of their longer side. Dynamic programming finds the boundaries between buckets with the
     least sum of `rows * (source_length + target_length)`, where a batch counts as full even if it is not, so that no
     bucket is made for a few pairs. The pairs of a bucket are then spread evenly over its batches: 9 pairs with room
     for 8 make two batches of 5.
-
-    Returns:
-        The buckets, from the shortest to the longest.
 
     Example:
         >>> from keras_transformer.training.batches.encoded_pairs import count_lengths

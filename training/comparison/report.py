@@ -39,7 +39,6 @@ def write_report(comparison: Comparison, format: Format) -> str:
     """Writes a comparison as text.
 
     Args:
-        comparison: Comparison.
         format: "text" for a terminal, "markdown", "html": a page that needs no other file, or "json": one line.
     """
     if format == "json":
@@ -54,7 +53,7 @@ def write_reports(comparisons: Mapping[str, Comparison], format: Format) -> str:
     single test set it is what `write_report` writes.
 
     Args:
-        comparisons: mapping of str to Comparison. The comparison on each test set, by its name.
+        comparisons: the comparison on each test set, by its name.
         format: "text" for a terminal, "markdown", "html": a page that needs no other file, or "json": one line, an
             object whose "test_sets" are what `write_report` writes, each with its "name".
     """

@@ -74,9 +74,6 @@ class Workers:
     The first is the chief. It alone reads and writes the model directory; the others get what they need of it over
     the network, so that the directory need not be shared. All processes call the same methods in the same order.
 
-    Args:
-        strategy: from `make_strategy`.
-
     Attributes:
         number: how many processes there are.
         is_chief: whether this process is the chief.

@@ -49,8 +49,7 @@ def values_of(model: TrainingModel) -> dict[str, np.ndarray]:
 def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], state: RunState) -> None:
     """Saves the state of a training run; the one before is kept under another name.
 
-    Raises:
-        OSError: The state cannot be written; those before stay.
+    If it cannot be written, both that were there before stay.
     """
     # Bytes of JSON, since NumPy would pickle a dict.
     fields: dict[str, Any] = {**values, "progress": json.dumps(dataclasses.asdict(state)).encode()}

@@ -34,13 +34,10 @@ def projected_crossentropy(
     Args:
         hidden: in float32, or in bfloat16 or float16, in which the products then are too; softmax and loss are in
             float32 anyway. One pass, or two that differ in their dropout.
-        kernel: of the output projection.
-        labels: token ids.
         label_smoothing: ε. Defaults to 0.
         consistency: R-Drop's α, for two passes. Defaults to 0.
         gradient_scale: what the gradients are multiplied by, but not the loss: float16 needs them scaled before they
             are rounded. Defaults to None: 1.
-        bias: of the output projection. Defaults to None: it has none.
     """
 
     @tf.custom_gradient

@@ -101,12 +101,7 @@ class JudgedPairs(NamedTuple):
 def judged_pairs(
     corpora: Sequence[Corpus], filters: list[Filter], score_paths: Sequence[str | None] | None = None
 ) -> Iterator[JudgedPairs]:
-    """Reads all pairs of a text once, with the scores of the corpora that have some.
-
-    Raises:
-        ConfigError: A file cannot be opened.
-        InvalidFileError: as `read_text`.
-    """
+    """Reads all pairs of a text once, with the scores of the corpora that have some; raises what `read_text` does."""
     with ProgressBar(f"reading {name_of_text(corpora)}", "sentence pairs") as bar:
         for number, corpus in enumerate(corpora):
             is_empty = True
@@ -210,11 +205,7 @@ def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePair
 
 
 def read_pairs(source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]) -> SentencePairs:
-    """Reads two text files in which lines with the same number are translations of each other.
-
-    Args:
-        source_path: str or path of the sentences, one per line, as `text_files.read_lines` reads them.
-        target_path: str or path of their translations.
+    """Reads two text files, compressed or not, in which lines with the same number are translations of each other.
 
     Raises:
         ConfigError: A file cannot be opened.
