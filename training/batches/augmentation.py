@@ -94,11 +94,12 @@ class Augmentation:
         divided = [self.spans.parts(tf.constant([pairs[place][side] for place in changes_by_place])) for side in (0, 1)]
         rows = zip(changes_by_place.items(), *(parts.to_list() for parts in divided), strict=True)
         for (place, (changes, rng)), *sides in rows:
-            texts, kept = zip(*(_without_spans([part.decode() for part in parts]) for parts in sides), strict=True)
-            source, target = texts
+            # Every second part is a span, for which one character stands while the text changes.
+            source_parts, target_parts = ([part.decode() for part in parts] for parts in sides)
+            source, target = _SPAN.join(source_parts[::2]), _SPAN.join(target_parts[::2])
             for change in changes:
                 source, target = change(source, target, rng)
-            augmented[place] = _with_spans(source, kept[0]), _with_spans(target, kept[1])
+            augmented[place] = _with_spans(source, source_parts[1::2]), _with_spans(target, target_parts[1::2])
         return augmented
 
     def _draw(self, rng: random.Random) -> list[Change]:
@@ -122,11 +123,6 @@ class Augmentation:
         if emoji < shares.emoji:
             changes.append(_with_emoji)
         return changes
-
-
-def _without_spans(parts: Sequence[str]) -> tuple[str, list[str]]:
-    """Returns a text in which one character stands for each of its spans, and the spans."""
-    return _SPAN.join(parts[::2]), list(parts[1::2])
 
 
 def _with_spans(text: str, spans: Sequence[str]) -> str:
