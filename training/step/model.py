@@ -97,10 +97,6 @@ class TrainingModel(keras.Model):
         """
         return StepResult(*self._update(batches, tf.constant(float(requests_stop))).numpy().tolist())
 
-    def validate(self, batches: Iterator[Batch]) -> None:
-        """Updates the metrics of the validation with the next batch."""
-        self._validate(batches)
-
     # Keras' own functions reduce every result over all processes, and take tensors of rank 1 only.
     @tf.function(autograph=False, reduce_retracing=True)
     def _update(self, batches: tf.data.Iterator, stop_request: Tensor) -> Annotated[Tensor, "float32 (3,)"]:
@@ -108,7 +104,8 @@ class TrainingModel(keras.Model):
         return self.strategy.experimental_local_results(results)[0]
 
     @tf.function(autograph=False, reduce_retracing=True)
-    def _validate(self, batches: tf.data.Iterator) -> None:
+    def validate(self, batches: tf.data.Iterator) -> None:
+        """Updates the metrics of the validation with the next batch."""
         self.strategy.run(self._validate_on_replica, (batches.get_next(),))
 
     def _update_on_replica(self, batch: Batch, stop_request: Tensor) -> Annotated[Tensor, "float32 (3,)"]:
