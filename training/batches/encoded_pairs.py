@@ -2,7 +2,6 @@
 
 import dataclasses
 import operator
-import os
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -31,9 +30,7 @@ _PAIRS_PER_BLOCK = 2**18
 _MAX_ALIGNED_PAIRS = 200_000
 _SIDES = ("source", "target")
 # The number of pairs of a block that have the same two lengths.
-LENGTH_COUNT = np.dtype(
-    [("block", np.int64), ("source_length", np.int64), ("target_length", np.int64), ("num_pairs", np.int64)]
-)
+LENGTH_COUNT = np.dtype([(name, np.int64) for name in ("block", "source_length", "target_length", "num_pairs")])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,8 +66,7 @@ class EncodedPairs:
 
     def share_of(self, token_ids: Sequence[int], side: str) -> float:
         """Returns the share of the tokens on a side that are among some ids, in the first block alone."""
-        ids = np.fromfile(self.path(side, "ids", 0), self.dtype)
-        return float(np.isin(ids, token_ids).mean())
+        return float(np.isin(np.asarray(self.token_ids(side, 0)), token_ids).mean())
 
     def token_ids(self, side: str, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
         """Reads the token ids of a block, all sequences end to end."""
@@ -83,10 +79,6 @@ class EncodedPairs:
     def links(self, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
         """Reads the place of each target token's source token in its sentence, from 1; 0 for none."""
         return tf.io.decode_raw(self._read("target", "links", block), self.dtype)
-
-    def path(self, side: str, name: str, block: int) -> pathlib.Path:
-        """Returns the path of the file of a block's "ids", "lengths" or "links"."""
-        return self.directory / f"{block}.{side}.{name}"
 
     def _read(self, side: str, name: str, block: Dimension) -> Tensor:
         path = tf.strings.join([f"{self.directory}/", tf.strings.as_string(block), f".{side}.{name}"])
@@ -137,7 +129,7 @@ class Epochs:
                     bar.advance(len(chunk))
 
 
-def encode(epochs: Epochs, codec: TextCodec, directory: str | os.PathLike[str]) -> EncodedPairs:
+def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> EncodedPairs:
     """Encodes a parallel text with tags in front of its sources; leaves out pairs with an empty or too long side.
 
     Args:
@@ -147,7 +139,6 @@ def encode(epochs: Epochs, codec: TextCodec, directory: str | os.PathLike[str]) 
         ConfigError: No pair is left, or the vocabulary lacks a tag.
     """
     _require_tags(epochs.pairs, codec.tokenizers.source)
-    directory = pathlib.Path(directory)
     directory.mkdir()
     num_blocks = max(-(-len(epochs) // _PAIRS_PER_BLOCK), 1)
     dtype = "uint16" if max(tokenizer.vocab_size for tokenizer in codec.tokenizers) <= 2**16 else "int32"
@@ -190,7 +181,7 @@ def align_encoded(pairs: EncodedPairs) -> EncodedPairs:
     probabilities = learn_probabilities(lambda: _first_pairs(pairs, num_pairs), num_pairs, "aligning tokens")
     with ProgressBar("linking tokens", "sentence pairs", len(pairs)) as bar:
         for block in range(pairs.num_blocks):
-            path = pairs.path("target", "links", block)
+            path = pairs.directory / f"{block}.target.links"
             with naming_errors(path), open(path, "wb") as file:
                 for source, target in in_blocks(*_block_sentences(pairs, block)):
                     file.write(_source_places(source, target, probabilities).astype(pairs.dtype).tobytes())
