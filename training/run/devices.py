@@ -112,9 +112,7 @@ class Workers:
         if not self.is_chief:
             content = b""
         # Two bytes are a number that float32 holds exactly, and every network can add up.
-        size = sum(
-            int(digits) << 16 * i for i, digits in enumerate(self._sum(np.array([len(content)], "<u8").view("<u2")))
-        )
+        size = int(self._sum(np.array([len(content)], "<u8").view("<u2")).astype("<u2").view("<u8")[0])
         pieces = []
         for begin in range(0, size, 2 * _NUMBERS_PER_SUM):
             end = min(begin + 2 * _NUMBERS_PER_SUM, size)
