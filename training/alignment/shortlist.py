@@ -38,11 +38,7 @@ _SENTENCES_PER_ALIGNMENT = 1024
 _log = logging.getLogger(__name__)
 
 
-def build_shortlist(
-    model_dir: str | os.PathLike[str] | ModelDir,
-    pairs: SentencePairs,
-    links_path: str | os.PathLike[str] | None = None,
-) -> None:
+def build_shortlist(model_dir: ModelDir, pairs: SentencePairs, links_path: str | None = None) -> None:
     """Learns a shortlist from a parallel text and writes it into a model directory.
 
     If this was stopped before, it resumes after the last completed pass. Parts of sentences that the model does not
@@ -55,7 +51,6 @@ def build_shortlist(
         ConfigError: No pair has text on both sides.
         LockedError: Another process does this, or trains, in the directory.
     """
-    model_dir = ModelDir(model_dir)
     config = model_dir.read_config()
     tokenizers, max_length = load_tokenizers(model_dir.path, config.tokenizer), config.model.max_length
     with locked(model_dir.path / ".align.lock", "another process makes the shortlist here"):
