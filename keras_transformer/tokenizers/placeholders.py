@@ -19,9 +19,10 @@ from .tokenizer import Tokenizer
 
 NUM_PLACEHOLDERS = 8
 
-# Marks are put into the text, as in `translation/sentences.py`: around spans that are kept, and around words.
-_MARK = "\ufdd0"
-_ESCAPED_MARK, _KEPT, _WORD = _MARK + "o", _MARK + "k", _MARK + "w"
+# Marks are put into the text, here around spans that are kept and around words. They begin with a character that
+# Unicode reserves for programs; where a text itself has it, it is escaped by a letter that no mark has.
+MARK = "\ufdd0"
+ESCAPED_MARK, _KEPT, _WORD = MARK + "o", MARK + "k", MARK + "w"
 
 _LETTERS = r"\p{Latin}\p{Greek}\p{Cyrillic}\p{M}"
 _IN_URL = rf"{_LETTERS}0-9\-._~:/?#@!$&'*+,;=%\[\]"
@@ -102,10 +103,10 @@ class SpanFinder:
 
     def parts(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
         """Returns the parts of texts in valid UTF-8: in turn, what is between spans, and all spans."""
-        return _parts(self._marked(texts))
+        return parts_between(_KEPT, self._marked(texts))
 
     def _marked(self, texts: Tensor) -> Tensor:
-        marked = tf.strings.regex_replace(texts, _MARK, _ESCAPED_MARK)
+        marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
         marked = tf.strings.regex_replace(marked, _PATTERN, rf"{_KEPT}\0{_KEPT}")
         if self._terms is None:
             return marked
@@ -121,16 +122,17 @@ class SpanFinder:
 def _in_words(term: str) -> str:
     if not term.strip():
         raise ConfigError(f"a term that is kept must not be blank; received {shown(term)}")
-    return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(_MARK, _ESCAPED_MARK))
+    return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(MARK, ESCAPED_MARK))
 
 
-def _parts(marked: Tensor) -> tf.RaggedTensor:
-    parts = tf.strings.split(marked, _KEPT)
-    return parts.with_flat_values(tf.strings.regex_replace(parts.flat_values, _ESCAPED_MARK, _MARK))
+def parts_between(mark: str, marked: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
+    """Splits texts, in which `MARK` is escaped, at a mark."""
+    parts = tf.strings.split(marked, mark)
+    return parts.with_flat_values(tf.strings.regex_replace(parts.flat_values, ESCAPED_MARK, MARK))
 
 
 def _divided(marked: Tensor) -> Divided:
-    parts = _parts(marked)
+    parts = parts_between(_KEPT, marked)
     size = 2 * NUM_PLACEHOLDERS
     columns = parts[:, :size].to_tensor("", shape=[None, size])
     rest = tf.strings.reduce_join(parts[:, size:], axis=1)
@@ -139,8 +141,8 @@ def _divided(marked: Tensor) -> Divided:
 
 def _keeping(divided: Divided, is_kept: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"]) -> Divided:
     """Turns the spans that are not kept into text again."""
-    spans = tf.strings.regex_replace(divided.spans, _MARK, _ESCAPED_MARK)
-    texts = tf.strings.regex_replace(divided.texts, _MARK, _ESCAPED_MARK)
+    spans = tf.strings.regex_replace(divided.spans, MARK, ESCAPED_MARK)
+    texts = tf.strings.regex_replace(divided.texts, MARK, ESCAPED_MARK)
     spans = tf.where(is_kept, tf.strings.join([_KEPT, spans, _KEPT]), spans)
     columns = tf.stack([texts, tf.pad(spans, [[0, 0], [0, 1]], constant_values="")], axis=2)
     return _divided(tf.strings.reduce_join(columns, axis=[2, 1]))

@@ -10,7 +10,7 @@ from ..tensors import Tensor
 from ..tokenizers.placeholders import SPACES, SpanFinder
 from ..tokenizers.text_codec import TextCodec
 from .results import Translations
-from .sentences import divide_long_sentences, split_sentences
+from .sentences import divide_long_sentences, join_parts, split_sentences
 
 # Bounds of what one document costs: about eight pages, and no more tokens than 200 sentences usually have.
 MAX_SENTENCES = 200
@@ -89,14 +89,9 @@ def _joined_in_spans(sentences: tf.RaggedTensor, spans: SpanFinder | None) -> tf
     sizes = tf.strings.length(parts.flat_values)
     part_ends = tf.cumsum(sizes)
     span_ends, span_starts = tf.boolean_mask(part_ends, is_span), tf.boolean_mask(part_ends - sizes, is_span)
-    texts = sentences.flat_values
-    ends = tf.cumsum(tf.strings.length(texts))
+    ends = tf.cumsum(tf.strings.length(sentences.flat_values))
     num_begun, num_ended = tf.searchsorted(span_starts, ends), tf.searchsorted(span_ends, ends, side="right")
-    begins = tf.concat([[True], (num_begun <= num_ended)[:-1]], 0)[: tf.size(texts)]
-    starts = tf.concat([tf.where(begins)[:, 0], tf.size(texts, tf.int64)[None]], 0)
-    joined = tf.strings.reduce_join(tf.RaggedTensor.from_row_splits(texts, starts, validate=False), axis=1)
-    text_of = tf.boolean_mask(sentences.value_rowids(), begins)
-    return tf.RaggedTensor.from_value_rowids(joined, text_of, sentences.nrows(), validate=False)
+    return join_parts(sentences, (num_begun <= num_ended)[:-1])
 
 
 def _num_filled(sentences: tf.RaggedTensor) -> Tensor:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from ..config.values import Language
 from ..rules import check
 from ..tensors import Tensor
-from ..tokenizers.placeholders import SPACES
+from ..tokenizers.placeholders import ESCAPED_MARK, MARK, SPACES, parts_between
 
 # Abbreviations after which a sentence goes on, by language. Single letters ("J. Smith", "z. B.", "U.S.") need no entry.
 # Abbreviations that end sentences as often as not, such as "etc.", have none: a sentence that is divided there costs
@@ -66,10 +66,8 @@ BEFORE_NUMBERS = (
 # Languages that write "3rd" as "3.".
 WITH_ORDINAL_DOTS: frozenset[Language] = frozenset({"cs", "da", "de", "fi", "hu", "nb", "pl", "tr"})
 
-# Marks are put into the text: where it is divided, and after a full stop that ends no sentence. They begin with a
-# character that Unicode reserves for programs; where a text itself has it, a letter follows that no mark has.
-_MARK = "\ufdd0"
-_OWN, _DIVISION, _NO_END = _MARK + "o", _MARK + "d", _MARK + "n"
+# Marks are put into the text: where it is divided, and after a full stop that ends no sentence.
+_DIVISION, _NO_END = MARK + "d", MARK + "n"
 
 _LINE_BREAKS = r"\n\r\v\f\x{85}\x{2028}\x{2029}"
 _ENDS = ".!?…؟۔।॥։።"
@@ -77,7 +75,7 @@ _CLOSING = r"""\p{Pe}\p{Pf}"'”’"""
 _OPENING = r"""\p{Ps}\p{Pi}\p{Pd}"'“‘„‚¿¡"""
 # They end a sentence whether or not a space follows.
 _CHINESE_ENDS = "。｡！？"
-_NEITHER = rf"[^{SPACES}{_CHINESE_ENDS}{_CLOSING}{_MARK}"
+_NEITHER = rf"[^{SPACES}{_CHINESE_ENDS}{_CLOSING}{MARK}"
 _NOT_IN_A_WORD = r"(^|[^\p{L}\p{M}\p{N}])"
 
 # A line break ends a sentence.
@@ -117,13 +115,13 @@ def split_sentences(
         ConfigError: The language is not known.
     """
     check("language", language, Language | None)
-    marked = tf.strings.regex_replace(texts, _MARK, _OWN)
-    marked = _divide_after(_LINE_END, marked)
+    marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
+    marked = tf.strings.regex_replace(marked, _LINE_END, rf"\1{_DIVISION}")
     for exception in _exceptions(language):
         marked = tf.strings.regex_replace(marked, exception, rf"\1\2{_NO_END}\3")
     for end in (_SENTENCE_END, _CHINESE_END, _CHINESE_QUOTATION_END):
         marked = tf.strings.regex_replace(marked, end, rf"\1{_DIVISION}\2")
-    return _parts(tf.strings.regex_replace(marked, _NO_END, ""))
+    return parts_between(_DIVISION, tf.strings.regex_replace(marked, _NO_END, ""))
 
 
 def divide_long_sentences(
@@ -143,6 +141,18 @@ def divide_long_sentences(
     for end in (_CLAUSE_END, _WORD_END):
         sentences = _divide_long(sentences, end, count_tokens, max_tokens)
     return sentences
+
+
+def join_parts(
+    parts: Annotated[tf.RaggedTensor, "string (batch, None)"], begins: Annotated[Tensor, "bool (number of parts - 1,)"]
+) -> Annotated[tf.RaggedTensor, "string (batch, None)"]:
+    """Joins each part to the one before it, unless it begins a new one, as the first of a text always does."""
+    begins = tf.concat([[True], begins], 0)[: tf.size(parts.flat_values)]
+    places = tf.cumsum(tf.cast(begins, tf.int64)) - 1
+    groups = tf.RaggedTensor.from_value_rowids(parts.flat_values, places, validate=False)
+    text_of = tf.boolean_mask(parts.value_rowids(), begins)
+    joined = tf.strings.reduce_join(groups, axis=1)
+    return tf.RaggedTensor.from_value_rowids(joined, text_of, parts.nrows(), validate=False)
 
 
 def _exceptions(language: Language | None) -> list[str]:
@@ -168,22 +178,14 @@ def _any_of(abbreviations: Collection[str]) -> str:
     return _NOT_IN_A_WORD + rf"((?:{'|'.join(map(re.escape, sorted(forms)))})\.)"
 
 
-def _divide_after(pattern: str, marked: Tensor) -> tf.Tensor:
-    return tf.strings.regex_replace(marked, pattern, rf"\1{_DIVISION}")
-
-
-def _parts(marked: Tensor) -> tf.RaggedTensor:
-    parts = tf.strings.split(marked, _DIVISION)
-    return parts.with_flat_values(tf.strings.regex_replace(parts.flat_values, _OWN, _MARK))
-
-
 def _divide_long(
     sentences: tf.RaggedTensor, end: str, count_tokens: Callable[[Tensor], Tensor], max_tokens: int
 ) -> tf.RaggedTensor:
     texts = sentences.flat_values
     is_long = tf.cast(count_tokens(texts), tf.int64) > max_tokens
-    marked = tf.strings.regex_replace(texts, _MARK, _OWN)
-    pieces = _parts(tf.where(is_long, _divide_after(end, marked), marked))  # (number of sentences, None)
+    marked = tf.strings.regex_replace(texts, MARK, ESCAPED_MARK)
+    divided = tf.strings.regex_replace(marked, end, rf"\1{_DIVISION}")
+    pieces = parts_between(_DIVISION, tf.where(is_long, divided, marked))  # (number of sentences, None)
     sizes = pieces.with_flat_values(tf.cast(count_tokens(pieces.flat_values), tf.int64))
     totals = tf.reduce_sum(sizes, axis=1)
     # Three quarters full if sizes were equal, so that most fit; each piece goes where its middle would.
@@ -194,9 +196,4 @@ def _divide_long(
     part_of = tf.minimum((2 * before + sizes.flat_values) * num_parts // (2 * totals), num_parts - 1)
     # A piece begins a part if it is the first of its sentence, or of the part. The last may be empty.
     is_new = (part_of[1:] > part_of[:-1]) & tf.not_equal(pieces.flat_values[1:], "")
-    begins = tf.concat([[True], (sentence_of[1:] > sentence_of[:-1]) | is_new], 0)[: tf.size(sentence_of)]
-    starts = tf.concat([tf.where(begins)[:, 0], tf.size(sentence_of, tf.int64)[None]], 0)
-    parts = tf.RaggedTensor.from_row_splits(pieces.flat_values, starts, validate=False)
-    text_of = tf.gather(sentences.value_rowids(), tf.boolean_mask(sentence_of, begins))
-    joined = tf.strings.reduce_join(parts, axis=1)
-    return tf.RaggedTensor.from_value_rowids(joined, text_of, sentences.nrows(), validate=False)
+    return join_parts(sentences.with_values(pieces).merge_dims(1, 2), (sentence_of[1:] > sentence_of[:-1]) | is_new)
