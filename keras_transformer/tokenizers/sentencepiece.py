@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from ..config.values import is_tag
 from ..rules import require
 from ..tensors import Tensor
 from .placeholders import NUM_PLACEHOLDERS
@@ -68,18 +67,12 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __init__(self, model: bytes) -> None:
         proto = parse_model(model)
-        subwords = load_subwords(model, tf.int32)
-        tags = {
-            piece.piece: token_id
-            for token_id, piece in enumerate(proto.pieces)
-            if piece.type == SentencePiece.CONTROL and is_tag(piece.piece)
-        }
-        super().__init__(int(subwords.vocab_size()), model, bytes_per_piece(proto), tags)
-        self._subwords = subwords
-        special = self.pieces(range(min(4, self.vocab_size)))
+        reserved = [piece.piece if piece.type == SentencePiece.CONTROL else "" for piece in proto.pieces]
+        super().__init__(reserved, model, bytes_per_piece(proto))
+        self._subwords = load_subwords(model, tf.int32)
+        special = [piece.piece for piece in proto.pieces[:4]]
         expected = ["<pad>", "<unk>", "<s>", "</s>"]
         require(special == expected, "special pieces", f"{', '.join(expected)}, with the ids 0 to 3", special)
-        self._find_reserved([piece.piece if piece.type == SentencePiece.CONTROL else "" for piece in proto.pieces])
 
     def segment(self, parts: Tensor) -> tf.RaggedTensor:
         parts = tf.strings.regex_replace(parts, _ESCAPE, _ESCAPED_ESCAPE)
@@ -133,9 +126,8 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         special = self.vocabulary[:4]
         expected = f"{', '.join(self.special_pieces)}, in front"
         require(special == self.special_pieces, "special pieces", expected, special)
-        pieces_with_ids = enumerate(self.vocabulary)
-        tags = {piece: i for i, piece in pieces_with_ids if piece.startswith(">>") and piece.endswith("<<")}
-        super().__init__(vocab_size, model, bytes_per_piece(proto), tags)
+        languages = [piece if piece.startswith(">>") else "" for piece in self.vocabulary]
+        super().__init__(languages, model, bytes_per_piece(proto))
         self._subwords = load_subwords(model, tf.string)
         # Without the special pieces: a text that spells one out must not get its id.
         pieces = tf.constant(self.vocabulary[len(special) :], tf.string)

@@ -3,11 +3,12 @@
 import os
 import pathlib
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
+from ..config.values import is_tag
 from ..model_dir.files import replacing_with_checksum
 from ..tensors import Tensor
 
@@ -17,6 +18,9 @@ class Tokenizer(tf.Module):
 
     A subclass implements `segment`, `join`, `id_to_piece` and `load`. As a `tf.Module`, a tokenizer can be an attribute
     of what is passed to `tf.saved_model.save`, which then saves the vocabulary too.
+
+    Args:
+        reserved: the piece of each id; "" for those that texts are segmented into.
 
     Attributes:
         vocab_size: number of ids, including the four special ones.
@@ -37,14 +41,20 @@ class Tokenizer(tf.Module):
     term_pieces: tuple[str, ...] = ()
     space_in_front = space_behind = ""
 
-    def __init__(self, vocab_size: int, file_content: bytes, bytes_per_token: int, tags: Mapping[str, int]) -> None:
+    def __init__(self, reserved: Sequence[str], file_content: bytes, bytes_per_token: int) -> None:
         super().__init__()
-        self.vocab_size = vocab_size
+        self.vocab_size = len(reserved)
         self.file_content = file_content
         self.bytes_per_token = bytes_per_token
         # Not a dict, which TensorFlow would track.
-        self.tags = types.MappingProxyType(dict(tags))
-        self.placeholder_ids = self.term_ids = range(vocab_size, vocab_size)
+        self.tags = types.MappingProxyType({piece: i for i, piece in enumerate(reserved) if is_tag(piece)})
+
+        def ids_before(end: int, names: tuple[str, ...]) -> range:
+            begin = end - len(names)
+            return range(begin, end) if tuple(reserved[max(begin, 0) : end]) == names else range(end, end)
+
+        self.placeholder_ids = ids_before(self.vocab_size, self.placeholder_pieces)
+        self.term_ids = ids_before(self.placeholder_ids.start, self.term_pieces)
 
     def shorten(
         self, texts: Annotated[Tensor, "string (n,)"], num_tokens: int
@@ -89,16 +99,6 @@ class Tokenizer(tf.Module):
     def without_spaces(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "string (n,)"]:
         """Returns texts without `space_in_front` and `space_behind`."""
         return tf.strings.regex_replace(texts, f"^{self.space_in_front}|{self.space_behind}$", "")
-
-    def _find_reserved(self, pieces: Sequence[str]) -> None:
-        """Finds placeholders and the pieces of terms at the end of a vocabulary."""
-
-        def ids_before(end: int, names: tuple[str, ...]) -> range:
-            begin = end - len(names)
-            return range(begin, end) if tuple(pieces[max(begin, 0) : end]) == names else range(end, end)
-
-        self.placeholder_ids = ids_before(self.vocab_size, self.placeholder_pieces)
-        self.term_ids = ids_before(self.placeholder_ids.start, self.term_pieces)
 
     def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
         """Splits parts of texts, in valid UTF-8, into subword ids: without `space_in_front`."""

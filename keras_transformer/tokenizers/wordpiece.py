@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow_text import FastBertTokenizer
 
-from ..config.values import is_tag
 from ..errors import ConfigError
 from ..rules import require
 from ..tensors import Tensor
@@ -50,11 +49,9 @@ class WordPieceTokenizer(Tokenizer):
         require(special == self.special_pieces, "vocabulary", f"a list that begins with {expected}", special)
         file_content = "".join(piece + "\n" for piece in vocabulary).encode()
         longest = max(len(piece.encode()) for piece in vocabulary)
-        # A text is split at "<" and ">".
-        tags = {piece: token_id for token_id, piece in enumerate(vocabulary) if is_tag(piece)}
-        super().__init__(len(vocabulary), file_content, max(longest, _BYTES_PER_WORD), tags)
+        # Pieces that texts are segmented into are unlike reserved ones: a text is split at brackets.
+        super().__init__(vocabulary, file_content, max(longest, _BYTES_PER_WORD))
         self.vocabulary = tuple(vocabulary)
-        self._find_reserved(self.vocabulary)
         try:
             self._subwords = FastBertTokenizer(list(vocabulary), token_out_type=tf.int32, support_detokenization=True)
         except RuntimeError as error:
