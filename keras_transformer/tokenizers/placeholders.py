@@ -15,7 +15,7 @@ from ..config import DecodingConfig
 from ..errors import ConfigError
 from ..rules import require, shown
 from ..tensors import Tensor
-from .tokenizer import Tokenizer
+from .tokenizer import Texts, Tokenizer
 
 NUM_PLACEHOLDERS = 8
 
@@ -97,11 +97,11 @@ class SpanFinder:
             except tf.errors.InvalidArgumentError:
                 raise ConfigError(f"terms that are kept must be fewer or shorter; received {len(terms):,}") from None
 
-    def divide(self, texts: Annotated[Tensor, "string (n,)"]) -> Divided:
+    def divide(self, texts: Texts) -> Divided:
         """Divides texts; bytes that are not UTF-8 are read as U+FFFD."""
         return _divided(self._marked(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")))
 
-    def parts(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
+    def parts(self, texts: Texts) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
         """Returns the parts of texts in valid UTF-8: in turn, what is between spans, and all spans."""
         return parts_between(_KEPT, self._marked(texts))
 
@@ -125,7 +125,7 @@ def _in_words(term: str) -> str:
     return regex.sub(f"({IN_A_WORD})", rf"{_WORD}\1{_WORD}", term.strip().replace(MARK, ESCAPED_MARK))
 
 
-def parts_between(mark: str, marked: Annotated[Tensor, "string (n,)"]) -> tf.RaggedTensor:
+def parts_between(mark: str, marked: Texts) -> tf.RaggedTensor:
     """Splits texts, in which `MARK` is escaped, at a mark."""
     parts = tf.strings.split(marked, mark)
     return parts.with_flat_values(tf.strings.regex_replace(parts.flat_values, ESCAPED_MARK, MARK))

@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..runtime.backend import silenced
 from ..tensors import Tensor
 from .placeholders import IN_A_WORD
-from .tokenizer import Tokenizer
+from .tokenizer import Texts, TokenIds, Tokenizer
 
 NUM_TERM_PIECES = 3
 
@@ -75,13 +75,13 @@ class Glossary:
         except tf.errors.InvalidArgumentError:
             raise ConfigError(f"decoding.terms must be fewer or shorter; received {len(terms):,} terms") from None
 
-    def translations(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
+    def translations(self, texts: Texts) -> Annotated[tf.RaggedTensor, "string (n, None)"]:
         """Returns the translations of the terms in texts, in their order."""
         parts, is_term = self._parts(texts)
         terms = tf.ragged.boolean_mask(parts, is_term)
         return terms.with_flat_values(_plain(self._look_up(terms.flat_values)))
 
-    def annotate(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "string (n,)"]:
+    def annotate(self, texts: Texts) -> Texts:
         """Writes translations beside terms, for `segment_annotated`."""
         parts, is_term = self._parts(texts)
         flat = parts.flat_values
@@ -105,9 +105,7 @@ class Glossary:
         return tf.gather(tf.constant(self._translations), places)
 
 
-def segment_annotated(
-    tokenizer: Tokenizer, parts: Annotated[Tensor, "string (n,)"]
-) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
+def segment_annotated(tokenizer: Tokenizer, parts: Texts) -> TokenIds:
     """Splits parts of sources, in which `Glossary` or `annotated` put translations beside terms, into subword ids."""
     divided = tf.strings.split(parts, _SEPARATOR)
     # The parts repeat: text, a term, its translation.

@@ -15,7 +15,7 @@ from ..rules import require
 from ..tensors import Tensor
 from .placeholders import NUM_PLACEHOLDERS, SPACES, Divided, SpanFinder, in_common, numbered_as, span_finder
 from .terms import Glossary, segment_annotated
-from .tokenizer import Tokenizer, TokenizerPair
+from .tokenizer import Texts, TokenIds, Tokenizer, TokenizerPair
 
 Side = Literal["source", "target"]
 
@@ -29,8 +29,8 @@ class Encoded(NamedTuple):
             the longest length.
     """
 
-    token_ids: Annotated[tf.RaggedTensor, "int32 (batch, None)"]
-    lengths: Annotated[Tensor, "int64 (batch,)"]
+    token_ids: TokenIds
+    lengths: Annotated[Tensor, "int64 (n,)"]
 
 
 class EncodedSource(NamedTuple):
@@ -39,10 +39,10 @@ class EncodedSource(NamedTuple):
     The spans of the texts, and the placeholders that are read, are None for a model without placeholders.
     """
 
-    token_ids: Annotated[tf.RaggedTensor, "int32 (batch, None)"]
-    lengths: Annotated[Tensor, "int64 (batch,)"]
+    token_ids: TokenIds
+    lengths: Annotated[Tensor, "int64 (n,)"]
     divided: Divided | None
-    placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None
+    placeholders: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"] | None
 
 
 class TextCodec:
@@ -99,9 +99,7 @@ class TextCodec:
         tags = self.tokenizers.source.tags
         require(tag in tags, name, f"one of {listed(tags)}" if tags else "null: the vocabulary has no tags", tag)
 
-    def encode_sources(
-        self, texts: Annotated[Tensor, "string (batch,)"], tags: Annotated[Tensor, "string (batch,)"] | None = None
-    ) -> EncodedSource:
+    def encode_sources(self, texts: Texts, tags: Texts | None = None) -> EncodedSource:
         """Encodes sources to translate. Texts of too many bytes are shortened first, so that none costs much.
 
         Each source has its tag in front, or the codec's where that is empty; an unknown one is an error of the graph.
@@ -116,11 +114,7 @@ class TextCodec:
         is_read = tf.reduce_any(tf.equal(encoded.token_ids.to_tensor()[..., None], placeholder_ids), axis=1)
         return EncodedSource(*encoded, divided, is_read)
 
-    def encode_pairs(
-        self,
-        sources: Annotated[Tensor, "string (batch,)"],
-        targets: Annotated[Tensor, "string (batch,)"],
-    ) -> tuple[Encoded, Encoded]:
+    def encode_pairs(self, sources: Texts, targets: Texts) -> tuple[Encoded, Encoded]:
         """Encodes sources and their translations. Texts of too many bytes are shortened first, as in `encode_sources`.
 
         Placeholders stand for what both sides of a pair have.
@@ -131,10 +125,7 @@ class TextCodec:
         return self._limit(source, sources_cut), self._limit(target, targets_cut)
 
     def encode_whole_pairs(
-        self,
-        sources: Annotated[Tensor, "string (batch,)"],
-        targets: Annotated[Tensor, "string (batch,)"],
-        tags: Annotated[tf.RaggedTensor | Tensor, "int32 (batch, None)"] | None,
+        self, sources: Texts, targets: Texts, tags: Annotated[tf.RaggedTensor | Tensor, "int32 (n, None)"] | None
     ) -> tuple[Encoded, Encoded]:
         """Encodes pairs as `encode_pairs` does, but counts all tokens of every text; tags are in front of sources."""
         if self.spans is None:
@@ -145,9 +136,7 @@ class TextCodec:
             target_ids = self._tokenize_divided("target", target, numbers)
         return self._complete(source_ids, tags), self._complete(target_ids, None)
 
-    def encode_prefixes(
-        self, prefixes: Annotated[Tensor, "string (batch,)"], source: EncodedSource
-    ) -> Annotated[tf.RaggedTensor, "int32 (batch, None)"]:
+    def encode_prefixes(self, prefixes: Texts, source: EncodedSource) -> TokenIds:
         """Encodes what translations begin with, without the white space at its end, which belongs to the next token."""
         tokenizer = self.tokenizers.target
         prefixes, _ = tokenizer.shorten(prefixes, self.max_length)
@@ -162,28 +151,26 @@ class TextCodec:
 
     def num_missing(
         self,
-        placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"],
-        prefix: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None,
-    ) -> Annotated[Tensor, "int32 (batch,)"]:
+        placeholders: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"],
+        prefix: TokenIds | None,
+    ) -> Annotated[Tensor, "int32 (n,)"]:
         """Returns how many of the sources' placeholders the prefixes lack."""
         if prefix is None:
             return _count(placeholders)
         return _count(placeholders) - _count(prefix >= self.tokenizers.target.placeholder_ids.start)
 
-    def num_tokens(
-        self, texts: Annotated[Tensor, "string (n,)"], side: Side = "source"
-    ) -> Annotated[Tensor, "int64 (n,)"]:
+    def num_tokens(self, texts: Texts, side: Side = "source") -> Annotated[Tensor, "int64 (n,)"]:
         """Returns how many tokens texts have, with tags and end tokens, before any is left out."""
         divided = None if self.spans is None else self.spans.divide(texts)
         return self._tokenize(side, texts, divided).row_lengths() + 1 + (len(self.tag_ids) if side == "source" else 0)
 
-    def count_source_tokens(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "int64 (n,)"]:
+    def count_source_tokens(self, texts: Texts) -> Annotated[Tensor, "int64 (n,)"]:
         """Returns how many tokens sources have without tags and end tokens; more than are read of one that is cut."""
         return self.encode_sources(texts).lengths - len(self.tag_ids) - 1
 
     def decode(
-        self, token_ids: Annotated[tf.RaggedTensor, "int32 (batch * n_best, None)"], source: EncodedSource, n_best: int
-    ) -> Annotated[Tensor, "string (batch * n_best,)"]:
+        self, token_ids: Annotated[tf.RaggedTensor, "int32 (n * n_best, None)"], source: EncodedSource, n_best: int
+    ) -> Annotated[Tensor, "string (n * n_best,)"]:
         """Joins the tokens of translations, `n_best` of each source, into texts, with spans for their placeholders."""
         tokenizer = self.tokenizers.target
         if source.divided is None:
@@ -244,7 +231,7 @@ class TextCodec:
         return tf.reshape(self._glossary.annotate(tf.reshape(texts, [-1])), tf.shape(texts))
 
     def _tags(self, num_texts: Tensor, tags: Tensor | None = None) -> Tensor | tf.RaggedTensor | None:
-        """The tokens in front of sources, int32 (batch, None)."""
+        """The tokens in front of sources, int32 (n, None)."""
         if tags is None:
             return tf.tile(tf.constant([self.tag_ids]), [num_texts, 1]) if self.tag_ids else None
         known = self.tokenizers.source.tags

@@ -12,6 +12,9 @@ from ..config.values import is_tag
 from ..model_dir.files import replacing_with_checksum
 from ..tensors import Tensor
 
+Texts = Annotated[Tensor, "string (n,)"]
+TokenIds = Annotated[tf.RaggedTensor, "int32 (n, None)"]
+
 
 class Tokenizer(tf.Module):
     """Text to subword ids and back, inside the TensorFlow graph.
@@ -56,9 +59,7 @@ class Tokenizer(tf.Module):
         self.placeholder_ids = ids_before(self.vocab_size, self.placeholder_pieces)
         self.term_ids = ids_before(self.placeholder_ids.start, self.term_pieces)
 
-    def shorten(
-        self, texts: Annotated[Tensor, "string (n,)"], num_tokens: int
-    ) -> tuple[Annotated[tf.Tensor, "string (n,)"], Annotated[tf.Tensor, "bool (n,)"]]:
+    def shorten(self, texts: Texts, num_tokens: int) -> tuple[Texts, Annotated[tf.Tensor, "bool (n,)"]]:
         """Cuts texts that need more than a number of tokens, without tokenizing them: by their bytes.
 
         What is left of a text is about `num_tokens * bytes_per_token` bytes, which are whole characters, and at least
@@ -75,20 +76,18 @@ class Tokenizer(tf.Module):
         cut = tf.strings.regex_replace(cut, "\ufffd{1,3}$", "")
         return tf.where(is_cut, cut, texts), is_cut
 
-    def tokenize(
-        self, texts: Annotated[Tensor, "string (n,)"] | Sequence[str | bytes]
-    ) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
+    def tokenize(self, texts: Texts | Sequence[str | bytes]) -> TokenIds:
         """Splits texts into subword ids, without start and end ids; an empty text has none.
 
         Bytes that are not UTF-8 are read as U+FFFD.
         """
         return self.segment(self.in_front(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")))
 
-    def in_front(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "string (n,)"]:
+    def in_front(self, texts: Texts) -> Texts:
         """Returns texts with `space_in_front`, except empty ones."""
         return tf.where(tf.equal(texts, ""), texts, self.space_in_front + texts) if self.space_in_front else texts
 
-    def detokenize(self, token_ids: Annotated[Tensor, "int32 (n, None)"]) -> Annotated[tf.Tensor, "string (n,)"]:
+    def detokenize(self, token_ids: Annotated[Tensor, "int32 (n, None)"]) -> Texts:
         """Joins subword ids into texts, always valid UTF-8.
 
         Special ids, placeholders, those of terms and unknown ids are ignored.
@@ -96,15 +95,15 @@ class Tokenizer(tf.Module):
         in_vocabulary = (token_ids > self.end_id) & (token_ids < self.term_ids.start)
         return self.without_spaces(self.join(tf.ragged.boolean_mask(token_ids, in_vocabulary)))
 
-    def without_spaces(self, texts: Annotated[Tensor, "string (n,)"]) -> Annotated[Tensor, "string (n,)"]:
+    def without_spaces(self, texts: Texts) -> Texts:
         """Returns texts without `space_in_front` and `space_behind`."""
         return tf.strings.regex_replace(texts, f"^{self.space_in_front}|{self.space_behind}$", "")
 
-    def segment(self, parts: Annotated[Tensor, "string (n,)"]) -> Annotated[tf.RaggedTensor, "int32 (n, None)"]:
+    def segment(self, parts: Texts) -> TokenIds:
         """Splits parts of texts, in valid UTF-8, into subword ids: without `space_in_front`."""
         raise NotImplementedError
 
-    def join(self, token_ids: Annotated[tf.RaggedTensor, "int32 (n, None)"]) -> Annotated[tf.Tensor, "string (n,)"]:
+    def join(self, token_ids: TokenIds) -> Texts:
         """Joins subword ids, without special ones and placeholders, into parts of texts: with `space_in_front`."""
         raise NotImplementedError
 

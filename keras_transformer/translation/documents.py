@@ -9,6 +9,7 @@ from ..config.values import Language
 from ..tensors import Tensor
 from ..tokenizers.placeholders import SPACES, SpanFinder
 from ..tokenizers.text_codec import TextCodec
+from ..tokenizers.tokenizer import Texts
 from .results import Translations
 from .sentences import divide_long_sentences, join_parts, split_sentences
 
@@ -32,7 +33,7 @@ class TranslatedDocuments(NamedTuple):
             `MAX_TOKENS` tokens.
     """
 
-    texts: Annotated[Tensor, "string (batch,)"]
+    texts: Texts
     was_cut: Annotated[Tensor, "bool (batch,)"]
 
 
@@ -44,7 +45,7 @@ class TranslatedDocument(NamedTuple):
 
 
 def translate_documents(
-    texts: Annotated[Tensor, "string (batch,)"],
+    texts: Texts,
     language: Language | None,
     codec: TextCodec,
     search: Callable[[Tensor], Translations],

@@ -14,6 +14,7 @@ from ..rules import require
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer
 from ..tokenizers.text_codec import Side, TextCodec
+from ..tokenizers.tokenizer import Texts
 from .documents import TranslatedDocuments, translate_documents
 from .forced_decoding import mean_encoding, source_attention, token_log_probs
 from .results import Alignments, Embeddings, Tokens, TokenScores, Translations
@@ -23,8 +24,6 @@ from .search import CandidateTable, Request, Sampling, TranslationModel, search_
 ALIGNMENT_LAYER = -1
 # The largest integer of a matrix in 8 bits.
 _LARGEST = 127
-
-Texts = Annotated[Tensor, "string (batch,)"]
 
 
 class TranslationGraph:

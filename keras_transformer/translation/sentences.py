@@ -15,6 +15,9 @@ from ..config.values import Language
 from ..rules import check
 from ..tensors import Tensor
 from ..tokenizers.placeholders import ESCAPED_MARK, MARK, SPACES, parts_between
+from ..tokenizers.tokenizer import Texts
+
+Parts = Annotated[tf.RaggedTensor, "string (batch, None)"]
 
 # Abbreviations after which a sentence goes on, by language. Single letters ("J. Smith", "z. B.", "U.S.") need no entry.
 # Abbreviations that end sentences as often as not, such as "etc.", have none: a sentence that is divided there costs
@@ -94,9 +97,7 @@ _CLAUSE_END = rf"([,;:،؛–—][{_CLOSING}]*[{SPACES}]+|[，、；：][{SPACES
 _WORD_END = rf"([{SPACES}]+)"
 
 
-def split_sentences(
-    texts: Annotated[Tensor, "string (batch,)"], language: Language | None = None
-) -> Annotated[tf.RaggedTensor, "string (batch, None)"]:
+def split_sentences(texts: Texts, language: Language | None = None) -> Parts:
     """Divides texts into sentences.
 
     A sentence ends with a line break, with a Chinese or Japanese stop, and with another stop (. ! ? …) if white space
@@ -125,10 +126,10 @@ def split_sentences(
 
 
 def divide_long_sentences(
-    sentences: Annotated[tf.RaggedTensor, "string (batch, None)"],
+    sentences: Parts,
     count_tokens: Callable[[Tensor], Tensor],
     max_tokens: int,
-) -> Annotated[tf.RaggedTensor, "string (batch, None)"]:
+) -> Parts:
     """Divides sentences that are too long into parts of similar length, at commas if possible, otherwise at spaces.
 
     The other sentences stay as they are.
@@ -143,9 +144,7 @@ def divide_long_sentences(
     return sentences
 
 
-def join_parts(
-    parts: Annotated[tf.RaggedTensor, "string (batch, None)"], begins: Annotated[Tensor, "bool (number of parts - 1,)"]
-) -> Annotated[tf.RaggedTensor, "string (batch, None)"]:
+def join_parts(parts: Parts, begins: Annotated[Tensor, "bool (number of parts - 1,)"]) -> Parts:
     """Joins each part to the one before it, unless it begins a new one, as the first of a text always does."""
     begins = tf.concat([[True], begins], 0)[: tf.size(parts.flat_values)]
     places = tf.cumsum(tf.cast(begins, tf.int64)) - 1
