@@ -1,5 +1,6 @@
 """The server: one process on the loopback interface, for trying a model."""
 
+import contextlib
 import html
 import http.server
 import json
@@ -9,8 +10,9 @@ import re
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
+from typing import NoReturn
 
 from ..rules import shown
 from .rest import RequestError, RestApi
@@ -49,78 +51,69 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = _SECONDS
 
     def do_GET(self) -> None:
-        if self._is_foreign():
-            return
-        path = self._decoded_path()
-        if path == "/":
-            page = _PAGE.read_text(encoding="utf-8").replace("{{model}}", html.escape(self.api.name))
-            self._send(HTTPStatus.OK, "text/html; charset=utf-8", page.encode(errors="replace"))
-        elif path.startswith("/v1/"):
-            self._answer(lambda: self.api.get(path))
-        else:
-            self._send_error(HTTPStatus.NOT_FOUND, "Not Found")
+        with self._answering_errors():
+            self._check_origin()
+            if self.path.partition("?")[0] == "/":
+                page = _PAGE.read_text(encoding="utf-8").replace("{{model}}", html.escape(self.api.name))
+                self._send("text/html; charset=utf-8", page.encode(errors="replace"))
+            else:
+                self._send_json(self._ask(self.api.get))
 
     def do_POST(self) -> None:
-        if self._is_foreign():
-            return
-        body = self._body()
-        if body is None:
-            return
-        path = self._decoded_path()
-        if path.startswith("/v1/"):
-            self._answer(lambda: self.api.post(path, body))
-        else:
-            self._send_error(HTTPStatus.NOT_FOUND, "Not Found")
+        with self._answering_errors():
+            self._check_origin()
+            self._send_json(self._ask(self.api.post, self._body()))
 
-    def _is_foreign(self) -> bool:
-        """Whether a page of another site sent the request; such a site may have its own name for this machine."""
+    @contextlib.contextmanager
+    def _answering_errors(self) -> Iterator[None]:
+        """Sends what is wrong with a request as its answer."""
+        try:
+            yield
+        except RequestError as error:
+            self._send_json({"error": str(error)}, error.status)
+
+    def _check_origin(self) -> None:
+        """Refuses what a page of another site sends; such a site may have its own name for this machine."""
         host = self.headers.get("Host", "")
         origin, site = self.headers.get("Origin", f"http://{host}"), self.headers.get("Sec-Fetch-Site", "none")
         is_own_page = origin == f"http://{host}" and site in ("same-origin", "none")
         # Other sites may link to the page.
         is_wanted = is_own_page or self.command == "GET"
-        if is_wanted and re.fullmatch(rf"(localhost|{re.escape(_LOOPBACK)})(:\d+)?", host):
-            return False
-        self.close_connection = True
-        self._send_error(HTTPStatus.FORBIDDEN, "This server answers to localhost only")
-        return True
+        if not (is_wanted and re.fullmatch(rf"(localhost|{re.escape(_LOOPBACK)})(:\d+)?", host)):
+            self._refuse_unread("This server answers to localhost only", HTTPStatus.FORBIDDEN)
 
-    def _decoded_path(self) -> str:
-        return urllib.parse.unquote(self.path.partition("?")[0])
-
-    def _body(self) -> bytes | None:
+    def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            self.close_connection = True
-            self._send_error(HTTPStatus.LENGTH_REQUIRED, "a request must have a Content-Length")
-            return None
+            self._refuse_unread("a request must have a Content-Length", HTTPStatus.LENGTH_REQUIRED)
         if len(length) > 9 or int(length) > MAX_BYTES:
-            self.close_connection = True
             message = f"a request must have at most {MAX_BYTES:,} bytes"
-            self._send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-            return None
+            self._refuse_unread(message, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         return self.rfile.read(int(length))
 
-    def _answer(self, compute: Callable[[], dict[str, object]]) -> None:
+    def _refuse_unread(self, message: str, status: HTTPStatus) -> NoReturn:
+        # The body would be read as the next request.
+        self.close_connection = True
+        raise RequestError(message, status)
+
+    def _ask(self, function: Callable[..., dict[str, object]], *arguments: bytes) -> dict[str, object]:
+        path = urllib.parse.unquote(self.path.partition("?")[0])
+        if not path.startswith("/v1/"):
+            raise RequestError("Not Found", HTTPStatus.NOT_FOUND)
         try:
             with self.lock:
-                answer = compute()
-        except RequestError as error:
-            self._send_error(error.status, str(error))
-            return
+                return function(path, *arguments)
+        except RequestError:
+            raise
         except Exception as error:
             _log.warning(f"{self.command} {shown(self.path)} failed: {shown(error)}")
-            self._send_error(HTTPStatus.INTERNAL_SERVER_ERROR, f"the server failed: {type(error).__name__}")
-            return
-        self._send_json(HTTPStatus.OK, answer)
+            message = f"the server failed: {type(error).__name__}"
+            raise RequestError(message, HTTPStatus.INTERNAL_SERVER_ERROR) from None
 
-    def _send_error(self, status: HTTPStatus, message: str) -> None:
-        self._send_json(status, {"error": message})
+    def _send_json(self, content: dict[str, object], status: HTTPStatus = HTTPStatus.OK) -> None:
+        self._send("application/json", json.dumps(content, indent=4, ensure_ascii=False).encode(), status)
 
-    def _send_json(self, status: HTTPStatus, content: dict[str, object]) -> None:
-        self._send(status, "application/json", json.dumps(content, indent=4, ensure_ascii=False).encode())
-
-    def _send(self, status: HTTPStatus, content_type: str, content: bytes) -> None:
+    def _send(self, content_type: str, content: bytes, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(content)))
