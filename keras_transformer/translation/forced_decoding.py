@@ -14,26 +14,19 @@ from ..losses import token_crossentropy
 from ..models import Transformer
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
-from .search import POSITIONS_PER_BATCH, map_in_length_batches
+from .search import map_in_length_batches
 
 
 def token_log_probs(
     model: Transformer, source: tf.RaggedTensor, labels: tf.RaggedTensor
 ) -> Annotated[Tensor, "float32 (batch, target length)"]:
     """Computes the log probability of every token of given translations; 0 after the end token."""
-    lengths, width = _lengths(source, labels), _width(labels)
 
-    def score_batch(rows: Tensor) -> Tensor:
-        batch_labels = tf.gather(labels, rows).to_tensor()
-        logits = model(
-            {"source": tf.gather(source, rows).to_tensor(), "target": _shifted(batch_labels)}, training=False
-        )
-        log_probs = tf.where(
-            tf.not_equal(batch_labels, Tokenizer.pad_id), -token_crossentropy(batch_labels, logits), 0.0
-        )
-        return tf.pad(log_probs, [[0, 0], [0, width - tf.shape(log_probs)[1]]])
+    def score(source: Tensor, labels: Tensor) -> Tensor:
+        logits = model({"source": source, "target": _shifted(labels)}, training=False)
+        return tf.where(tf.not_equal(labels, Tokenizer.pad_id), -token_crossentropy(labels, logits), 0.0)
 
-    return _map_rows(score_batch, lengths, [tf.size(lengths), width])
+    return _in_batches(score, [source, labels], [_width(labels)])
 
 
 def source_attention(
@@ -48,32 +41,27 @@ def source_attention(
     Returns:
         Rows that sum to 1; 0 after the end tokens.
     """
-    lengths, source_width, target_width = _lengths(source, labels), _width(source), _width(labels)
 
-    def attend_batch(rows: Tensor) -> Tensor:
-        batch_labels = tf.gather(labels, rows).to_tensor()
-        encoded, source_mask = model.encode(tf.gather(source, rows).to_tensor())
-        by_layer = attention_to_source(model, model.target_embedding(_shifted(batch_labels)), encoded, source_mask)
+    def attend(source: Tensor, labels: Tensor) -> Tensor:
+        encoded, source_mask = model.encode(source)
+        by_layer = attention_to_source(model, model.target_embedding(_shifted(labels)), encoded, source_mask)
         scores = next(itertools.islice(by_layer, range(model.config.depths[1])[layer], None))
         scores = tf.cast(scores, tf.float32)
         scores = tf.reduce_mean(scores, axis=1) if head is None else scores[:, head]
-        scores = tf.where(tf.not_equal(batch_labels, Tokenizer.pad_id)[:, :, None], scores, 0.0)
-        size = tf.shape(scores)
-        return tf.pad(scores, [[0, 0], [0, target_width - size[1]], [0, source_width - size[2]]])
+        return tf.where(tf.not_equal(labels, Tokenizer.pad_id)[:, :, None], scores, 0.0)
 
-    return _map_rows(attend_batch, lengths, [tf.size(lengths), target_width, source_width])
+    return _in_batches(attend, [source, labels], [_width(labels), _width(source)])
 
 
 def mean_encoding(model: Transformer, source: tf.RaggedTensor) -> Annotated[Tensor, "float32 (batch, d_model)"]:
     """Computes the mean of the encoder's outputs over the tokens of each source."""
-    lengths = tf.cast(source.row_lengths(), tf.int32)
 
-    def encode_batch(rows: Tensor) -> Tensor:
-        encoded, mask = model.encode(tf.gather(source, rows).to_tensor())
+    def encode(source: Tensor) -> Tensor:
+        encoded, mask = model.encode(source)
         weights = tf.cast(mask, tf.float32)[:, :, None]
         return tf.reduce_sum(tf.cast(encoded, tf.float32) * weights, axis=1) / tf.reduce_sum(weights, axis=1)
 
-    return _map_rows(encode_batch, lengths, [tf.size(lengths), model.config.d_model])
+    return _in_batches(encode, [source], [model.config.d_model])
 
 
 def attention_to_source(
@@ -95,20 +83,21 @@ def attention_to_source(
         yield scores
 
 
-def _map_rows(function: Callable[[Tensor], Tensor], lengths: Tensor, shape: list[Dimension]) -> Tensor:
-    """Computes the results, of a shape, of a function of row numbers, in batches of rows of similar lengths."""
-    sizes = dict(positions_per_batch=POSITIONS_PER_BATCH, max_rows=POSITIONS_PER_BATCH)
-    return map_in_length_batches(function, lengths, lengths, tf.zeros(shape), **sizes)
+def _in_batches(function: Callable[..., Tensor], sides: list[tf.RaggedTensor], shape: list[Dimension]) -> Tensor:
+    """Applies a function to the sides of pairs, in batches of similar lengths, and pads its results to a shape."""
+
+    def compute(rows: Tensor) -> Tensor:
+        results = function(*(tf.gather(side, rows).to_tensor() for side in sides))
+        return tf.pad(results, [[0, 0], *([0, size - tf.shape(results)[i]] for i, size in enumerate(shape, start=1))])
+
+    lengths = tf.reduce_max([tf.cast(side.row_lengths(), tf.int32) for side in sides], axis=0)
+    return map_in_length_batches(compute, lengths, lengths, tf.zeros([tf.size(lengths), *shape]))
 
 
 def _shifted(labels: Tensor) -> Tensor:
     """What the decoder reads to predict the labels: they begin with the start token."""
     starts = tf.fill([tf.shape(labels)[0], 1], Tokenizer.start_id)
     return tf.concat([starts, labels[:, :-1]], axis=1)
-
-
-def _lengths(source: tf.RaggedTensor, labels: tf.RaggedTensor) -> Tensor:
-    return tf.cast(tf.maximum(source.row_lengths(), labels.row_lengths()), tf.int32)
 
 
 def _width(rows: tf.RaggedTensor) -> Tensor:

@@ -18,7 +18,7 @@ from ..tokenizers import Tokenizer
 # A nest of tensors.
 Results = TypeVar("Results")
 
-# Positions, including padding, of a batch; bounds memory.
+# The most positions of a batch, including padding, unless one text has more; bounds memory.
 POSITIONS_PER_BATCH = 4096
 # Batches of a request that may be searched side by side. Most operations of a search are too small to be shared
 # among cores.
@@ -161,7 +161,6 @@ def search_tokens(
         tf.cast(request.source.row_lengths(), tf.int32),
         request.positions,
         (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
-        positions_per_batch=POSITIONS_PER_BATCH,
         max_rows=tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH),
         parallel_iterations=PARALLEL_SEARCHES,
     )
@@ -220,9 +219,7 @@ def map_in_length_batches(
     lengths: Annotated[Tensor, "int32 (num_rows,)"],
     positions: Annotated[Tensor, "int32 (num_rows,)"],
     results: Results,
-    *,
-    positions_per_batch: int,
-    max_rows: Dimension,
+    max_rows: Dimension = POSITIONS_PER_BATCH,
     parallel_iterations: int = 1,
 ) -> Results:
     """Applies a function to the rows of a request in batches, and returns its results in the order of the rows.
@@ -235,7 +232,7 @@ def map_in_length_batches(
         lengths: rows are sorted by it, the longest first.
         positions: what a row adds to a batch of its own length, at least 1; does not fall with the length.
         results: a nest of tensors (num_rows, ...) that the function's results are written into.
-        positions_per_batch: most positions in a batch, including padding, unless one row is already longer.
+        max_rows: the most rows of a batch. Defaults to as many as fit, of one position each.
         parallel_iterations: how many batches may be computed side by side; they are only if `function` reads no
             variables.
     """
@@ -243,7 +240,7 @@ def map_in_length_batches(
     num_rows = tf.size(order)
 
     def map_batch(begin: Tensor, results: Results) -> tuple[Tensor, Results]:
-        size = tf.clip_by_value(positions_per_batch // positions[order[begin]], 1, max_rows)
+        size = tf.clip_by_value(POSITIONS_PER_BATCH // positions[order[begin]], 1, max_rows)
         end = tf.minimum(begin + size, num_rows)
         rows = order[begin:end]
         written = tf.nest.map_structure(
