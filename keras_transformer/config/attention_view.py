@@ -44,9 +44,9 @@ class AttentionView:
 
     def layers(self, config: TransformerConfig) -> list[int]:
         """Returns the layers of a model that are shown, counted from 0; a ConfigError if it keeps no such weights."""
-        radius = config.neighborhood
-        rule = f"cross for a model with model.neighborhood={radius}, whose self-attention keeps no weights"
-        require(self.kind == "cross" or radius is None, "the kind of attention", rule, self.kind)
+        neighborhood = config.neighborhood
+        rule = f"cross for a model with model.neighborhood={neighborhood}, whose self-attention keeps no weights"
+        require(self.kind == "cross" or neighborhood is None, "the kind of attention", rule, self.kind)
         number = config.depths[0 if self.kind == "encoder" else 1]
         return [number - 1] if self.layer == "last" else _chosen("layer", self.layer, number)
 
