@@ -175,7 +175,9 @@ def _search_batch(
     options: dict[str, Tensor] = {}
     if request.prefix is not None:
         starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
-        start_id = _left_padded(tf.concat([starts, tf.gather(request.prefix, rows)], axis=1))
+        prefix = tf.concat([starts, tf.gather(request.prefix, rows)], axis=1)
+        # Prefixes end together, with -1 before the shorter ones.
+        start_id = tf.reverse(prefix[:, ::-1].to_tensor(-1), [1])
         options["prefix"] = start_id[:, :-1]
     if request.candidates is not None:
         options["candidates"] = request.candidates.of(source, None if request.prefix is None else start_id)
@@ -204,14 +206,6 @@ def _search_batch(
         return greedy_search(step, state, max_lengths, **arguments)
     arguments |= dict(beam_size=beam_size, length_penalty=decoding.length_penalty, n_best=n_best)
     return beam_search(step, state, max_lengths, **arguments)
-
-
-def _left_padded(token_ids: tf.RaggedTensor) -> Annotated[tf.Tensor, "int32 (batch, length)"]:
-    """Returns rows that end together, with -1 before the shorter ones."""
-    padded = token_ids.to_tensor(-1)
-    lengths, length = tf.cast(token_ids.row_lengths(), tf.int32), tf.shape(padded)[1]
-    places = tf.range(length) - (length - lengths[:, None])
-    return tf.where(places >= 0, tf.gather(padded, tf.maximum(places, 0), batch_dims=1), -1)
 
 
 def map_in_length_batches(
