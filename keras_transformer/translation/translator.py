@@ -324,15 +324,10 @@ class Translator:
         key = (function, *options.items(), *tensors)
         if key not in self._traced:
             types = {name: tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
-            # Not a lambda, because TensorFlow would take all lambdas for one function and warn of retracing.
-            call = functools.partial(_call, function, options)
             # Without AutoGraph: these functions have no Python control flow, and looking for it would dominate tracing.
-            self._traced[key] = tf.function(call, input_signature=[types], autograph=False)
-        return tf.nest.map_structure(np.asarray, self._traced[key](tensors))
-
-
-def _call(function: Callable[..., Any], options: dict[str, object], tensors: dict[str, Tensor]) -> Any:
-    return function(**tensors, **options)
+            traceable = tf.function(functools.partial(function, **options), autograph=False)
+            self._traced[key] = traceable.get_concrete_function(**types)
+        return tf.nest.map_structure(np.asarray, self._traced[key](**tensors))
 
 
 def _text_tensors(**sides: Sequence[str | bytes]) -> dict[str, Tensor]:
