@@ -65,20 +65,19 @@ def load_servable(path: str | os.PathLike[str]) -> Servable:
     return Servable(folder.parent.name, int(folder.name), signatures)
 
 
-class RestApi:
+class RestApi(NamedTuple):
     """Answers requests as TensorFlow Serving does; one that cannot be answered is a RequestError.
 
-    Args:
+    Attributes:
         name: the model's name, which is a part of the paths.
         max_rows: the most rows of a request.
         version: that of a model directory, which has none, is 1.
     """
 
-    def __init__(self, name: str, signatures: Mapping[str, Signature], max_rows: int, version: int = 1) -> None:
-        self.name = name
-        self.version = version
-        self.signatures = signatures
-        self.max_rows = max_rows
+    name: str
+    signatures: Mapping[str, Signature]
+    max_rows: int
+    version: int = 1
 
     def get(self, path: str) -> dict[str, object]:
         """Answers a GET request: whether the model is there."""

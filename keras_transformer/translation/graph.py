@@ -1,5 +1,6 @@
 """What a translator computes, as functions of tensors: they are traced for Python's calls and for SavedModels."""
 
+import dataclasses
 from typing import Annotated, NamedTuple, cast
 
 import keras
@@ -26,6 +27,7 @@ ALIGNMENT_LAYER = -1
 _LARGEST = 127
 
 
+@dataclasses.dataclass(eq=False)
 class TranslationGraph:
     """A model with its codec and its search, in the TensorFlow graph.
 
@@ -36,23 +38,16 @@ class TranslationGraph:
         is_guided: whether the first head of the decoder's last layer was trained to align.
     """
 
-    def __init__(
-        self,
-        model: TranslationModel,
-        codec: TextCodec,
-        decoding: DecodingConfig,
-        language: Language | None,
-        is_int8: bool,
-        candidates: CandidateTable | None,
-        is_guided: bool,
-    ) -> None:
-        self.model = model
-        self.codec = codec
-        self.decoding = decoding
-        self.language = language
-        self.candidates = candidates
-        self.is_guided = is_guided
-        matrices = [variable for variable in model.variables if is_int8 and len(variable.shape) == 2]
+    model: TranslationModel
+    codec: TextCodec
+    decoding: DecodingConfig
+    language: Language | None
+    is_int8: dataclasses.InitVar[bool]
+    candidates: CandidateTable | None
+    is_guided: bool
+
+    def __post_init__(self, is_int8: bool) -> None:
+        matrices = [variable for variable in self.model.variables if is_int8 and len(variable.shape) == 2]
         self._int8_matrices = {id(variable): _Int8Matrix.of(variable) for variable in matrices}
 
     @property
