@@ -148,11 +148,8 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
 
     def join(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
         pieces = tf.gather(tf.constant(self.vocabulary), token_ids)
-        texts = tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=-1), "\u2581", " ")
+        texts = tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=-1), SPACE, " ")
         return tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
-
-    def id_to_piece(self, token_ids: Tensor) -> tf.Tensor:
-        return tf.gather(tf.constant(self.vocabulary), token_ids)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "PretrainedSentencePieceTokenizer":
@@ -208,18 +205,17 @@ class PretrainedSentencePieceTokenizer(Tokenizer):
         }
         special = {piece: token_id for piece, token_id in special.items() if token_id >= 0}
         defined = [piece for piece in (*spec.control_symbols, *spec.user_defined_symbols) if piece not in special]
-        kept = {*special, *defined}
+        types = dict.fromkeys((*special, *defined), SentencePiece.CONTROL)
+        types |= dict.fromkeys(spec.user_defined_symbols, SentencePiece.USER_DEFINED)
+        types[spec.unk_piece] = SentencePiece.UNKNOWN
         # Pieces that were added for the vocabulary are of other types, or unused and without a score.
         ordinary = [
             piece
             for piece in proto.pieces
-            if piece.piece not in kept
+            if piece.piece not in types
             and (piece.type == SentencePiece.NORMAL or (piece.type == SentencePiece.UNUSED and piece.score != 0))
         ]
         ordinary.sort(key=lambda piece: (-piece.score, piece.piece))
-        types = dict.fromkeys(kept, SentencePiece.CONTROL)
-        types |= dict.fromkeys(spec.user_defined_symbols, SentencePiece.USER_DEFINED)
-        types[spec.unk_piece] = SentencePiece.UNKNOWN
         pieces = [SentencePiece(piece=piece, score=0.0, type=types[piece]) for piece in defined] + ordinary
         for piece, token_id in sorted(special.items(), key=operator.itemgetter(1)):
             pieces.insert(token_id, SentencePiece(piece=piece, score=0.0, type=types[piece]))

@@ -150,9 +150,7 @@ class TextCodec:
         return tf.ragged.boolean_mask(token_ids, tf.ragged.range(token_ids.row_lengths()) < room)
 
     def num_missing(
-        self,
-        placeholders: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"],
-        prefix: TokenIds | None,
+        self, placeholders: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"], prefix: TokenIds | None
     ) -> Annotated[Tensor, "int32 (n,)"]:
         """Returns how many of the sources' placeholders the prefixes lack."""
         if prefix is None:

@@ -19,8 +19,9 @@ TokenIds = Annotated[tf.RaggedTensor, "int32 (n, None)"]
 class Tokenizer(tf.Module):
     """Text to subword ids and back, inside the TensorFlow graph.
 
-    A subclass implements `segment`, `join`, `id_to_piece` and `load`. As a `tf.Module`, a tokenizer can be an attribute
-    of what is passed to `tf.saved_model.save`, which then saves the vocabulary too.
+    A subclass implements `segment`, `join` and `load`, and has a `vocabulary` or its own `id_to_piece`. As a
+    `tf.Module`, a tokenizer can be an attribute of what is passed to `tf.saved_model.save`, which then saves the
+    vocabulary too.
 
     Args:
         reserved: the piece of each id; "" for those that texts are segmented into.
@@ -40,6 +41,7 @@ class Tokenizer(tf.Module):
 
     pad_id, unk_id, start_id, end_id = 0, 1, 2, 3
     filename: str
+    vocabulary: tuple[str, ...]
     placeholder_pieces: tuple[str, ...] = ()
     term_pieces: tuple[str, ...] = ()
     space_in_front = space_behind = ""
@@ -113,7 +115,7 @@ class Tokenizer(tf.Module):
 
     def id_to_piece(self, token_ids: Annotated[Tensor, "int32 (n,)"]) -> Annotated[tf.Tensor, "string (n,)"]:
         """Looks up the subwords of ids of the vocabulary, special ones too, in the graph."""
-        raise NotImplementedError
+        return tf.gather(tf.constant(self.vocabulary), token_ids)
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
         """Returns the subwords of one sentence's ids, as text to show."""

@@ -66,9 +66,6 @@ class WordPieceTokenizer(Tokenizer):
         parts = self._subwords.detokenize(token_ids)
         return tf.where(tf.equal(parts, ""), "", tf.strings.join([" ", parts, " "]))
 
-    def id_to_piece(self, token_ids: Tensor) -> tf.Tensor:
-        return tf.gather(tf.constant(self.vocabulary), token_ids)
-
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "WordPieceTokenizer":
         # Not splitlines(), which also splits at characters that a piece may contain.
