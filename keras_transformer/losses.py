@@ -8,25 +8,11 @@ from keras import ops
 
 from .keras_versions import implicit_mask
 from .masks import PADDING_ID
-from .rules import Count, Rate, check_attributes, require
+from .rules import Count, Rate, annotations_of, check_attributes, require
 from .tensors import Tensor
 
 # What float32 rounds to 0 counts as its smallest number.
 SMALLEST_PROBABILITY = 1.2e-38
-
-
-def label_mask(
-    labels: Annotated[Tensor, "int (...)"], padding_id: int | None = PADDING_ID, ignore_class: int | None = None
-) -> Annotated[Tensor, "bool (...)"]:
-    """Returns True where a label counts: it is neither padding, nor `ignore_class`, nor negative, such as -100."""
-    # For padding_id 0, one comparison excludes padding and negative labels.
-    mask = ops.greater(labels, 0) if padding_id == 0 else ops.greater_equal(labels, 0)
-    for token_id in (padding_id, ignore_class):
-        if token_id is not None and token_id > 0:
-            mask = ops.logical_and(mask, ops.not_equal(labels, token_id))
-    if ignore_class == 0 and padding_id != 0:
-        mask = ops.logical_and(mask, ops.not_equal(labels, 0))
-    return mask
 
 
 def token_mask(
@@ -37,9 +23,15 @@ def token_mask(
 ) -> Annotated[Tensor, "bool (...)"]:
     """Returns True where a token counts in losses and metrics.
 
-    The Keras mask of the logits counts only if no label says what is padding.
+    Its label is neither padding, nor `ignore_class`, nor negative, such as -100. The Keras mask of the logits counts
+    only if no label says what is padding.
     """
-    mask = label_mask(labels, padding_id, ignore_class)
+    left_out = (padding_id, ignore_class)
+    # One comparison excludes negative labels and 0.
+    mask = ops.greater(labels, 0) if 0 in left_out else ops.greater_equal(labels, 0)
+    for token_id in left_out:
+        if token_id is not None and token_id > 0:
+            mask = ops.logical_and(mask, ops.not_equal(labels, token_id))
     model_mask = implicit_mask(logits) if padding_id is None else None
     return mask if model_mask is None else ops.logical_and(mask, ops.cast(model_mask, "bool"))
 
@@ -213,13 +205,8 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         return ops.where(mask, losses, 0.0)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "label_smoothing": self.label_smoothing,
-            "padding_id": self.padding_id,
-            "ignore_class": self.ignore_class,
-            "from_logits": self.from_logits,
-        }
+        own = annotations_of(MaskedLabelSmoothedCrossentropy.__init__)
+        return {**super().get_config(), **{name: getattr(self, name) for name in own}}
 
 
 def _reduce_over_replicas(

@@ -7,7 +7,7 @@ from keras import ops
 
 from .losses import SMALLEST_PROBABILITY, token_crossentropy, token_mask, token_weights
 from .masks import PADDING_ID
-from .rules import Count, check_attributes
+from .rules import Count, annotations_of, check_attributes
 from .tensors import Tensor
 
 
@@ -56,12 +56,7 @@ class _TokenMean(keras.metrics.Mean):
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "padding_id": self.padding_id,
-            "ignore_class": self.ignore_class,
-            "from_logits": self.from_logits,
-        }
+        return {**super().get_config(), **{name: getattr(self, name) for name in annotations_of(_TokenMean.__init__)}}
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
