@@ -56,32 +56,10 @@ class Transformer(keras.Model):
     def __init__(self, config: TransformerConfig | dict[str, Any], *outputs: Tensor, **kwargs: Any) -> None:
         if outputs:
             super().__init__(config, *outputs, **kwargs)
-            self._find_layers()
-            return
-        if not isinstance(config, TransformerConfig):
-            config = TransformerConfig(**config)
-        dtype = keras.dtype_policies.get(kwargs.pop("dtype", None) or keras.config.dtype_policy())
-        source_embedding, target_embedding = _make_embeddings(config, dtype)
-        encoder_layers, decoder_layers = config.depths
-        arguments = _layer_arguments(config)
-        encoder = Encoder(encoder_layers, **arguments, dtype=dtype, name="encoder")
-        decoder = Decoder(decoder_layers, **arguments, dtype=dtype, name="decoder")
-        output_projection = _make_output_projection(config, target_embedding, dtype)
-
-        source = keras.Input((None,), dtype="int32", name="source")
-        target = keras.Input((None,), dtype="int32", name="target")
-        hidden = _hidden_states(source_embedding, target_embedding, encoder, decoder, source, target)
-        logits = _Float32Logits(config)(output_projection(hidden))
-        super().__init__({"source": source, "target": target}, logits, **kwargs)
-        self.config = config
-        self.source_embedding = source_embedding
-        self.target_embedding = target_embedding
-        self.encoder = encoder
-        self.decoder = decoder
-        self.output_projection = output_projection
-
-    def _find_layers(self) -> None:
-        """Sets the attributes from the graph."""
+        else:
+            config = config if isinstance(config, TransformerConfig) else TransformerConfig(**config)
+            dtype = keras.dtype_policies.get(kwargs.pop("dtype", None) or keras.config.dtype_policy())
+            super().__init__(*_make_graph(config, dtype), **kwargs)
         self.config = next(operation.config for operation in self.operations if isinstance(operation, _Float32Logits))
         source_name, target_name = _embedding_names(self.config)
         self.source_embedding = self.get_layer(source_name)
@@ -209,10 +187,22 @@ def build_transformer(config: TransformerConfig, dtype: keras.DTypePolicy | str 
     return Transformer(config, dtype=dtype)
 
 
-def _layer_arguments(config: TransformerConfig) -> dict[str, Any]:
-    """Returns the arguments of layers that have a field, or a property, of the same name."""
+def _make_graph(
+    config: TransformerConfig, dtype: keras.DTypePolicy
+) -> tuple[dict[str, keras.KerasTensor], keras.KerasTensor]:
+    """Returns the inputs and the outputs."""
+    source_embedding, target_embedding = _make_embeddings(config, dtype)
+    encoder_layers, decoder_layers = config.depths
+    # The arguments of layers that have a field, or a property, of the same name.
     names = ("num_heads", "d_ff", *BlockOptions.__annotations__)
-    return {name: getattr(config, name) for name in names if hasattr(config, name)}
+    arguments = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    encoder = Encoder(encoder_layers, **arguments, dtype=dtype, name="encoder")
+    decoder = Decoder(decoder_layers, **arguments, dtype=dtype, name="decoder")
+    output_projection = _make_output_projection(config, target_embedding, dtype)
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    hidden = _hidden_states(source_embedding, target_embedding, encoder, decoder, source, target)
+    return {"source": source, "target": target}, _Float32Logits(config)(output_projection(hidden))
 
 
 def _embedding_names(config: TransformerConfig) -> tuple[str, str]:
