@@ -4,7 +4,7 @@ from typing import Annotated
 
 from keras import ops
 
-from .tensors import Dimension, Tensor
+from .tensors import Tensor
 
 PADDING_ID = 0
 
@@ -22,12 +22,11 @@ def padding_mask(
 
 
 def causal_mask(
-    target_length: Dimension, source_length: Dimension | None = None
-) -> Annotated[Tensor, "bool (1, target length, source length)"]:
-    """Returns True where a position may attend to itself and to earlier positions; lengths are equal by default."""
-    targets = ops.arange(target_length)
-    sources = targets if source_length is None else ops.arange(source_length)
-    return ops.expand_dims(targets[:, None] >= sources[None, :], 0)
+    query_positions: Annotated[Tensor, "int (number of queries,)"],
+    key_positions: Annotated[Tensor, "int (number of keys,)"],
+) -> Annotated[Tensor, "bool (1, number of queries, number of keys)"]:
+    """Returns True where a key is at the position of a query, or before it."""
+    return ops.expand_dims(query_positions[:, None] >= key_positions[None, :], 0)
 
 
 def neighborhood_mask(

@@ -282,8 +282,10 @@ class MultiHeadAttention(keras.layers.Layer):
         # The fused operation can make a causal mask by itself.
         is_causal = is_fused and use_causal_mask and mask is None and bias is None and neighborhood is None
         is_causal = is_causal and (value is query or targets.shape[1] == sources.shape[1] is not None)
-        if not is_causal:
-            mask = combine(mask, self._mask_of_positions(targets, sources, use_causal_mask))
+        if not is_causal and (use_causal_mask or neighborhood is not None):
+            positions = ops.arange(ops.shape(targets)[1])
+            key_positions = positions if sources is targets else ops.arange(ops.shape(sources)[1])
+            mask = combine(mask, self._mask_of_positions(positions, key_positions, use_causal_mask))
         if is_fused:
             heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
             return axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
@@ -420,10 +422,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if mask is None and (self.reach is not None or not is_newest):
             # The same positions as in one call. A single new position sees all entries of a growing cache.
             entries = ops.arange(ops.shape(cache.keys)[2], dtype="int32")
-            if self.reach is None:
-                mask = ops.expand_dims(new_entries()[:, None] >= entries[None, :], 0)
-            else:
-                mask = neighborhood_mask(new_entries(), entries, self.reach, use_causal_mask=True)
+            mask = self._mask_of_positions(new_entries(), entries, use_causal_mask=True)
         return self.attend(hidden, cache, mask, position_ids, entry_position_ids), cache
 
     def _project_query(self, query: Tensor, position_ids: Tensor | None = None) -> Tensor:
@@ -460,15 +459,10 @@ class MultiHeadAttention(keras.layers.Layer):
             return self.relative_bias(positions, key_positions, bidirectional=not causal)
         return alibi_bias(positions, key_positions, self.num_heads)
 
-    def _mask_of_positions(self, query: Tensor, value: Tensor, use_causal_mask: bool) -> Tensor | None:
-        if self.reach is None and not use_causal_mask:
-            return None
-        target_length, source_length = ops.shape(query)[1], None if value is query else ops.shape(value)[1]
+    def _mask_of_positions(self, positions: Tensor, key_positions: Tensor, use_causal_mask: bool) -> Tensor:
         if self.reach is None:
-            return causal_mask(target_length, source_length)
-        targets = ops.arange(target_length)
-        sources = targets if source_length is None else ops.arange(source_length)
-        return neighborhood_mask(targets, sources, self.reach, use_causal_mask)
+            return causal_mask(positions, key_positions)
+        return neighborhood_mask(positions, key_positions, self.reach, use_causal_mask)
 
     def _is_fused(self, queries: Tensor, keys: Tensor, values: Tensor, training: bool | None) -> bool:
         if self.dropout > 0 and training:

@@ -9,7 +9,7 @@ from keras_transformer.masks import causal_mask, combine, neighborhood_mask
 
 
 def test_causal_mask_shows_a_position_itself_and_what_is_before_it():
-    assert ops.convert_to_numpy(causal_mask(3)).tolist() == [
+    assert ops.convert_to_numpy(causal_mask(np.arange(3), np.arange(3))).tolist() == [
         [[True, False, False], [True, True, False], [True, True, True]]
     ]
 
