@@ -24,20 +24,6 @@ class Dropout(keras.layers.Layer):
     Args:
         rate: float from 0 to 1. The share of elements that become 0 in training.
         seed: int or None. Calls with a seed draw the same numbers in every run. Defaults to None.
-
-    Call arguments:
-        inputs: Tensor of any shape.
-        training: bool. Whether to drop anything. Defaults to False.
-
-    Returns:
-        Tensor of the shape of the inputs.
-
-    Raises:
-        ValueError: An argument breaks its rule.
-
-    Example:
-        >>> Dropout(0.5)(np.ones(1000), training=True).shape
-        (1000,)
     """
 
     def __init__(
@@ -81,12 +67,8 @@ def make_normalization(
 ) -> keras.layers.Layer:
     """Makes a layer that normalizes the last axis, in float32 under every dtype policy.
 
-    Args:
-        normalization: "layer", or "rms": Keras' root mean square normalization (Zhang and Sennrich 2019,
-            arXiv 1910.07467), which neither subtracts a mean nor adds a bias.
-        epsilon: added to the variance, or to the mean square.
-        dtype: of the layer.
-        name: of the layer.
+    "rms" is Keras' root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467), which neither subtracts
+    a mean nor adds a bias.
     """
     if normalization == "rms":
         rms_normalization = keras.layers.RMSNormalization(epsilon=epsilon, dtype=dtype, name=name)
@@ -101,23 +83,6 @@ class LayerNormalization(keras.layers.Layer):
     """Normalizes the last axis; on TensorFlow with a gradient that takes fewer passes over the data than Keras' layer.
 
     Computes `gamma * (x - mean) / sqrt(variance + epsilon) + beta` in float32, or better, under every dtype policy.
-
-    Args:
-        epsilon: float. Added to the variance. Defaults to 1e-6.
-
-    Call arguments:
-        inputs: (..., features).
-        training: bool. Whether a gradient will be computed. Defaults to False.
-
-    Returns:
-        (..., features).
-
-    Raises:
-        ValueError: An argument breaks its rule.
-
-    Example:
-        >>> np.array(LayerNormalization()(np.array([[1.0, 3.0]]))).round(3)
-        array([[-1.,  1.]], dtype=float32)
     """
 
     def __init__(self, epsilon: Positive = 1e-6, **kwargs: Any) -> None:
