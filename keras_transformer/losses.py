@@ -205,8 +205,8 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         return ops.where(mask, losses, 0.0)
 
     def get_config(self) -> dict[str, Any]:
-        own = annotations_of(MaskedLabelSmoothedCrossentropy.__init__)
-        return {**super().get_config(), **{name: getattr(self, name) for name in own}}
+        arguments = annotations_of(MaskedLabelSmoothedCrossentropy.__init__)
+        return {**super().get_config(), **{name: getattr(self, name) for name in arguments}}
 
 
 def _reduce_over_replicas(
