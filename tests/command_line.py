@@ -1,4 +1,4 @@
-"""What the tests of commands have in common: a small text, and how commands and code run in a process of their own."""
+"""What the tests of commands have in common: a small text, and how commands run in a process of their own."""
 
 import subprocess
 import sys
@@ -23,11 +23,3 @@ def run_command(*arguments, **options):
     return subprocess.run(
         [sys.executable, "-m", "keras_transformer", *map(str, arguments)], capture_output=True, **options
     )
-
-
-def run_python(code, *arguments, **options):
-    """Runs code that must not fail; returns its output and what it wrote to standard error."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, **options)
-    assert result.returncode == 0, result.stderr
-    return result

@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from command_line import run_python
+from fresh_process import run_python
 
 from keras_transformer import __version__
 from keras_transformer.commands.main import COMMANDS, RENAMED, main
@@ -30,7 +30,7 @@ def test_help_imports_nothing_heavy():
         "except SystemExit: pass\n"
         "print(sorted({'tensorflow', 'keras', 'numpy', 'yaml', 'jax'} & set(sys.modules)))"
     )
-    *help, imported = run_python(code).stdout.splitlines()
+    *help, imported = run_python("-c", code).splitlines()
     assert imported == "[]" and all(command in "\n".join(help) for command in COMMANDS)
 
 

@@ -11,7 +11,8 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from command_line import ENGLISH, GERMAN, run_command, run_python, train_arguments
+from command_line import ENGLISH, GERMAN, run_command, train_arguments
+from fresh_process import run_python
 
 from keras_transformer import TransformerConfig
 from keras_transformer.commands.main import COMMANDS, main
@@ -158,7 +159,7 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     text("trained/best.weights.h5", "")
     text("key.yaml", "training:\n  step: 5\n"), text("open.yaml", "model:\n  d_model: [1\n")
     commands = [command if "--model-dir" in command else f"{command} --model-dir trained" for command in MISTAKES]
-    said = run_python(NO_TENSORFLOW, input=json.dumps([*map(shlex.split, commands)]), cwd=tmp_path).stdout.splitlines()
+    said = run_python("-c", NO_TENSORFLOW, input=json.dumps([*map(shlex.split, commands)]), cwd=tmp_path).splitlines()
     assert len(said) == len(MISTAKES)
     for line, (command, expected) in zip(said, MISTAKES.items()):
         message, code = json.loads(line)

@@ -1,10 +1,8 @@
 """Which precision is chosen for a device."""
 
-import os
-
 import pytest
 import tensorflow as tf
-from command_line import run_python
+from fresh_process import run_python
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import trainer
 from keras_transformer.training.run.devices import make_strategy
@@ -138,5 +136,4 @@ def test_this_processor_is_measured_and_with_a_limit_of_its_instructions_is_give
         "config = TransformerConfig.preset('tiny', source_vocab_size=100, target_vocab_size=100)\n"
         "print(choose_precision(config, 1000).precision)\n"
     )
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    assert run_python(script, env=environment).stdout.split()[-1:] == ["float32"]
+    assert run_python("-c", script, env={"ONEDNN_MAX_CPU_ISA": "AVX2"}).split()[-1:] == ["float32"]

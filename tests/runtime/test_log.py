@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import run_python
+from fresh_process import run_python
 
 LOAD = """
 import logging, sys
@@ -63,9 +63,10 @@ from keras_transformer.config import DataConfig
 read_text(paired_corpora(["-"]), DataConfig(), HeldOut(size=1))
 """
     line = "INFO keras_transformer.training.text.corpus held out 1 sentence pair to validate on"
-    assert line in run_python(code, input="a\tb\nc\td\n").stderr.splitlines()
+    piped = {"input": "a\tb\nc\td\n", "stderr": subprocess.STDOUT}
+    assert line in run_python("-c", code, **piped).splitlines()
     quiet = code.replace("level=logging.INFO, ", "")
-    assert "held out" not in run_python(quiet, input="a\tb\nc\td\n").stderr
+    assert "held out" not in run_python("-c", quiet, **piped)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from command_line import run_python
+from fresh_process import run_python
 from keras_transformer.training.run.trainer import _require_memory
 
 from keras_transformer.config import Config, TrainingConfig, TransformerConfig
@@ -98,6 +98,6 @@ except MemoryLimitError as error:
 def test_a_training_run_that_does_not_fit_is_not_started(tmp_path):
     """In a process of its own, of which the most memory that it held is measured."""
     model_dir = tmp_path / "model"
-    message, kibibytes = run_python(TRAIN, model_dir).stdout.splitlines()[-2:]
+    message, kibibytes = run_python("-c", TRAIN, model_dir).splitlines()[-2:]
     assert message.endswith("of memory to train; this machine has 16.0 GiB") and int(kibibytes) < 2**21
     assert not model_dir.exists()

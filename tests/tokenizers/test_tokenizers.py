@@ -6,7 +6,7 @@ import random
 import pytest
 import sentencepiece
 import tensorflow as tf
-from command_line import run_python
+from fresh_process import run_python
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.config import TokenizerConfig
@@ -197,7 +197,7 @@ def test_a_saved_model_carries_its_tokenizer_into_a_fresh_process(tokenizers, tm
         tf.saved_model.save(module, directories[-1], signatures=signatures)
         answer = {name: tensor.numpy() for name, tensor in module(tf.constant(texts)).items()}
         expected.append([answer["num_tokens"].tolist(), [t.hex() for t in answer["texts"]]])
-    printed = run_python(FRESH_PROCESS, "texts.json", *directories, cwd=tmp_path).stdout
+    printed = run_python("-c", FRESH_PROCESS, "texts.json", *directories, cwd=tmp_path)
     for line, answer in zip(printed.splitlines(), expected, strict=True):
         assert json.loads(line) == [answer, answer]
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 import tensorflow as tf
-from command_line import run_python
+from fresh_process import run_python
 from keras_transformer.training.batches.augmentation import Augmentation
 from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import learn_tokenizers
@@ -193,7 +193,7 @@ print(ascii(Augmentation(config, 7, SpanFinder()).augment([("some words here", "
 @pytest.mark.slow
 def test_another_process_augments_in_the_same_way():
     here = augmented([("some words here", "ein paar Worte")] * 5, 3, 7, upper_case=0.5, typos=1, emoji=0.5)
-    assert run_python(ELSEWHERE).stdout.strip() == ascii(here)
+    assert run_python("-c", ELSEWHERE).strip() == ascii(here)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 import tensorflow as tf
-from command_line import run_python
+from fresh_process import run_python
 from keras_transformer.training.batches.augmentation import SubwordDropout
 from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import train_tokenizer
@@ -65,7 +65,7 @@ for _ in range(2):
 @pytest.mark.slow
 def test_a_seed_repeats_in_another_process(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "tokenizer.model")
-    lines = run_python(ONE_LINE, tmp_path / "tokenizer.model").stdout.splitlines()
+    lines = run_python("-c", ONE_LINE, tmp_path / "tokenizer.model").splitlines()
     assert len(lines) == 2 and len(set(lines)) == 1
     segments = ast.literal_eval(lines[0])
     assert len(set(map(str, segments))) > 3

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from command_line import run_python
+from fresh_process import run_python
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.step import model as training_model
 from keras_transformer.training.step import optimizer as module
@@ -191,7 +191,7 @@ assert 1 < np.linalg.norm(one - start) and np.linalg.norm(two - one) < 0.02 * np
 
 @pytest.mark.slow
 def test_two_replicas_skip_the_same_steps_as_one(tmp_path):
-    run_python(REPLICAS, tmp_path, cwd=ROOT)
+    run_python("-c", REPLICAS, tmp_path, cwd=ROOT)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from command_line import run_python
+from fresh_process import run_python
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe
@@ -246,7 +246,7 @@ def test_cores_are_divided_among_the_parts_of_a_batch():
         " threading.get_intra_op_parallelism_threads())"
     )
     # The first is TensorFlow's own way: all cores for every operation.
-    assert run_python(code).stdout.splitlines() == ["1 0 0", "4 4 2", "8 8 1"]
+    assert run_python("-c", code).splitlines() == ["1 0 0", "4 4 2", "8 8 1"]
 
 
 def test_only_the_cores_that_the_process_may_use_count():
@@ -271,7 +271,7 @@ def test_a_host_programs_threads_do_not_change_how_batches_are_divided(tmp_path)
         "trainer.build_training_model = lambda *arguments: sys.exit(print(arguments[3]))\n"
         "test_training.train_here(sys.argv[1])"
     )
-    assert run_python(code, tmp_path / "model", cwd=ROOT).stdout == "1\n"
+    assert run_python("-c", code, tmp_path / "model", cwd=ROOT) == "1\n"
 
 
 @pytest.mark.slow

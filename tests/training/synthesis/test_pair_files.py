@@ -4,7 +4,7 @@ import json
 import pathlib
 
 import pytest
-from command_line import run_python
+from fresh_process import run_python
 from keras_transformer.training.synthesis import pair_files
 from keras_transformer.training.synthesis.pair_files import made_of, write_pairs
 
@@ -96,7 +96,7 @@ def interrupted(path, blocks):
 
 
 def test_a_process_that_is_killed_at_any_instant_leaves_what_can_be_resumed(tmp_path):
-    assert int(run_python(KILLED_AND_RESUMED, cwd=tmp_path).stdout) > 12
+    assert int(run_python("-c", KILLED_AND_RESUMED, cwd=tmp_path)) > 12
 
 
 def test_a_resumed_run_makes_only_what_is_missing(tmp_path, three_lines_per_block):

@@ -1,10 +1,11 @@
 """The command `check-data`: statistics of a text, and what filters remove from it."""
 
 import json
+import subprocess
 
 import numpy as np
 import pytest
-from command_line import run_python
+from fresh_process import run_python
 from keras_transformer.training.text.check_data import check_data
 from keras_transformer.training.text.parallel_text import Corpus, Shard
 
@@ -116,8 +117,9 @@ for name in ("tensorflow", "keras", "tensorflow_text"):
 from keras_transformer.commands.main import main
 main(["check-data", *sys.argv[1:]])
 """
-    result = run_python(code, *files)
-    assert result.stderr == "" and "8 sentence pairs" in result.stdout
+    report = run_python("-c", code, *files)
+    assert "8 sentence pairs" in report
+    assert run_python("-c", code, *files, stderr=subprocess.STDOUT) == report
 
 
 @pytest.mark.parametrize(

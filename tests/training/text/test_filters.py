@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from command_line import run_python
+from fresh_process import run_python
 from keras_transformer.training.text.corpus import SentencePairs, pairs_of_epoch, pairs_per_epoch, read_text
 from keras_transformer.training.text.filters import HeldOut, SeenPairs, hash_pairs
 from keras_transformer.training.text.parallel_text import Corpus, Shard
@@ -159,7 +159,7 @@ def test_the_copies_of_a_pair_that_is_held_out_are_nowhere(how, capsys):
 
 def test_what_is_held_out_is_the_same_in_another_process():
     code = "from keras_transformer.training.text.filters import hash_pairs; print(hash_pairs([('a', 'b')])[0])"
-    assert int(run_python(code).stdout) == hash_pairs([("a", "b")])[0]
+    assert int(run_python("-c", code)) == hash_pairs([("a", "b")])[0]
 
 
 def test_held_out_comes_after_the_filters():
