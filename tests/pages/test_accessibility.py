@@ -6,7 +6,6 @@ import pathlib
 import re
 import threading
 
-import browser
 import pytest
 from keras_transformer.training.curves import training_page
 from test_attention_page_in_chromium import SENTENCES, attention_of
@@ -29,12 +28,6 @@ PAGES = [
 ]
 in_both_themes = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 at_both_widths = pytest.mark.parametrize("width", [400, 1600])
-
-
-@pytest.fixture(scope="module")
-def page():
-    with browser.browser() as page:
-        yield page
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
