@@ -135,9 +135,7 @@ def _normalize_in_training(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon:
     ) -> tuple[Tensor, Callable[..., tuple[Tensor, Tensor, Tensor]]]:
         normalized, scale = _normalize(inputs, epsilon)
 
-        def gradient(*args: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-            # Some backends pass the gradient by position, others as `upstream`.
-            upstream = args[0] if upstream is None else upstream
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             grad_normalized = upstream * gamma  # (..., features)
             mean = ops.mean(grad_normalized, axis=-1, keepdims=True)
             # The part along the normalized vector could only change its length, which is fixed.
