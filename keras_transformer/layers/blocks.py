@@ -276,13 +276,7 @@ class FeedForward(keras.layers.Layer):
 class Residual(keras.layers.Layer):
     """`LayerNorm(x + Dropout(sublayer(x)))` (sections 3.1 and 5.4), or `x + Dropout(sublayer(LayerNorm(x)))`.
 
-    Args:
-        dropout: float. Rate of dropout on the sublayer's output. Defaults to 0.
-        norm_first: bool. Whether to normalize the sublayer's input instead of the sum as in the paper. Defaults to
-            False.
-        epsilon: float. Added to the variance, or to the mean square, in normalization. Defaults to 1e-6.
-        normalization: "layer", or "rms", root mean square normalization (Zhang and Sennrich 2019). Defaults to "layer".
-        seed: int or None. Dropout with a seed draws the same numbers in every run. Defaults to None.
+    The arguments are those of `BlockOptions`.
     """
 
     def __init__(

@@ -72,18 +72,8 @@ class T5RelativeBias(keras.layers.Layer):
     """A learned bias for each head and each bucket of distances (Raffel et al. 2020).
 
     Short distances have a bucket each; longer ones, up to 128, share buckets that widen with the logarithm. If
-    positions may attend in both directions, half of the 32 buckets are for later positions.
-
-    Args:
-        num_heads: int.
-
-    Call arguments:
-        query_positions: int (target length,) or (batch, target length).
-        key_positions: int (source length,) or (batch, source length).
-        bidirectional: bool. Whether positions attend to later ones too. Defaults to True.
-
-    Returns:
-        (..., num_heads, target length, source length).
+    positions may attend in both directions, half of the 32 buckets are for later positions. Positions may have the axis
+    of the batch or not.
     """
 
     def __init__(self, num_heads: int, **kwargs: object) -> None:
