@@ -198,7 +198,11 @@ def _make_graph(
     arguments = {name: getattr(config, name) for name in names if hasattr(config, name)}
     encoder = Encoder(encoder_layers, **arguments, dtype=dtype, name="encoder")
     decoder = Decoder(decoder_layers, **arguments, dtype=dtype, name="decoder")
-    output_projection = _make_output_projection(config, target_embedding, dtype)
+    if config.tie_embeddings == "none":
+        size = config.target_vocab_size
+        output_projection = keras.layers.Dense(size, use_bias=config.logits_bias, dtype=dtype, name="logits")
+    else:
+        output_projection = TiedProjection(target_embedding, config.logits_bias, dtype=dtype, name="logits")
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     hidden = _hidden_states(source_embedding, target_embedding, encoder, decoder, source, target)
@@ -228,14 +232,6 @@ def _make_embeddings(
     if source_name == target_name:
         return source_embedding, source_embedding
     return source_embedding, embedding(config.target_vocab_size, target_name)
-
-
-def _make_output_projection(
-    config: TransformerConfig, target_embedding: PositionalEmbedding, dtype: keras.DTypePolicy
-) -> keras.layers.Layer:
-    if config.tie_embeddings == "none":
-        return keras.layers.Dense(config.target_vocab_size, use_bias=config.logits_bias, dtype=dtype, name="logits")
-    return TiedProjection(target_embedding, config.logits_bias, dtype=dtype, name="logits")
 
 
 def _hidden_states(
