@@ -71,23 +71,16 @@ class NewPositions(NamedTuple):
         return arguments
 
 
-class CacheEntries:
+class CacheEntries(NamedTuple):
     """Knows which entries of the caches belong to which hypotheses and positions.
 
-    The arguments are those of `Decodable.start_decoding`.
+    The fields are arguments of `Decodable.start_decoding`.
     """
 
-    def __init__(
-        self,
-        batch_size: Dimension,
-        beam_size: int,
-        max_length: Dimension | None,
-        prefix: Annotated[Tensor, "int (batch, prefix length)"] | None,
-    ) -> None:
-        self.batch_size = batch_size
-        self.beam_size = beam_size
-        self.num_entries = None if max_length is None else max_length * beam_size
-        self.prefix = prefix
+    batch_size: Dimension
+    beam_size: int
+    max_length: Dimension | None
+    prefix: Annotated[Tensor, "int (batch, prefix length)"] | None
 
     def start(self, step: DecoderStep, init_caches: Callable[..., Any], source: Any) -> DecoderState:
         """Returns the state for the first step, after the prefix.
@@ -98,7 +91,8 @@ class CacheEntries:
                 empty caches.
             source: see `DecoderState`.
         """
-        batch_size, beam_size, num_entries, prefix = self.batch_size, self.beam_size, self.num_entries, self.prefix
+        batch_size, beam_size, max_length, prefix = self
+        num_entries = None if max_length is None else max_length * beam_size
         if prefix is None and beam_size == 1 and num_entries is None:
             # Every entry was written by an ancestor of the only hypothesis.
             return DecoderState((), init_caches(batch_size, None), source, ())
@@ -158,7 +152,7 @@ class CacheEntries:
             return ()
         is_ancestor = gather_in_rows(is_ancestor, parents)
         batch_size, beam_size, num_entries = ops.shape(is_ancestor)
-        if self.num_entries is None:
+        if self.max_length is None:
             is_own = ops.broadcast_to(np.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size))
             return ops.concatenate([is_ancestor, is_own], axis=2)
         own_entries = first_entry + ops.arange(beam_size, dtype="int32")[:, None]
