@@ -41,8 +41,8 @@ def divide(
 
     None of them is split into heads yet. `is_self_attention` says that both lengths are known to be equal.
     """
-    source_length = None if is_self_attention else ops.shape(keys)[1]
-    num_blocks, block_length = _block_sizes(ops.shape(queries)[1], neighborhood, source_length)
+    length = ops.shape(queries)[1]
+    num_blocks, block_length = _block_sizes(length, length if is_self_attention else ops.shape(keys)[1], neighborhood)
     after = 0 if use_causal_mask else 1
 
     def windows(sequence: Tensor) -> Tensor:  # (batch, length, width) -> (batch * blocks, window length, width)
@@ -72,12 +72,9 @@ def divide(
     )
 
 
-def _block_sizes(
-    length: Dimension, neighborhood: int, source_length: Dimension | None = None
-) -> tuple[Dimension, Dimension]:
+def _block_sizes(length: Dimension, source_length: Dimension, neighborhood: int) -> tuple[Dimension, Dimension]:
     """Returns into how many blocks a sequence is divided, and their length; a short sequence is one block."""
     longest = max(neighborhood // 2, 1)
-    source_length = length if source_length is None else source_length
     if isinstance(length, int) and isinstance(source_length, int):
         block_length = max(min(max(length, source_length), longest), 1)
     else:
