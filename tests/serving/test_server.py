@@ -169,9 +169,10 @@ def test_every_signature_answers_in_both_formats_as_its_function(name, port, gra
         ("GET", "/v1/", None, {}, 404, "this server has /v1/models/tiny, version 1"),
     ],
 )
-def test_what_is_refused(port, method, path, body, headers, status, message):
+def test_what_is_refused(port, capfd, method, path, body, headers, status, message):
     answered, _, content = ask(port, method, path, body, **headers)
     assert answered == status and message in content["error"]
+    assert capfd.readouterr().err == ""
 
 
 def test_what_fails_is_answered_and_a_client_that_is_gone_is_not_reported(capfd):
