@@ -13,6 +13,7 @@ from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs
 from test_training import load_model, pairs, train_here
 
+from keras_transformer.commands.main import main
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 
@@ -159,7 +160,7 @@ def test_weights_without_a_training_are_not_written_over(trained, tmp_path):
         ("damaged", "best.weights.h5: the file is damaged"),
     ],
 )
-def test_each_mistake_with_the_directory_has_its_line(change, message, trained, text, fails, tmp_path):
+def test_each_mistake_with_the_directory_has_its_line(change, message, trained, text, tmp_path, capsys):
     directory = ModelDir(tmp_path / "copy")
     shutil.copytree(trained.path, directory.path)
     shutil.rmtree(directory.checkpoints_path)
@@ -178,7 +179,10 @@ def test_each_mistake_with_the_directory_has_its_line(change, message, trained, 
         directory.best_path.write_bytes(directory.best_path.read_bytes()[:-1])
     pairs_file = text("text.tsv", [f"{i} dogs run.\t{i} Hunde rennen." for i in range(40)])
     model_dir = directory.path if change == "none" else tmp_path / "tuned"
-    options = ("--config", "fine-tune", "--init-from", directory, "--model-dir", model_dir)
-    said = fails("train", *options, "--pairs", pairs_file, "--valid-pairs", pairs_file, "--set", *BRIEF)
-    assert said.startswith("keras-transformer train: error: ") and message in said
+    options = ["--config", "fine-tune", "--init-from", str(directory), "--model-dir", str(model_dir)]
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", *options, "--pairs", pairs_file, "--valid-pairs", pairs_file, "--set", *BRIEF])
+    # What is logged before, such as that the vocabulary lacks some words, stands above it.
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert stopped.value.code == 1 and last.startswith("keras-transformer train: error: ") and message in last
     assert change == "none" or not model_dir.exists()
