@@ -198,7 +198,7 @@ def check_needs(options: argparse.Namespace, names: Iterable[str], needed: str) 
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raises a ConfigError if a value breaks its rule or standard input is read twice; a StreamError without output."""
+    """Checks the values of options, that standard input is read once, and that standard output is not closed."""
     given = _given(options)
     for name, value in given:
         check(name, value, options.rules[name])

@@ -276,7 +276,7 @@ class FeedForward(keras.layers.Layer):
 class Residual(keras.layers.Layer):
     """`LayerNorm(x + Dropout(sublayer(x)))` (sections 3.1 and 5.4), or `x + Dropout(sublayer(LayerNorm(x)))`.
 
-    The arguments are those of `BlockOptions`.
+    The arguments are described in `BlockOptions`; without any, nothing is dropped out.
     """
 
     def __init__(

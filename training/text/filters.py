@@ -68,7 +68,7 @@ def filters_of(data: DataConfig) -> list[Filter]:
         "remove_duplicates": lambda pairs, lengths, scores: seen.add(hash_pairs(pairs)),
     }
     filters = [Filter(name, getattr(data, name), rule) for name, rule in matches.items()]
-    # A value of 0 is on.
+    # 0 is a value as well: only None and False turn a filter off.
     filters = [filter_ for filter_ in filters if filter_.value is not None and filter_.value is not False]
     if filters:
         filters.insert(0, Filter("empty", None, _each(lambda source, target: not (source.strip() and target.strip()))))
