@@ -573,9 +573,10 @@ def _is_fused_attention_faster(queries: Tensor, keys: Tensor, values: Tensor) ->
     if keras.backend.backend() == "jax":
         half = keras.backend.standardize_dtype(queries.dtype) in ("float16", "bfloat16")
         alike = keys.shape[-1] == values.shape[-1]
-        return (
-            half and alike and any(device.startswith(("gpu", "cuda")) for device in keras.distribution.list_devices())
-        )
+        # The gradient of cuDNN's operation, if it has a mask, takes even lengths only.
+        even = all(length is not None and length % 2 == 0 for length in (queries.shape[2], keys.shape[2]))
+        on_gpu = any(device.startswith(("gpu", "cuda")) for device in keras.distribution.list_devices())
+        return half and alike and even and on_gpu
     if keras.backend.backend() == "torch":
         # PyTorch copies the keys of grouped queries, which only pays off if memory for the weights is saved.
         return queries.shape[1] == keys.shape[1] or ops.convert_to_tensor(queries).device.type != "cpu"
@@ -610,6 +611,9 @@ def _fused_attention(
             keys, values = (ops.broadcast_to(tensor, (*shape, tensor.shape[-1])) for tensor in (keys, values))
         # PyTorch chooses flash attention by itself. Keras' check whether it is available breaks compiled graphs.
         flash_attention = bool(flash_attention)
+    if keras.backend.backend() == "jax" and mask is not None:
+        # cuDNN takes masks of the batch or of the heads, but none of the queries' axis.
+        mask = ops.broadcast_to(mask, (*ops.shape(mask)[:2], ops.shape(queries)[2], ops.shape(keys)[2]))
     heads = ops.dot_product_attention(
         *(ops.transpose(tensor, (0, 2, 1, 3)) for tensor in (queries, keys, values)),
         mask=mask,

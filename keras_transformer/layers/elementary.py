@@ -19,7 +19,7 @@ class Dropout(keras.layers.Layer):
     """Dropout with 16 random bits per element; Keras' layer draws a random float, which takes twice the time.
 
     The rate is rounded to a multiple of 2^-16. What is kept is scaled by the rounded rate, so that the mean of the
-    output is exactly the input.
+    output is exactly the input. On PyTorch, Keras' dropout computes it, in one operation if there is no seed.
 
     Args:
         rate: float from 0 to 1. The share of elements that become 0 in training.
@@ -47,6 +47,9 @@ class Dropout(keras.layers.Layer):
             return inputs
         if num_dropped == _LEVELS:
             return ops.zeros_like(inputs)
+        if keras.backend.backend() == "torch":
+            # With random bits, Keras would wait for the GPU to know their seed.
+            return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
         size = ops.size(inputs)
         words = keras.random.randint(((size + 1) // 2, 1), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator)
         numbers = ops.reshape(ops.view(words, "int16"), (-1,))  # (size or size + 1,), two of each word

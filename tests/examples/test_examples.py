@@ -4,18 +4,22 @@ import importlib
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from keras_transformer.export.servable import graph_of
 from keras_transformer.export.signatures import SIGNATURES
 from test_server import serving
 
-from examples import batch_translation, constrained_search
+from examples import batch_translation, constrained_search, train_with_fit
 from keras_transformer.decoding import beam_search
+from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.serving.rest import RestApi, Signature
 from keras_transformer.translation import Translator
 
@@ -52,6 +56,34 @@ def test_fine_tuning_stops_when_the_callback_says(run, tiny_model_dir, tmp_path)
     assert len(re.findall(r"^after 20 updates: BLEU \d+\.\d, perplexity", printed, re.MULTILINE)) == 1
     assert "after 40 updates" not in printed
     assert "\n    before: " in printed and "\n    after: " in printed
+
+
+@pytest.mark.slow
+def test_fit_trains_what_the_commands_translate_with(run, tiny_model_dir, tmp_path):
+    model_dir = ModelDir(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+    for path in (model_dir.best_path, *model_dir.checkpoints().values()):
+        path.unlink()
+    for name, line in (("source", "Anna sees a tree."), ("target", "Anna sieht einen Baum.")):
+        (tmp_path / name).write_text(f"{line}\n" * 8)
+    texts = ("--source", tmp_path / "source", "--target", tmp_path / "target")
+    printed = run("train_with_fit", "--model-dir", model_dir, *texts, "--steps", 60, "--batch-size", 8)
+    assert re.search(r"^8 of 8 pairs have at most 96 tokens\nstep 60: loss \d\.\d{3}, \d+ s$", printed, re.MULTILINE)
+    assert Translator(model_dir).translate(["Anna sees a tree."]) == ["Anna sieht einen Baum."]
+
+
+def test_the_loss_of_two_passes_by_hand():
+    # Of two tokens, the first pass gives the label 1/2, the second 1/4: ln 2 and ln 4. KL(p‖q) + KL(q‖p) is
+    # (1/2 - 1/4) ln 2 + (1/2 - 3/4) ln (2/3) = ln 3 / 4. The second place is padding.
+    class Untrained(keras.Model):
+        def call(self, inputs):
+            return inputs
+
+    model = train_with_fit.RDrop(Untrained(), consistency=8.0)
+    model.compile("sgd", MaskedLabelSmoothedCrossentropy(0.0))
+    first, second = (np.log([[[*probabilities], [0.9, 0.1]]]) for probabilities in ((0.5, 0.5), (0.75, 0.25)))
+    loss = model.compute_loss(y=np.array([[1, 0]]), y_pred=np.concatenate([first, second]).astype("float32"))
+    expected = (np.log(2) + np.log(4)) / 2 + 8 / 4 * np.log(3) / 4
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(loss), expected, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -18,8 +18,9 @@ def test_the_rate_is_dropped_and_the_rest_scaled(shape, rate):
     # Six standard deviations of a binomial distribution.
     expected = rate * outputs.size
     assert abs(num_dropped - expected) < 6 * np.sqrt(expected * (1 - rate))
-    levels = round(rate * 2**16)
-    np.testing.assert_allclose(outputs[outputs != 0], 2**16 / (2**16 - levels), rtol=1e-6)
+    # PyTorch's own dropout takes any rate.
+    exact_rate = rate if keras.backend.backend() == "torch" else round(rate * 2**16) / 2**16
+    np.testing.assert_allclose(outputs[outputs != 0], 1 / (1 - exact_rate), rtol=1e-6)
 
 
 def test_neighbours_are_dropped_independently():

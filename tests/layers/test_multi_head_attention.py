@@ -139,6 +139,27 @@ def test_causal_attention_of_unequal_lengths_sees_what_is_not_later(lengths):
     np.testing.assert_array_equal(first, numpy(output)[:, 0])
 
 
+@pytest.mark.parametrize(("length", "is_fused"), [(6, True), (5, False)])
+def test_on_gpus_jax_is_given_what_cudnn_takes(monkeypatch, length, is_fused):
+    # cuDNN takes no mask whose queries' axis is 1, and for its gradient no odd lengths beside a mask.
+    attend, mask_shapes = ops.dot_product_attention, []
+
+    def dot_product_attention(*tensors, mask, **options):
+        mask_shapes.append(tuple(mask.shape))
+        return attend(*tensors, mask=mask, **options)
+
+    monkeypatch.setattr(ops, "dot_product_attention", dot_product_attention)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["gpu:0"])
+    query, value = normal(BATCH, 4, D_MODEL), normal(BATCH, length, D_MODEL, seed=1)
+    layer = MultiHeadAttention(3, 4, dtype="bfloat16")
+    outputs = layer(query, value, value_mask=VALUE_MASK[:, :length])
+    assert mask_shapes == [(BATCH, 1, 4, length)] * is_fused
+    with_scores, _ = layer(query, value, value_mask=VALUE_MASK[:, :length], return_attention_scores=True)
+    # bfloat16 has 8 bits.
+    np.testing.assert_allclose(*(numpy(ops.cast(tensor, "float32")) for tensor in (outputs, with_scores)), atol=2**-6)
+
+
 def test_what_is_masked_changes_nothing():
     layer = attention_of(QUERY, VALUE, KEY)
     changed_value = np.where(VALUE_MASK[..., None], VALUE, 1e4).astype("float32")
