@@ -62,7 +62,10 @@ def run(options: argparse.Namespace) -> None:
     bar = ProgressBar("translating", "lines")
     num_lines = 0
     with contextlib.ExitStack() as stack:
-        prefixes = None if options.prefix is None else _lines_of(stack.enter_context(open(options.prefix, "rb")))
+        prefixes: Iterator[bytes] | None = None
+        if options.prefix is not None:
+            file = stack.enter_context(open(options.prefix, "rb"))
+            prefixes = (line.removesuffix(b"\n").removesuffix(b"\r") for line in file)
         if not sys.stdout.isatty():
             # On a terminal the translations themselves show the progress.
             stack.enter_context(bar)
@@ -117,10 +120,6 @@ def _translate_documents(translator: "Translator", block: _Block, language: Lang
                 f"{MAX_TOKENS:,} tokens, and a word the model's {translator.model.config.max_length} tokens"
             )
         yield _one_line(document.text)
-
-
-def _lines_of(file: typing.BinaryIO) -> Iterator[bytes]:
-    return (line.removesuffix(b"\n").removesuffix(b"\r") for line in file)
 
 
 def _one_line(text: str) -> str:

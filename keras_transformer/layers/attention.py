@@ -572,11 +572,10 @@ def _is_fused_attention_faster(queries: Tensor, keys: Tensor, values: Tensor) ->
     """Returns whether the backend's operation takes these tensors and is faster than products and a softmax."""
     if keras.backend.backend() == "jax":
         half = keras.backend.standardize_dtype(queries.dtype) in ("float16", "bfloat16")
-        alike = keys.shape[-1] == values.shape[-1]
         # The gradient of cuDNN's operation, if it has a mask, takes even lengths only.
         even = all(length is not None and length % 2 == 0 for length in (queries.shape[2], keys.shape[2]))
         on_gpu = any(device.startswith(("gpu", "cuda")) for device in keras.distribution.list_devices())
-        return half and alike and even and on_gpu
+        return half and even and keys.shape[-1] == values.shape[-1] and on_gpu
     if keras.backend.backend() == "torch":
         # PyTorch copies the keys of grouped queries, which only pays off if memory for the weights is saved.
         return queries.shape[1] == keys.shape[1] or ops.convert_to_tensor(queries).device.type != "cpu"

@@ -152,7 +152,8 @@ class FunctionalDecoder:
         embeddings = [call.operation for call in self._step_calls if call.target is self._target]
         sizes = [getattr(layer, "vocab_size", getattr(layer, "input_dim", None)) for layer in embeddings]
         self.vocab_size = min((size for size in sizes if size is not None), default=output.shape[-1])
-        self._cached_layers = [_layer_with_cache(call.operation) for call in self._cached_calls]
+        cached = [call.operation for call in self._cached_calls]
+        self._cached_layers = [_StockAttention(layer) if type(layer) in _STOCK_ATTENTION else layer for layer in cached]
 
     def start_decoding(
         self,
@@ -298,10 +299,6 @@ class _StockAttention:
 
 def _swap(heads: Tensor) -> Tensor:
     return ops.transpose(heads, (0, 2, 1, 3))
-
-
-def _layer_with_cache(operation: Any) -> Any:
-    return _StockAttention(operation) if type(operation) in _STOCK_ATTENTION else operation
 
 
 class _StandIn(keras.Operation):
