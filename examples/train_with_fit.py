@@ -116,7 +116,8 @@ def main():
     warmup_steps = min(config.training.warmup_steps, arguments.steps // 2)
     rate = keras.optimizers.schedules.CosineDecay(
         initial_learning_rate=0.0,
-        warmup_target=config.training.peak_learning_rate,
+        # Without a rate of the recipe's own, the paper's at the end of the warm-up.
+        warmup_target=config.training.peak_learning_rate or (config.model.d_model * warmup_steps) ** -0.5,
         warmup_steps=warmup_steps,
         decay_steps=arguments.steps - warmup_steps,
     )
@@ -129,6 +130,7 @@ def main():
         epochs=arguments.steps // steps_per_epoch,
         callbacks=[Progress()],
         verbose=0,
+        shuffle=False,
     )
     save_weights(transformer, model_dir.average_path)
 
