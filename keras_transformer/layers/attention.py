@@ -611,7 +611,7 @@ def _fused_attention(
         # PyTorch chooses flash attention by itself. Keras' check whether it is available breaks compiled graphs.
         flash_attention = bool(flash_attention)
     if keras.backend.backend() == "jax" and mask is not None:
-        # cuDNN takes masks of the batch or of the heads, but none of the queries' axis.
+        # cuDNN takes one mask for all sequences or heads, but not one for all queries.
         mask = ops.broadcast_to(mask, (*ops.shape(mask)[:2], ops.shape(queries)[2], ops.shape(keys)[2]))
     heads = ops.dot_product_attention(
         *(ops.transpose(tensor, (0, 2, 1, 3)) for tensor in (queries, keys, values)),
