@@ -20,6 +20,7 @@ import sentencepiece
 from keras import ops
 
 from keras_transformer import MaskedLabelSmoothedCrossentropy, build_transformer
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.weights_file import save_weights
 
@@ -102,12 +103,19 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dtype", default="float32", help="Keras' dtype policy (%(default)s)")
     arguments = parser.parse_args()
+    if arguments.steps < 2 or arguments.batch_size < 1:
+        parser.error("--steps must be at least 2 and --batch-size at least 1")
 
     keras.utils.set_random_seed(arguments.seed)
     model_dir = ModelDir(arguments.model_dir)
-    config = model_dir.read_config()
-    tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(model_dir.path / "tokenizer.model"))
-    sources, targets = encode(tokenizer, arguments.source), encode(tokenizer, arguments.target)
+    try:
+        config = model_dir.read_config()
+        tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(model_dir.path / "tokenizer.model"))
+        sources, targets = encode(tokenizer, arguments.source), encode(tokenizer, arguments.target)
+    except (ConfigError, OSError) as error:
+        parser.error(str(error))
+    if len(sources) != len(targets):
+        parser.error(f"source and target must have as many lines; received {len(sources)} and {len(targets)}")
     pairs = [pair for pair in zip(sources, targets, strict=True) if max(map(len, pair)) <= LENGTHS[-1]]
     print(f"{len(pairs):,} of {len(sources):,} pairs have at most {LENGTHS[-1]} tokens")
 
@@ -127,7 +135,8 @@ def main():
     model.fit(
         batches(pairs, arguments.batch_size, arguments.seed),
         steps_per_epoch=steps_per_epoch,
-        epochs=arguments.steps // steps_per_epoch,
+        # The rate of steps after the last is 0.
+        epochs=-(-arguments.steps // steps_per_epoch),
         callbacks=[Progress()],
         verbose=0,
         shuffle=False,
