@@ -1,19 +1,7 @@
 """What Keras has no public name for: the same for every release that this package supports."""
 
-from typing import Any
-
 import keras
-from keras.src.backend.common.masking import get_keras_mask
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
-
-
-def implicit_mask(tensor: Any) -> Any:
-    """Returns the mask that Keras attached to a tensor, or None.
-
-    Keras hands it to a layer's `mask` argument only if the layer is called with a single tensor. It is no attribute of
-    JAX's tensors.
-    """
-    return get_keras_mask(tensor)
 
 
 def infers_shapes() -> bool:

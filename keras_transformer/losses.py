@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import keras
 from keras import ops
 
-from .keras_versions import implicit_mask
-from .masks import PADDING_ID
+from .masks import PADDING_ID, implicit_mask
 from .rules import Count, Rate, annotations_of, check_attributes, require
 from .tensors import Tensor
 

@@ -1,12 +1,22 @@
-"""Where masks are made: boolean, True = attend, of shape (batch, target length, source length)."""
+"""Masks of attention: boolean, True = attend, of shape (batch, target length, source length)."""
 
 from typing import Annotated
 
 from keras import ops
+from keras.src.backend.common.masking import get_keras_mask
 
 from .tensors import Tensor
 
 PADDING_ID = 0
+
+
+def implicit_mask(tensor: Tensor) -> Tensor | None:
+    """Returns the mask that Keras attached to a tensor, or None.
+
+    Keras hands it to a layer's `mask` argument only if the layer is called with a single tensor. It is no attribute of
+    JAX's tensors, and Keras has no public name for it.
+    """
+    return get_keras_mask(tensor)
 
 
 def padding_mask(

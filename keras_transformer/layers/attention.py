@@ -274,7 +274,8 @@ class MultiHeadAttention(keras.layers.Layer):
         if neighborhood is not None and mask is None and not return_attention_scores:
             heads = self._attend_to_blocks(targets, sources, key, source_mask, neighborhood, training, use_causal_mask)
             return axes.unfold(self._outputs(targets, heads), query)
-        queries, keys, values = self._project_all(targets, sources, key)
+        queries = self._project_query(targets)
+        keys, values = self.project_key_value(sources, key)
         bias = self._bias(queries, keys, use_causal_mask)
         # Do not index with None: LiteRT has no such operation if batch and length are unknown.
         mask = combine(mask, None if source_mask is None else ops.expand_dims(source_mask, (1, 2)))
@@ -332,9 +333,9 @@ class MultiHeadAttention(keras.layers.Layer):
             is_self_attention=value is query,
         )
         sizes = batch * blocks.num_blocks, blocks.window_length
-        (queries,) = _split_heads(blocks.queries, sizes[0], blocks.block_length, self.num_heads)
-        (keys,) = _split_heads(blocks.keys, *sizes, self._num_kv_heads)
-        (values,) = _split_heads(blocks.values, *sizes, self._num_kv_heads)
+        queries = _split_heads(blocks.queries, sizes[0], blocks.block_length, self.num_heads)
+        keys = _split_heads(blocks.keys, *sizes, self._num_kv_heads)
+        values = _split_heads(blocks.values, *sizes, self._num_kv_heads)
         queries = self._with_positions(queries, "query_norm", blocks.positions)
         keys = self._with_positions(keys, "key_norm", blocks.key_positions)
         bias = self._bias(queries, keys, use_causal_mask, blocks.positions, blocks.key_positions)
@@ -366,12 +367,8 @@ class MultiHeadAttention(keras.layers.Layer):
             key: as in a call. Defaults to `value`.
             position_ids: the positions of the source, for rotary positions. Defaults to None: 0, 1, 2, ...
         """
-        num_heads = self._num_kv_heads
-        if key is None:
-            keys, values = _project_to_heads(value, [self.key_dense, self.value_dense], num_heads)
-        else:
-            (keys,) = _project_to_heads(key, [self.key_dense], num_heads)
-            (values,) = _project_to_heads(value, [self.value_dense], num_heads)
+        keys = _project_to_heads(value if key is None else key, self.key_dense, self._num_kv_heads)
+        values = _project_to_heads(value, self.value_dense, self._num_kv_heads)
         return KeyValues(self._with_positions(keys, "key_norm", position_ids), values)
 
     def attend(
@@ -415,9 +412,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
         if self.relative_positions is not None and position_ids is None:
             position_ids = new_entries()[None, :]
-        # Given twice, keys and values are projected by a product each: to join the kernels of the two would take
-        # longer than it saves for so few positions.
-        cache = cache.write(self.project_key_value(hidden, hidden, position_ids), position)
+        cache = cache.write(self.project_key_value(hidden, position_ids=position_ids), position)
         is_newest = isinstance(cache, GrowingCache) and hidden.shape[1] == 1
         if mask is None and (self.reach is not None or not is_newest):
             # The same positions as in one call. A single new position sees all entries of a growing cache.
@@ -426,15 +421,8 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.attend(hidden, cache, mask, position_ids, entry_position_ids), cache
 
     def _project_query(self, query: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        (queries,) = _project_to_heads(query, [self.query_dense], self.num_heads)
+        queries = _project_to_heads(query, self.query_dense, self.num_heads)
         return self._with_positions(queries, "query_norm", position_ids)
-
-    def _project_all(self, query: Tensor, value: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        if key is None and value is query and self._num_kv_heads == self.num_heads:
-            projections = [self.query_dense, self.key_dense, self.value_dense]
-            queries, keys, values = _project_to_heads(query, projections, self.num_heads)
-            return self._with_positions(queries, "query_norm"), self._with_positions(keys, "key_norm"), values
-        return self._project_query(query), *self.project_key_value(value, key)
 
     def _with_positions(self, heads: Tensor, norm: str, position_ids: Tensor | None = None) -> Tensor:
         """Normalizes and rotates the heads (batch, heads, length, key_dim) of queries or keys, if that is asked for."""
@@ -629,61 +617,28 @@ def _project_rows(
     inputs: Annotated[Tensor, "(batch, length, width)"], projection: keras.layers.Dense
 ) -> Annotated[Tensor, "(batch, length, units)"]:
     """Applies a projection in two dimensions: TensorFlow adds a dozen small operations to a product of more."""
-    if projection.activity_regularizer is not None:
-        # Keras divides its loss by the size of the first axis.
+    if projection.activity_regularizer is not None or projection.quantization_mode:
+        # Keras divides the regularizer's loss by the size of the first axis; only the layer knows quantized scales.
         return projection(inputs)
     batch, length, width = ops.shape(inputs)
-    return reshape_inferring(projection(ops.reshape(inputs, (-1, width))), (batch, length, projection.units))
+    # Nothing calls a layer in a decoding step, so that Keras does not cast the weights.
+    outputs = ops.matmul(ops.reshape(inputs, (-1, width)), ops.cast(projection.kernel, inputs.dtype))
+    if projection.use_bias:
+        outputs = ops.add(outputs, ops.cast(projection.bias, inputs.dtype))
+    return reshape_inferring(outputs, (batch, length, projection.units))
 
 
 def _project_to_heads(
-    inputs: Annotated[Tensor, "(batch, length, width)"], projections: list[keras.layers.Dense], num_heads: int
-) -> list[Annotated[Tensor, "(batch, num_heads, length, units / num_heads)"]]:
-    """Applies several projections to the same inputs, as one product wherever that is possible and faster."""
-    batch, length, width = ops.shape(inputs)
-    # As in `_project_rows`.
-    is_regularized = projections[0].activity_regularizer is not None
-    is_quantized = any(projection.quantization_mode for projection in projections)
-    rows = inputs if is_regularized else ops.reshape(inputs, (-1, width))
-    if is_regularized or is_quantized or len({projection.units for projection in projections}) > 1:
-        products = [projection(rows) for projection in projections]
-    elif keras.backend.backend() == "torch":
-        # PyTorch would copy the kernels to join them, and the gradients of the heads.
-        products = [_product(rows, [projection]) for projection in projections]
-    else:
-        return _split_heads(_product(rows, projections), batch, length, num_heads, len(projections))
-    return [_split_heads(product, batch, length, num_heads)[0] for product in products]
-
-
-def _product(
-    rows: Annotated[Tensor, "(batch * length, width)"], projections: list[keras.layers.Dense]
-) -> Annotated[Tensor, "(batch * length, count * units)"]:
-    """Applies several projections as one. A decoding step calls no layer, so that Keras does not cast the weights."""
-
-    def join(weights: list[Tensor]) -> Tensor:
-        joined = weights[0] if len(weights) == 1 else ops.concatenate(weights, axis=-1)
-        return ops.cast(joined, rows.dtype)
-
-    products = ops.matmul(rows, join([dense.kernel for dense in projections]))
-    if projections[0].use_bias:
-        products = ops.add(products, join([dense.bias for dense in projections]))
-    return products
+    inputs: Annotated[Tensor, "(batch, length, width)"], projection: keras.layers.Dense, num_heads: int
+) -> Annotated[Tensor, "(batch, num_heads, length, units / num_heads)"]:
+    return _split_heads(_project_rows(inputs, projection), *ops.shape(inputs)[:2], num_heads)
 
 
 def _split_heads(
-    projected: Annotated[Tensor, "(..., count * num_heads * width)"],
-    batch: Dimension,
-    length: Dimension,
-    num_heads: int,
-    count: int = 1,
-) -> list[Tensor]:
-    """Splits the rows of `count` projections side by side into heads (batch, num_heads, length, width) of each."""
-    width = projected.shape[-1] // (count * num_heads)
-    if count == 1:
-        heads = reshape_inferring(projected, (batch, length, num_heads, width))
-        return [_swap_heads(heads)]
-    heads = reshape_inferring(projected, (batch, length, count, num_heads, width))
-    return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)))
+    projected: Annotated[Tensor, "(..., num_heads * width)"], batch: Dimension, length: Dimension, num_heads: int
+) -> Annotated[Tensor, "(batch, num_heads, length, width)"]:
+    heads_shape = (batch, length, num_heads, projected.shape[-1] // num_heads)
+    return _swap_heads(reshape_inferring(projected, heads_shape))
 
 
 def _swap_heads(heads: Annotated[Tensor, "(batch, a, b, width)"]) -> Annotated[Tensor, "(batch, b, a, width)"]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack, get_type_hint
 import keras
 from keras import ops
 
-from ..keras_versions import implicit_mask
+from ..masks import implicit_mask
 from ..rules import OddSize, Positive, Rate, Size, annotations_of, check, check_attributes, plain, require_divisor
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
 from .arguments import (

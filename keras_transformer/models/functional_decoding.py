@@ -15,10 +15,11 @@ from keras import layers, ops, tree
 
 from ..decoding import Step
 from ..errors import ConfigError
-from ..keras_versions import implicit_mask, projections_of
+from ..keras_versions import projections_of
 from ..layers import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, MultiHeadAttention, TiedProjection
 from ..layers.attention import attention_weights, product_of_heads
 from ..layers.cache import Cache, KeyValues, empty_cache
+from ..masks import implicit_mask
 from ..tensors import Dimension, Tensor
 from .incremental_decoding import CacheEntries, DecoderState
 

@@ -96,6 +96,22 @@ class Transformer(keras.Model):
             return_attention_scores,
         )
 
+    def untie_output(self) -> None:
+        """Gives the output projection a kernel of its own, a copy that training does not change.
+
+        A search multiplies by the transposed table of a tied embedding, and to transpose it takes longer than several
+        of its steps.
+        """
+        tied = self.output_projection
+        if isinstance(tied, TiedProjection):
+            size = self.config.target_vocab_size
+            dense = keras.layers.Dense(size, use_bias=tied.use_bias, dtype=tied.dtype_policy, name="logits")
+            dense.build((None, self.config.d_model))
+            dense.set_weights(
+                [ops.convert_to_numpy(weight) for weight in (tied.kernel, tied.bias) if weight is not None]
+            )
+            self.output_projection = dense
+
     @property
     def vocab_size(self) -> int:
         """The number of token ids that the target may have."""

@@ -136,6 +136,9 @@ class Translator:
             files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
             source, target = tokenizers
             shortlisted = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
+        elif not is_int8:
+            # Integers are stored for their small files, and are transposed as they become floats.
+            model.untie_output()
         is_guided = config.training.guided_alignment > 0
         decoding = decoding or config.decoding
         translator = cls(model, tokenizers, decoding, language, is_int8, shortlisted, is_guided)

@@ -333,7 +333,7 @@ def test_the_model_card_says_what_an_operator_asks(translator, servable):
         "| License of the weights | CC0-1.0 |",
         "| Training | 100 updates, with 12 pairs |",
         "| Longest document | 200 sentences, or those that reach 8,192 tokens; divided by the rules for unknown",
-        f"| Parameters | {translator.model.count_params():,}, float32, {len(weights) / 1e6:.1f} MB |",
+        f"| Parameters | {translator.model.config.num_parameters:,}, float32, {len(weights) / 1e6:.1f} MB |",
         "| Vocabulary | 328 tokens |",
         "| Search | beam of 4, length penalty 0.6 |",
         "| Longest input | 64 tokens with the end token;",

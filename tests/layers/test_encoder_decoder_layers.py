@@ -9,10 +9,9 @@ from keras.ops import convert_to_numpy as numpy
 from numpy_transformer import built, normal
 
 from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
-from keras_transformer.keras_versions import implicit_mask
 from keras_transformer.layers.blocks import Residual
 from keras_transformer.layers.cache import FixedCache, GrowingCache
-from keras_transformer.masks import causal_mask
+from keras_transformer.masks import causal_mask, implicit_mask
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 4, 6
 SIZES = dict(num_heads=3, d_ff=9, key_dim=4, value_dim=5)

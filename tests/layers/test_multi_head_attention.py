@@ -9,8 +9,8 @@ from keras.ops import convert_to_numpy as numpy
 from numpy_transformer import normal
 
 from keras_transformer import MultiHeadAttention
-from keras_transformer.keras_versions import implicit_mask
 from keras_transformer.layers.cache import KeyValues, empty_cache
+from keras_transformer.masks import implicit_mask
 
 BATCH, TARGET, SOURCE, D_MODEL = 2, 5, 7, 6
 TOLERANCE = 1e-5

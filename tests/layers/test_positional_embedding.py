@@ -8,7 +8,7 @@ from keras import ops
 from keras.ops import convert_to_numpy as numpy
 
 from keras_transformer import PositionalEmbedding
-from keras_transformer.keras_versions import implicit_mask
+from keras_transformer.masks import implicit_mask
 
 TOKEN_IDS = np.array([[5, 3, 8, 0], [1, 0, 2, 9]])
 

@@ -8,7 +8,7 @@ from keras import ops
 from keras.ops import convert_to_numpy as numpy
 
 from keras_transformer import PositionalEmbedding, PositionalEncoding
-from keras_transformer.keras_versions import implicit_mask
+from keras_transformer.masks import implicit_mask
 
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(2, 5, 6)).astype("float32")

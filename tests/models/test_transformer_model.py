@@ -286,6 +286,25 @@ def test_logits_are_float32_under_a_mixed_policy(tie_embeddings):
     assert 0 < np.sqrt(np.mean(difference**2)) < 0.02 * np.abs(exact).max()
 
 
+@pytest.mark.parametrize("logits_bias", [False, True])
+def test_an_untied_output_decodes_the_same_with_a_copy_of_the_table(logits_bias):
+    model = model_of(logits_bias=logits_bias)
+    if logits_bias:
+        model.output_projection.bias.assign(keras.random.normal(model.output_projection.bias.shape, seed=1))
+    tokens = ops.ones((3, 2), "int32")
+
+    def step_logits():
+        step, state = model.start_decoding(SOURCE, 2, 4)
+        return ops.convert_to_numpy(step(tokens, tokens, ops.zeros((), "int32"), state)[0])
+
+    tied, whole = step_logits(), logits_of(model, SOURCE, TARGET)
+    model.untie_output()
+    np.testing.assert_allclose(step_logits(), tied, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(logits_of(model, SOURCE, TARGET), whole)
+    # Nothing is transposed any more: the kernel is a variable.
+    assert any(variable is model.output_projection.kernel for variable in model.variables)
+
+
 @pytest.mark.slow
 @one_modern_variant
 def test_a_saved_model_is_the_same_model(variant, tmp_path):

@@ -4,8 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.keras_versions import implicit_mask
-from keras_transformer.masks import causal_mask, combine, neighborhood_mask
+from keras_transformer.masks import causal_mask, combine, implicit_mask, neighborhood_mask
 
 
 def test_causal_mask_shows_a_position_itself_and_what_is_before_it():
