@@ -6,7 +6,7 @@ Keras loads files with our layers, losses, metrics, schedules and models without
 soon as both Keras and this package are imported, in any order.
 """
 
-import importlib.abc
+import importlib
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
@@ -91,7 +91,7 @@ def _register_classes() -> None:
         importlib.import_module(f".{module}", __name__)
 
 
-class _WaitForKeras(importlib.abc.MetaPathFinder):
+class _WaitForKeras:
     """Registers the classes at the end of the import, of Keras or of a module of this package, that imports Keras."""
 
     is_importing = False
