@@ -631,7 +631,8 @@ def _project_rows(
 def _project_to_heads(
     inputs: Annotated[Tensor, "(batch, length, width)"], projection: keras.layers.Dense, num_heads: int
 ) -> Annotated[Tensor, "(batch, num_heads, length, units / num_heads)"]:
-    return _split_heads(_project_rows(inputs, projection), *ops.shape(inputs)[:2], num_heads)
+    batch, length, _ = ops.shape(inputs)
+    return _split_heads(_project_rows(inputs, projection), batch, length, num_heads)
 
 
 def _split_heads(
