@@ -107,9 +107,9 @@ class Transformer(keras.Model):
             size = self.config.target_vocab_size
             dense = keras.layers.Dense(size, use_bias=tied.use_bias, dtype=tied.dtype_policy, name="logits")
             dense.build((None, self.config.d_model))
-            dense.set_weights(
-                [ops.convert_to_numpy(weight) for weight in (tied.kernel, tied.bias) if weight is not None]
-            )
+            dense.kernel.assign(tied.kernel)
+            if tied.use_bias:
+                dense.bias.assign(tied.bias)
             self.output_projection = dense
 
     @property
