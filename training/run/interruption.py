@@ -46,7 +46,9 @@ class Interruption:
     ) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        if isinstance(error, KeyboardInterrupt) and (self.signal is not None or self.is_of_another_worker):
+        # Keras and TensorFlow may turn a KeyboardInterrupt into an error of their own.
+        is_interrupted = isinstance(error, KeyboardInterrupt) or (error is not None and not self.is_awaited)
+        if is_interrupted and (self.signal is not None or self.is_of_another_worker):
             when = "before its first step"
             if self.saved_step:
                 when = f"after step {self.saved_step:,}, which is saved; run the same command to resume"

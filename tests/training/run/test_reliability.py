@@ -669,6 +669,22 @@ def test_the_saved_model_that_does_not_fit_on_the_disk_is_named(copy, tmp_path, 
     assert list(output.iterdir()) == []
 
 
+def test_an_interruption_that_keras_makes_an_error_of_its_own_is_one():
+    with pytest.raises(SystemExit) as ended, Interruption():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise RuntimeError("Exception encountered when calling MultiHeadAttention.call()") from None
+    assert ended.value.code == 143
+
+
+def test_an_error_that_follows_a_signal_which_is_awaited_is_shown():
+    with pytest.raises(OSError, match="No space left"), Interruption() as interruption:
+        interruption.is_awaited = True
+        signal.raise_signal(signal.SIGTERM)
+        raise OSError("No space left on device")
+
+
 def test_the_table_in_the_docs_names_tests_that_exist():
     named = set(re.findall(r"\btest_\w+(?!\.py)\b", (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")))
     tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
