@@ -1,4 +1,4 @@
-"""What Keras has no public name for: the same for every release that this package supports."""
+"""What layers of Keras have no public name for: the same for every release that this package supports."""
 
 import keras
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope

@@ -97,7 +97,7 @@ class Transformer(keras.Model):
         )
 
     def untie_output(self) -> None:
-        """Gives the output projection a kernel of its own, a copy that training does not change.
+        """Gives the output projection a kernel of its own, a weight more, which training does not change.
 
         A search multiplies by the transposed table of a tied embedding, and to transpose it takes longer than several
         of its steps.
