@@ -5,8 +5,9 @@
 The SavedModel runs in a session, as in TensorFlow Serving, after the requests that warm it up; its clients are threads
 of the same process (contenders/loaded_session.py). With `--grpc` they speak TensorFlow Serving's protocol over the
 loopback interface with the server of the tests, which answers four requests at a time; without it, neither a network
-nor a protocol is measured, and all requests are answered at once. Each client
-sends its next request when it has the answer: one to eight texts, of one to four sentences, to `serving_default`.
+nor a protocol is measured, and all requests are answered at once. With `--batching`, waiting requests are joined, as
+TensorFlow Serving joins them with the parameters of docs/serving.md. Each client sends its next request when it has the
+answer: one to eight texts, of one to four sentences, to `serving_default`, or one sentence with `--single`.
 TensorFlow's own log tells whether a graph was optimized after the warm-up; XLA and Python take no part.
 """
 
@@ -26,6 +27,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16, metavar="N", help="how many at once (%(default)s)")
     parser.add_argument("--minutes", type=float, default=5, metavar="N", help="how long they ask (%(default)s)")
     parser.add_argument("--grpc", action="store_true", help="over TensorFlow Serving's protocol")
+    parser.add_argument("--single", action="store_true", help="one sentence in each request")
+    parser.add_argument("--batching", action="store_true", help="join the requests that wait")
     add_data_option(parser)
     options = parse_options(parser)
     with tempfile.TemporaryDirectory() as directory:
@@ -36,7 +39,7 @@ def main() -> None:
         run_once = contender(
             *("loaded_session", options.servable, source),
             *("--clients", options.clients, "--seconds", 60 * options.minutes),
-            *(["--grpc"] if options.grpc else []),
+            *(f"--{name}" for name in ("grpc", "single", "batching") if getattr(options, name)),
             TF_CPP_MIN_LOG_LEVEL="0",
             TF_CPP_VMODULE="meta_optimizer=1",
         )

@@ -1,13 +1,16 @@
 """Clients that ask a SavedModel all at once, in a session as in TensorFlow Serving: threads of this process.
 
-With gRPC, they speak TensorFlow Serving's protocol with the server of the tests, over the loopback interface.
+With gRPC, they speak TensorFlow Serving's protocol with the server of the tests, over the loopback interface. With
+batching, requests are joined as TensorFlow Serving joins them with the parameters of docs/serving.md.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
 import pathlib
+import queue
 import random
 import sys
 import tempfile
@@ -29,6 +32,8 @@ _MEMORY_SAMPLES = 20
 _TESTS = pathlib.Path(__file__).parents[2] / "tests"
 # Translates texts, and raises an error if the answer is none.
 Predict = Callable[[list[str]], None]
+# The parameters of docs/serving.md.
+_MAX_BATCH_SIZE, _BATCH_TIMEOUT, _NUM_BATCH_THREADS = 32, 0.005, 2
 
 
 class Server:
@@ -53,6 +58,48 @@ class Server:
         """Translates texts."""
         answers = self._session.run(self._outputs, {self._input: np.array(texts, object)})
         _check_sizes({len(answer) for answer in answers}, texts)
+
+
+class Batching:
+    """Joins waiting requests: a batch begins when it is full, or some time after its first request.
+
+    Requests are not divided, so that one of several texts may make a batch larger than that.
+
+    Args:
+        predict: translates the texts of a batch.
+    """
+
+    def __init__(self, predict: Predict) -> None:
+        self._predict = predict
+        self._waiting: queue.SimpleQueue[tuple[list[str], concurrent.futures.Future[None]]] = queue.SimpleQueue()
+        # Only one thread collects a batch at a time.
+        self._collecting = threading.Lock()
+        for _ in range(_NUM_BATCH_THREADS):
+            threading.Thread(target=self._answer, daemon=True).start()
+
+    def predict(self, texts: list[str]) -> None:
+        """Translates texts with those of other requests."""
+        answer: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._waiting.put((texts, answer))
+        answer.result()
+
+    def _answer(self) -> None:
+        while True:
+            with self._collecting:
+                requests = [self._waiting.get()]
+                texts, until = list(requests[0][0]), time.monotonic() + _BATCH_TIMEOUT
+                with contextlib.suppress(queue.Empty):
+                    while len(texts) < _MAX_BATCH_SIZE:
+                        requests.append(self._waiting.get(timeout=max(until - time.monotonic(), 0)))
+                        texts += requests[-1][0]
+            try:
+                self._predict(texts)
+            except (tf.errors.OpError, ValueError) as error:
+                for _, answer in requests:
+                    answer.set_exception(error)
+            else:
+                for _, answer in requests:
+                    answer.set_result(None)
 
 
 @contextlib.contextmanager
@@ -87,6 +134,7 @@ class Client(threading.Thread):
     Args:
         predict: translates texts.
         sentences: list of strings, of which the texts are made.
+        is_single: whether each request is one sentence.
         until: float. When it ends, by `time.monotonic`.
         seed: int. Of its texts.
 
@@ -96,17 +144,21 @@ class Client(threading.Thread):
         errors: list of str, the messages of requests that failed.
     """
 
-    def __init__(self, predict: Predict, sentences: list[str], until: float, seed: int) -> None:
+    def __init__(self, predict: Predict, sentences: list[str], is_single: bool, until: float, seed: int) -> None:
         super().__init__()
         self.latencies: list[float] = []
         self.num_texts = 0
         self.errors: list[str] = []
         self._predict, self._sentences, self._until, self._rng = predict, sentences, until, random.Random(seed)
+        self._most_texts, self._most_sentences = (1, 1) if is_single else (8, 4)
 
     def run(self) -> None:
         rng = self._rng
         while time.monotonic() < self._until:
-            texts = [" ".join(rng.choices(self._sentences, k=rng.randint(1, 4))) for _ in range(rng.randint(1, 8))]
+            texts = [
+                " ".join(rng.choices(self._sentences, k=rng.randint(1, self._most_sentences)))
+                for _ in range(rng.randint(1, self._most_texts))
+            ]
             begin = time.perf_counter()
             try:
                 self._predict(texts)
@@ -125,6 +177,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--grpc", action="store_true")
+    parser.add_argument("--batching", action="store_true")
+    parser.add_argument("--single", action="store_true")
     options = parser.parse_args()
     sentences = options.sentences.read_text("utf-8").splitlines()
     with tempfile.TemporaryFile() as log, contextlib.ExitStack() as stack:
@@ -135,9 +189,12 @@ def main() -> None:
         )
         for texts in REQUESTS:
             predict(texts)
+        if options.batching:
+            predict = Batching(predict).predict
         optimized = _count(log)
         begin = time.monotonic()
-        clients = [Client(predict, sentences, begin + options.seconds, seed) for seed in range(options.clients)]
+        until = begin + options.seconds
+        clients = [Client(predict, sentences, options.single, until, seed) for seed in range(options.clients)]
         for client in clients:
             client.start()
         megabytes = []

@@ -97,10 +97,10 @@ class Transformer(keras.Model):
         )
 
     def untie_output(self) -> None:
-        """Gives the output projection a kernel of its own, a weight more, which training does not change.
+        """Gives searches a copy of a tied kernel, which they multiply by from now on; other calls use the table.
 
-        A search multiplies by the transposed table of a tied embedding, and to transpose it takes longer than several
-        of its steps.
+        To transpose the table takes longer than several steps of a search. The copy is none of the model's weights, and
+        does not change with them.
         """
         tied = self.output_projection
         if isinstance(tied, TiedProjection):
@@ -110,7 +110,8 @@ class Transformer(keras.Model):
             dense.kernel.assign(tied.kernel)
             if tied.use_bias:
                 dense.bias.assign(tied.bias)
-            self.output_projection = dense
+            # Keras would count it among the weights.
+            object.__setattr__(self, "output_projection", dense)
 
     @property
     def vocab_size(self) -> int:

@@ -47,17 +47,20 @@ class TranslationGraph:
     is_guided: bool
 
     def __post_init__(self, is_int8: bool) -> None:
-        matrices = [variable for variable in self.model.variables if is_int8 and len(variable.shape) == 2]
+        variables = [*self.model.variables, *self.model.output_projection.variables]
+        # A projection of a search only is none of the model's layers, see `Transformer.untie_output`.
+        self._variables = [*{id(variable): variable for variable in variables}.values()]
+        matrices = [variable for variable in self._variables if is_int8 and len(variable.shape) == 2]
         self._int8_matrices = {id(variable): _Int8Matrix.of(variable) for variable in matrices}
 
     @property
     def precision(self) -> str:
-        return "int8-weights" if self._int8_matrices else self.model.variables[0].dtype
+        return "int8-weights" if self._int8_matrices else self._variables[0].dtype
 
     @property
     def weights(self) -> list[tf.Variable]:
         """The variables that the functions read."""
-        others = [variable.value for variable in self.model.variables if id(variable) not in self._int8_matrices]
+        others = [variable.value for variable in self._variables if id(variable) not in self._int8_matrices]
         return others + [tensor for matrix in self._int8_matrices.values() for tensor in matrix]
 
     def _read_weights(self) -> keras.StatelessScope:
@@ -68,9 +71,9 @@ class TranslationGraph:
         matrices = self._int8_matrices
         values = [
             matrices[id(variable)].to_float() if id(variable) in matrices else tf.identity(variable.value)
-            for variable in self.model.variables
+            for variable in self._variables
         ]
-        return keras.StatelessScope(state_mapping=list(zip(self.model.variables, values, strict=True)))
+        return keras.StatelessScope(state_mapping=list(zip(self._variables, values, strict=True)))
 
     def search(
         self,

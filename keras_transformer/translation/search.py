@@ -44,6 +44,9 @@ class TranslationModel(Decodable, Protocol):
     @property
     def variables(self) -> list[keras.Variable]: ...
 
+    @property
+    def output_projection(self) -> keras.layers.Layer: ...
+
 
 class Sampling(NamedTuple):
     """How translations are drawn at random, see `keras_transformer.decoding.sample`. Tensors are inputs of a graph.

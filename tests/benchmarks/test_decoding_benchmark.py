@@ -104,9 +104,11 @@ def test_engines_are_compared_on_the_cores_that_there_are_at_the_moment(monkeypa
     float32, best, greedy, single = contenders_by_table(monkeypatch, cores=3)
     assert float32 == greedy == ["SavedModel", "SavedModel, 3 at once", "CTranslate2", "CTranslate2, 3 at once"]
     assert best[-1] == "CTranslate2, bfloat16, 3 at once"
-    assert single == ["SavedModel", "SavedModel, 3 threads", "CTranslate2", "CTranslate2, 3 threads"]
+    beam = ["SavedModel", "SavedModel, 3 threads", "CTranslate2", "CTranslate2, 3 threads"]
+    assert single == [*beam, *(f"{name}, greedy" for name in beam)]
     float32, _, greedy, single = contenders_by_table(monkeypatch, cores=1)
-    assert single == float32 == greedy == ["SavedModel", "CTranslate2"]
+    assert float32 == greedy == ["SavedModel", "CTranslate2"]
+    assert single == [*float32, "SavedModel, greedy", "CTranslate2, greedy"]
 
 
 @pytest.mark.slow
@@ -157,9 +159,10 @@ def test_trained_models_are_compared_with_the_first(tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.long
-def test_a_server_is_loaded(task, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("more", [(), ("--batching", "--single")])
+def test_a_server_is_loaded(task, tmp_path, monkeypatch, capsys, more):
     path, servable = tmp_path / "load.json", task.saved_model("float32", BEAM_SIZE)
-    options = ("--clients", 3, "--minutes", 0.02, "--json", path)
+    options = ("--clients", 3, "--minutes", 0.02, "--json", path, *more)
     run_command(server_load, monkeypatch, "--servable", servable, *options)
     (table,) = json.loads(path.read_text())["comparisons"]
     (report,) = table["reports"]["3 clients"]

@@ -197,7 +197,7 @@ def test_tokens_are_translated_where_tensorflow_text_is_not(translator, tmp_path
 
 
 def test_the_weights_are_saved_once(translator, servable):
-    num_bytes = sum(int(np.prod(variable.shape)) * 4 for variable in translator.model.variables)
+    num_bytes = sum(int(np.prod(variable.shape)) * 4 for variable in translator.weights)
     size = (servable / "variables" / "variables.data-00000-of-00001").stat().st_size
     assert num_bytes <= size < num_bytes + 10_000
 

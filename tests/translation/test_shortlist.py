@@ -20,6 +20,7 @@ class OnlyThese:
 
     def __init__(self, model):
         self.config, self.variables, self._model = model.config, model.variables, model
+        self.output_projection = model.output_projection
         self._penalties = tf.Variable(tf.zeros(model.config.target_vocab_size))
 
     def allow(self, token_ids):

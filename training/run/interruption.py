@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Self
@@ -39,6 +40,8 @@ class Interruption:
             for number in _SIGNALS
             if signal.getsignal(number) != signal.SIG_IGN
         }
+        self._unraisable_hook = sys.unraisablehook
+        sys.unraisablehook = self._show_unraisable
         return self
 
     def __exit__(
@@ -46,6 +49,7 @@ class Interruption:
     ) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        sys.unraisablehook = self._unraisable_hook
         # Keras and TensorFlow may turn a KeyboardInterrupt into an error of their own.
         is_interrupted = isinstance(error, KeyboardInterrupt) or (error is not None and not self.is_awaited)
         if is_interrupted and (self.signal is not None or self.is_of_another_worker):
@@ -63,6 +67,11 @@ class Interruption:
             signal.signal(handled, signal.SIG_DFL)
         if not self.is_awaited:
             raise KeyboardInterrupt
+
+    def _show_unraisable(self, unraisable: "sys.UnraisableHookArgs") -> None:
+        # Python cannot interrupt a destructor; the training ends after its next step then.
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            self._unraisable_hook(unraisable)
 
 
 @contextlib.contextmanager

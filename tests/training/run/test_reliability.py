@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import zipfile
 
 import keras
@@ -683,6 +684,23 @@ def test_an_error_that_follows_a_signal_which_is_awaited_is_shown():
         interruption.is_awaited = True
         signal.raise_signal(signal.SIGTERM)
         raise OSError("No space left on device")
+
+
+def test_a_signal_that_interrupts_a_destructor_is_received_without_a_traceback(monkeypatch):
+    class Destroyed:
+        def __init__(self, destroy):
+            self.destroy = destroy
+
+        def __del__(self):
+            self.destroy()
+
+    shown = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: shown.append(unraisable.exc_type))
+    with Interruption() as interruption:
+        Destroyed(lambda: signal.raise_signal(signal.SIGTERM))
+        assert interruption.signal is signal.SIGTERM
+        Destroyed(lambda: 1 / 0)
+    assert shown == [ZeroDivisionError]
 
 
 def test_the_table_in_the_docs_names_tests_that_exist():
