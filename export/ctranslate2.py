@@ -58,7 +58,7 @@ def export_ctranslate2(
         spec.save(str(directory))
         if translator.candidates is not None:
             (directory / _VOCABULARY_MAP).write_text(
-                _vocabulary_map(translator.candidates.read(), translator.tokenizers), encoding="utf-8"
+                _vocabulary_map(translator.candidates, translator.tokenizers), encoding="utf-8"
             )
         for name, tokenizer in translator.tokenizers.files().items():
             (directory / name).write_bytes(tokenizer.file_content)
@@ -181,9 +181,9 @@ def _set_norm(spec: common_spec.LayerNormSpec, weights: Mapping[str, np.ndarray]
 def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
     """Writes a shortlist as lines of a source piece, a tab, and target pieces; those of "" may be anywhere."""
     source_pieces, target_pieces = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in tokenizers)
-    by_source = np.asarray(shortlist.by_source)
+    by_source = shortlist.by_source.numpy()
     # Every source ends with the end token, for which CTranslate2 does not look.
-    always = np.concatenate([shortlist.always, by_source[Tokenizer.end_id]])
+    always = np.concatenate([shortlist.always.numpy(), by_source[Tokenizer.end_id]])
 
     def line(source_piece: str, token_ids: np.ndarray) -> str:
         pieces = [target_pieces[i] for i in np.unique(token_ids)]

@@ -41,13 +41,14 @@ class Servable(tf.Module):
 
     def __init__(self, translator: Translator, signatures: Mapping[SignatureName, Signature] = SIGNATURES) -> None:
         super().__init__()
-        self.weights = translator.weights
-        self.candidates = translator.candidates
         # Two names of one signature share one graph.
         chosen = {signature.function: signature for signature in signatures.values()}
-        traced = {
-            function: graph_of(signature, translator).get_concrete_function() for function, signature in chosen.items()
-        }
+        with translator.graph.untied_output():
+            traced = {
+                function: graph_of(signature, translator).get_concrete_function()
+                for function, signature in chosen.items()
+            }
+            self.weights = translator.weights
         self.functions = {name: traced[signature.function] for name, signature in signatures.items()}
         tensors = tf.nest.flatten([(function.inputs, function.outputs) for function in traced.values()])
         # A SavedModel without these signatures loads without tensorflow-text.

@@ -96,23 +96,6 @@ class Transformer(keras.Model):
             return_attention_scores,
         )
 
-    def untie_output(self) -> None:
-        """Gives searches a copy of a tied kernel, which they multiply by from now on; other calls use the table.
-
-        To transpose the table takes longer than several steps of a search. The copy is none of the model's weights, and
-        does not change with them.
-        """
-        tied = self.output_projection
-        if isinstance(tied, TiedProjection):
-            size = self.config.target_vocab_size
-            dense = keras.layers.Dense(size, use_bias=tied.use_bias, dtype=tied.dtype_policy, name="logits")
-            dense.build((None, self.config.d_model))
-            dense.kernel.assign(tied.kernel)
-            if tied.use_bias:
-                dense.bias.assign(tied.bias)
-            # Keras would count it among the weights.
-            object.__setattr__(self, "output_projection", dense)
-
     @property
     def vocab_size(self) -> int:
         """The number of token ids that the target may have."""
@@ -139,6 +122,7 @@ class Transformer(keras.Model):
         max_length: Dimension | None = None,
         prefix: Annotated[Tensor, "int (batch, prefix length)"] | None = None,
         candidates: Annotated[Tensor, "int32 (number of candidates,)"] | None = None,
+        output_projection: keras.layers.Layer | None = None,
     ) -> tuple[Step[DecoderState], DecoderState]:
         """Encodes a source and prepares to decode: the protocol of `keras_transformer.decoding`.
 
@@ -151,6 +135,7 @@ class Transformer(keras.Model):
                 0 is not among them. Defaults to None: position 0 is the start of the target.
             candidates: the tokens whose logits are computed, see `keras_transformer.decoding.Constraints`. Defaults to
                 None: all.
+            output_projection: computes the logits instead of the model's own. Defaults to None: the model's own.
 
         Returns:
             The step function, and the state for its first call.
@@ -159,7 +144,8 @@ class Transformer(keras.Model):
             raise ConfigError("source must be given to a Transformer; received source=None")
         encoded, source_mask = self.encode(source)
         entries = CacheEntries(ops.shape(encoded)[0], beam_size, max_length, prefix)
-        step = decoder_step(self.target_embedding, self.decoder, self.output_projection, entries, candidates)
+        projection = output_projection or self.output_projection
+        step = decoder_step(self.target_embedding, self.decoder, projection, entries, candidates)
         return step, entries.start(step, self.decoder.init_cache, (self.decoder.project_source(encoded), source_mask))
 
     def get_config(self) -> dict[str, Any]:

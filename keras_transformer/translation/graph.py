@@ -1,6 +1,8 @@
 """What a translator computes, as functions of tensors: they are traced for Python's calls and for SavedModels."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple, cast
 
 import keras
@@ -9,6 +11,7 @@ import tensorflow as tf
 
 from ..config import DecodingConfig
 from ..config.values import Language
+from ..layers import TiedProjection
 from ..models import Transformer
 from ..models.transformer import GUIDED_HEAD
 from ..rules import require
@@ -19,7 +22,7 @@ from ..tokenizers.tokenizer import Texts
 from .documents import TranslatedDocuments, translate_documents
 from .forced_decoding import mean_encoding, source_attention, token_log_probs
 from .results import Alignments, Embeddings, Tokens, TokenScores, Translations
-from .search import CandidateTable, Request, Sampling, TranslationModel, search_tokens
+from .search import Candidates, Request, Sampling, SearchedModel, TranslationModel, search_tokens
 
 # The layer of the decoder whose attention aligns.
 ALIGNMENT_LAYER = -1
@@ -42,38 +45,61 @@ class TranslationGraph:
     codec: TextCodec
     decoding: DecodingConfig
     language: Language | None
-    is_int8: dataclasses.InitVar[bool]
-    candidates: CandidateTable | None
+    is_int8: bool
+    candidates: Candidates | None
     is_guided: bool
 
-    def __post_init__(self, is_int8: bool) -> None:
-        variables = [*self.model.variables, *self.model.output_projection.variables]
-        # A projection of a search only is none of the model's layers, see `Transformer.untie_output`.
-        self._variables = [*{id(variable): variable for variable in variables}.values()]
-        matrices = [variable for variable in self._variables if is_int8 and len(variable.shape) == 2]
-        self._int8_matrices = {id(variable): _Int8Matrix.of(variable) for variable in matrices}
+    def __post_init__(self) -> None:
+        self._searched = SearchedModel(self.model, self.decoding, self.candidates)
+        # Variables, and what is stored of them.
+        self._stored: list[tuple[keras.Variable, tf.Variable | _Int8Matrix]] = [
+            (variable, _Int8Matrix.of(variable) if self.is_int8 and len(variable.shape) == 2 else variable.value)
+            for variable in self.model.variables
+        ]
+        if self.candidates is not None:
+            self._stored += [(table, table.value) for table in (self.candidates.by_source, self.candidates.always)]
+
+    @contextlib.contextmanager
+    def untied_output(self) -> Iterator[None]:
+        """Lets searches that are traced in the block multiply by a copy of a tied kernel.
+
+        To transpose the table takes longer than several steps of a search. The copy does not change with the model.
+        """
+        stored, searched = self._stored, self._searched
+        tied = self.model.output_projection if isinstance(self.model, Transformer) else None
+        # For candidates, few columns are transposed. Integers are for small files, and are transposed as they are read.
+        if isinstance(tied, TiedProjection) and self.candidates is None and not self.is_int8:
+            width, size = self.model.config.d_model, self.model.config.target_vocab_size
+            copy = keras.layers.Dense(size, use_bias=tied.use_bias, dtype=tied.dtype_policy)
+            copy.build((None, width))
+            copy.set_weights([tied.kernel, *([tied.bias] if tied.use_bias else [])])
+            self._stored = stored + [(variable, variable.value) for variable in copy.variables]
+            self._searched = searched._replace(output_projection=copy)
+        try:
+            yield
+        finally:
+            self._stored, self._searched = stored, searched
 
     @property
     def precision(self) -> str:
-        return "int8-weights" if self._int8_matrices else self._variables[0].dtype
+        return "int8-weights" if self.is_int8 else self.model.variables[0].dtype
 
     @property
     def weights(self) -> list[tf.Variable]:
         """The variables that the functions read."""
-        others = [variable.value for variable in self._variables if id(variable) not in self._int8_matrices]
-        return others + [tensor for matrix in self._int8_matrices.values() for tensor in matrix]
+        return tf.nest.flatten([stored for _, stored in self._stored])
 
     def _read_weights(self) -> keras.StatelessScope:
         """The scope in which the model computes, with the weights as tensors.
 
         TensorFlow does not run a loop that reads variables beside another loop.
         """
-        matrices = self._int8_matrices
-        values = [
-            matrices[id(variable)].to_float() if id(variable) in matrices else tf.identity(variable.value)
-            for variable in self._variables
-        ]
-        return keras.StatelessScope(state_mapping=list(zip(self._variables, values, strict=True)))
+        return keras.StatelessScope(
+            state_mapping=[
+                (variable, stored.to_float() if isinstance(stored, _Int8Matrix) else tf.identity(stored))
+                for variable, stored in self._stored
+            ]
+        )
 
     def search(
         self,
@@ -107,9 +133,8 @@ class TranslationGraph:
         if source.placeholders is not None:
             limits = tf.maximum(limits, self.codec.num_missing(source.placeholders, prefix))
         with self._read_weights():
-            candidates = None if self.candidates is None else self.candidates.read()
-            request = Request(source.token_ids, most, limits, prefix, source.placeholders, sampling, candidates)
-            token_ids, scores = search_tokens(self.model, self.decoding, request, n_best)
+            request = Request(source.token_ids, most, limits, prefix, source.placeholders, sampling)
+            token_ids, scores = search_tokens(self._searched, request, n_best)
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
         if prefix is not None:
@@ -136,9 +161,7 @@ class TranslationGraph:
         most = tf.minimum(tf.cast(source.row_lengths(), tf.int32) + max_extra, max_length)
         limits = tf.where(lengths > 1, most, 0)
         with self._read_weights():
-            candidates = None if self.candidates is None else self.candidates.read()
-            request = Request(source, most, limits, None, None, None, candidates)
-            translations, scores = search_tokens(self.model, self.decoding, request, n_best=1)
+            translations, scores = search_tokens(self._searched, Request(source, most, limits), n_best=1)
         return translations[:, 0], scores[:, 0]
 
     def translate_documents(self, texts: Texts, language: Language | None = None) -> TranslatedDocuments:

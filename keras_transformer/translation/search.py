@@ -44,9 +44,6 @@ class TranslationModel(Decodable, Protocol):
     @property
     def variables(self) -> list[keras.Variable]: ...
 
-    @property
-    def output_projection(self) -> keras.layers.Layer: ...
-
 
 class Sampling(NamedTuple):
     """How translations are drawn at random, see `keras_transformer.decoding.sample`. Tensors are inputs of a graph.
@@ -78,8 +75,8 @@ class Sampling(NamedTuple):
         return inputs if self.top_p is None else inputs | {"top_p": tf.constant(self.top_p, tf.float32)}
 
 
-class CandidateTable(tf.Module):
-    """A shortlist as variables, which a SavedModel stores once for all its signatures.
+class Candidates:
+    """The tokens that translations may have: a shortlist, as variables.
 
     Args:
         vocab_size: the number of target tokens.
@@ -87,22 +84,11 @@ class CandidateTable(tf.Module):
     """
 
     def __init__(self, shortlist: Shortlist, vocab_size: int, also: range) -> None:
-        super().__init__()
         self.vocab_size = vocab_size
-        self.by_source = tf.Variable(shortlist.by_source, trainable=False, name="by_source")
-        self.always = tf.Variable(np.union1d(shortlist.always, [*also]).astype("int32"), trainable=False, name="always")
-
-    def read(self) -> "Candidates":
-        """Returns the values of the variables: TensorFlow does not run a loop that reads variables beside another."""
-        return Candidates(tf.identity(self.by_source), tf.identity(self.always), self.vocab_size)
-
-
-class Candidates(NamedTuple):
-    """A `Shortlist` as tensors, and the number of target tokens."""
-
-    by_source: Annotated[Tensor, "int32 (source_vocab_size, n)"]
-    always: Annotated[Tensor, "int32 (m,)"]
-    vocab_size: int
+        self.by_source = keras.Variable(shortlist.by_source, trainable=False, dtype="int32", name="by_source")
+        self.always = keras.Variable(
+            np.union1d(shortlist.always, [*also]), trainable=False, dtype="int32", name="always"
+        )
 
     def of(
         self,
@@ -110,13 +96,27 @@ class Candidates(NamedTuple):
         prefix: Annotated[Tensor, "int32 (batch, prefix length)"] | None,
     ) -> Annotated[Tensor, "int32 (number of candidates,)"]:
         """Returns the tokens that the translations of a batch may have, ascending, with those of their prefixes."""
-        parts = [self.always, tf.reshape(tf.gather(self.by_source, source), [-1])]
+        parts = [self.always.value, tf.reshape(tf.gather(self.by_source.value, source), [-1])]
         if prefix is not None:
             parts.append(tf.maximum(tf.reshape(prefix, [-1]), Tokenizer.pad_id))
         token_ids = tf.concat(parts, 0)
         # Counting is faster than sorting.
         counts = tf.scatter_nd(token_ids[:, None], tf.ones_like(token_ids), [self.vocab_size])
         return tf.cast(tf.where(counts > 0)[:, 0], tf.int32)
+
+
+class SearchedModel(NamedTuple):
+    """A model, and what all its searches have in common.
+
+    Attributes:
+        candidates: the tokens that translations may have; None for all.
+        output_projection: computes the logits; None for the model's own.
+    """
+
+    model: TranslationModel
+    decoding: DecodingConfig
+    candidates: Candidates | None
+    output_projection: keras.layers.Layer | None = None
 
 
 class Request(NamedTuple):
@@ -130,31 +130,29 @@ class Request(NamedTuple):
         placeholders: which placeholders each text has, and its translation exactly once. They are the last tokens of a
             vocabulary.
         sampling: for translations drawn at random instead of searched.
-        candidates: the tokens that translations may have; None for all.
     """
 
     source: Annotated[tf.RaggedTensor, "int32 (batch, None)"]
     positions: Annotated[Tensor, "int32 (batch,)"]
     max_lengths: Annotated[Tensor, "int32 (batch,)"]
-    prefix: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None
-    placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None
-    sampling: Sampling | None
-    candidates: Candidates | None
+    prefix: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None = None
+    placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None = None
+    sampling: Sampling | None = None
 
 
 def search_tokens(
-    model: TranslationModel, decoding: DecodingConfig, request: Request, n_best: int
+    searched: SearchedModel, request: Request, n_best: int
 ) -> tuple[Annotated[Tensor, "int32 (batch, n_best, length)"], Annotated[Tensor, "float32 (batch, n_best)"]]:
     """Returns the tokens of the best translations of each text, padded with 0, and their scores.
 
     Args:
-        model: whose variables are read as tensors already.
+        searched: whose variables are read as tensors already.
         n_best: at most the beam size; 1 with sampling.
     """
     width = tf.reduce_max(tf.concat([request.max_lengths, [1]], 0))
 
     def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-        hypotheses = _search_batch(model, decoding, request, rows, n_best)
+        hypotheses = _search_batch(searched, request, rows, n_best)
         padding = [[0, 0], [0, 0], [0, width - tf.shape(hypotheses.token_ids)[2]]]
         return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
 
@@ -169,21 +167,22 @@ def search_tokens(
     )
 
 
-def _search_batch(
-    model: TranslationModel, decoding: DecodingConfig, request: Request, rows: Tensor, n_best: int
-) -> Hypotheses:
+def _search_batch(searched: SearchedModel, request: Request, rows: Tensor, n_best: int) -> Hypotheses:
     # rows: int32 (n,)
+    model, decoding, candidates, output_projection = searched
     source, max_lengths = tf.gather(request.source, rows).to_tensor(), tf.gather(request.max_lengths, rows)
     start_id: Any = Tokenizer.start_id
-    options: dict[str, Tensor] = {}
+    options: dict[str, Any] = {}
     if request.prefix is not None:
         starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
         prefix = tf.concat([starts, tf.gather(request.prefix, rows)], axis=1)
         # Prefixes end together, with -1 before the shorter ones.
         start_id = tf.reverse(prefix[:, ::-1].to_tensor(-1), [1])
         options["prefix"] = start_id[:, :-1]
-    if request.candidates is not None:
-        options["candidates"] = request.candidates.of(source, None if request.prefix is None else start_id)
+    if candidates is not None:
+        options["candidates"] = candidates.of(source, None if request.prefix is None else start_id)
+    if output_projection is not None:
+        options["output_projection"] = output_projection
     constraints = Constraints(
         repetition_penalty=decoding.repetition_penalty,
         no_repeat_ngram_size=decoding.no_repeat_ngram_size,

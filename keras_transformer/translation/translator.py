@@ -21,7 +21,7 @@ from ..tokenizers.text_codec import Side, TextCodec
 from .documents import TranslatedDocument
 from .graph import ALIGNMENT_LAYER, TranslationGraph
 from .results import Alignment, Scores, TokenScores, Translation, Translations
-from .search import CandidateTable, Sampling, TranslationModel
+from .search import Candidates, Sampling, TranslationModel
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -88,7 +88,7 @@ class Translator:
         if shortlist is not None:
             # Placeholders are the last tokens, so they are the last candidates too.
             also = self.tokenizers.target.placeholder_ids if codec.spans else range(0)
-            self.candidates = CandidateTable(shortlist, model.config.target_vocab_size, also)
+            self.candidates = Candidates(shortlist, model.config.target_vocab_size, also)
         self.graph = TranslationGraph(model, codec, decoding, language, is_int8, self.candidates, is_guided)
         self._traced: dict[tuple[object, ...], Callable[..., Any]] = {}
         self._process = os.getpid()
@@ -136,9 +136,6 @@ class Translator:
             files = [tokenizer.file_content for tokenizer in tokenizers.files().values()]
             source, target = tokenizers
             shortlisted = read_shortlist(model_dir.shortlist_path, source.vocab_size, target.vocab_size, files)
-        elif not is_int8:
-            # Integers are stored for their small files, and are transposed as they become floats.
-            model.untie_output()
         is_guided = config.training.guided_alignment > 0
         decoding = decoding or config.decoding
         translator = cls(model, tokenizers, decoding, language, is_int8, shortlisted, is_guided)

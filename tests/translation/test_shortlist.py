@@ -20,7 +20,6 @@ class OnlyThese:
 
     def __init__(self, model):
         self.config, self.variables, self._model = model.config, model.variables, model
-        self.output_projection = model.output_projection
         self._penalties = tf.Variable(tf.zeros(model.config.target_vocab_size))
 
     def allow(self, token_ids):
@@ -70,7 +69,7 @@ def assert_same(actual, expected, **tolerances):
 
 def test_the_candidates_of_a_batch_are_those_of_its_texts(plain):
     shortlist = random_shortlist(plain.model.config.target_vocab_size)
-    table = with_shortlist(plain, shortlist).candidates.read()
+    table = with_shortlist(plain, shortlist).candidates
     source = tf.ragged.constant([[5, 6, 3], [200, 3]], dtype=tf.int32).to_tensor()
     expected = np.unique([*shortlist.always, *shortlist.by_source[[5, 6, 3, 200, 0]].reshape(-1)])
     assert table.of(source, None).numpy().tolist() == expected.tolist()
