@@ -48,7 +48,7 @@ class Servable(tf.Module):
                 function: graph_of(signature, translator).get_concrete_function()
                 for function, signature in chosen.items()
             }
-            self.weights = translator.weights
+            self.weights = translator.graph.weights
         self.functions = {name: traced[signature.function] for name, signature in signatures.items()}
         tensors = tf.nest.flatten([(function.inputs, function.outputs) for function in traced.values()])
         # A SavedModel without these signatures loads without tensorflow-text.

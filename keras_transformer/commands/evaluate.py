@@ -97,12 +97,12 @@ def run_score(options: argparse.Namespace) -> None:
     with ProgressBar("scoring", "lines", len(pairs)) as bar:
         for first, block in numbered_blocks(zip(pairs.source, pairs.target, strict=True)):
             sources, targets = zip(*block, strict=True)
-            scores = translator.score_with_lengths(sources, targets)
+            scores = translator.score_tokens(sources, targets)
             log_truncated(translator, scores.source_lengths, first, name_of(options.source))
             log_truncated(translator, scores.target_lengths, first, name_of(options.target))
             values = scores.log_probs
             if reverse is not None:
                 from ..translation.results import dual_scores
 
-                values = dual_scores(scores, reverse.score_with_lengths(targets, sources))
+                values = dual_scores(scores, reverse.score_tokens(targets, sources))
             write_lines(f"{value:.4f}" for value in bar.count(values))

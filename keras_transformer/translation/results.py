@@ -37,35 +37,6 @@ class Translation(NamedTuple):
     source_length: int
 
 
-class Scores(NamedTuple):
-    """The log probabilities of pairs, and how long their texts are."""
-
-    log_probs: Annotated[np.ndarray, "float32 (number of pairs,)"]
-    source_lengths: Annotated[np.ndarray, "int64 (number of pairs,)"]
-    target_lengths: Annotated[np.ndarray, "int64 (number of pairs,)"]
-
-
-def dual_scores(forward: Scores, backward: Scores) -> Annotated[np.ndarray, "float (number of pairs,)"]:
-    """Computes scores by dual conditional cross-entropy (Junczys-Dowmunt 2018, arXiv 1809.00197).
-
-    They are `exp(-(|a - b| + (a + b) / 2))`, of the cross-entropies `a` of the target given its source and `b` of the
-    source given the target, each for a token: 1 for pairs of which both models are certain, near 0 for those that one
-    of them finds less probable than the other, or both improbable.
-
-    Args:
-        forward: Scores of the pairs.
-        backward: Scores of the same pairs by a model of the opposite direction, to which targets are sources.
-
-    Example:
-        >>> english, german = np.array([1]), np.array([2])
-        >>> forward, backward = Scores(np.array([-2.0]), english, german), Scores(np.array([-3.0]), german, english)
-        >>> dual_scores(forward, backward).round(4)
-        array([0.0183])
-    """
-    ours, theirs = (-scores.log_probs / scores.target_lengths for scores in (forward, backward))
-    return np.exp(-(np.abs(ours - theirs) + (ours + theirs) / 2))
-
-
 class TokenScores(NamedTuple):
     """The log probabilities of pairs, those of their tokens, and how long their texts are.
 
@@ -78,6 +49,27 @@ class TokenScores(NamedTuple):
     token_log_probs: Annotated[Tensor, "float32 (number of pairs, target length)"]
     source_lengths: Annotated[Tensor, "int64 (number of pairs,)"]
     target_lengths: Annotated[Tensor, "int64 (number of pairs,)"]
+
+
+def dual_scores(forward: TokenScores, backward: TokenScores) -> Annotated[np.ndarray, "float (number of pairs,)"]:
+    """Computes scores by dual conditional cross-entropy (Junczys-Dowmunt 2018, arXiv 1809.00197).
+
+    They are `exp(-(|a - b| + (a + b) / 2))`, of the cross-entropies `a` of the target given its source and `b` of the
+    source given the target, each for a token: 1 for pairs of which both models are certain, near 0 for those that one
+    of them finds less probable than the other, or both improbable.
+
+    Args:
+        forward: of the pairs.
+        backward: of the same pairs by a model of the opposite direction, to which targets are sources.
+
+    Example:
+        >>> english, german, log_probs = np.array([1]), np.array([2]), np.array([[-2.0]])
+        >>> forward = TokenScores(log_probs[:, 0], log_probs, english, german)
+        >>> dual_scores(forward, TokenScores(log_probs[:, 0] - 1, log_probs - 1, german, english)).round(4)
+        array([0.0183])
+    """
+    ours, theirs = (-scores.log_probs / scores.target_lengths for scores in (forward, backward))
+    return np.exp(-(np.abs(ours - theirs) + (ours + theirs) / 2))
 
 
 class Tokens(NamedTuple):

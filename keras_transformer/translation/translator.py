@@ -20,7 +20,7 @@ from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from ..tokenizers.text_codec import Side, TextCodec
 from .documents import TranslatedDocument
 from .graph import ALIGNMENT_LAYER, TranslationGraph
-from .results import Alignment, Scores, TokenScores, Translation, Translations
+from .results import Alignment, TokenScores, Translation, Translations
 from .search import Candidates, Sampling, TranslationModel
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -147,11 +147,6 @@ class Translator:
         """The precision of the weights."""
         return self.graph.precision
 
-    @property
-    def weights(self) -> list[tf.Variable]:
-        """What the graph reads."""
-        return self.graph.weights
-
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
         """Returns the best translation of every text."""
         return [translation.hypotheses[0][0] for translation in self.translate(texts)]
@@ -246,15 +241,10 @@ class Translator:
         Raises:
             ConfigError: The numbers differ.
         """
-        return self.score_with_lengths(sources, targets).log_probs
-
-    def score_with_lengths(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> Scores:
-        """Computes the same as `score`, and also how many tokens every text has."""
-        scores = self.score_tokens(sources, targets)
-        return Scores(*map(np.asarray, (scores.log_probs, scores.source_lengths, scores.target_lengths)))
+        return self.score_tokens(sources, targets).log_probs
 
     def score_tokens(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> TokenScores:
-        """Computes the same as `score`, and the log probability of every token, as NumPy arrays."""
+        """Computes the same as `score`, the log probability of every token, and lengths, as NumPy arrays."""
         return self._run(self.graph.score, _text_tensors(sources=sources, targets=targets))
 
     @checked

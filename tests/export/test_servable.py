@@ -198,11 +198,11 @@ def test_tokens_are_translated_where_tensorflow_text_is_not(translator, tmp_path
 
 def test_the_weights_are_saved_once_and_a_tied_table_as_the_kernel_of_the_logits_too(translator, servable):
     kernel = np.asarray(translator.model.output_projection.kernel)
-    num_bytes = sum(int(np.prod(variable.shape)) * 4 for variable in translator.weights) + kernel.nbytes
+    num_bytes = sum(int(np.prod(variable.shape)) * 4 for variable in translator.graph.weights) + kernel.nbytes
     size = (servable / "variables" / "variables.data-00000-of-00001").stat().st_size
     assert num_bytes <= size < num_bytes + 10_000
     saved = tf.saved_model.load(str(servable)).weights
-    assert len(saved) == len(translator.weights) + 1
+    assert len(saved) == len(translator.graph.weights) + 1
     np.testing.assert_array_equal(saved[-1], kernel)
 
 

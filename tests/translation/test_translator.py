@@ -206,7 +206,7 @@ def test_int8_rounds_each_output_channel_and_computes_in_float32(tiny_model_dir,
             variable.assign(nearest if channels is weights else nearest.T)
             num_matrices += 1
     assert (rounded.precision, by_hand.precision) == ("int8-weights", "float32")
-    integers = [weight.numpy() for weight in rounded.weights if weight.dtype == tf.int8]
+    integers = [weight.numpy() for weight in rounded.graph.weights if weight.dtype == tf.int8]
     assert len(integers) == num_matrices == 17 and {np.abs(matrix).max() for matrix in integers} == {127}
     texts = [source for source, _ in sentence_pairs()]
     actual, expected = rounded.n_best(texts, 1), by_hand.n_best(texts, 1)
@@ -308,7 +308,7 @@ def test_translations_and_scores_tell_how_long_each_text_was_before_it_was_trunc
         n_best = searching.n_best(texts, searching.decoding.beam_size)
         assert [translation.hypotheses for translation in translations] == n_best
         assert [translation.hypotheses[0][0] for translation in searching.translate(texts)] == searching(texts)
-    scores = translator.score_with_lengths(texts, texts[::-1])
+    scores = translator.score_tokens(texts, texts[::-1])
     assert scores.source_lengths.tolist() == scores.target_lengths.tolist()[::-1] == lengths
     np.testing.assert_array_equal(scores.log_probs, translator.score(texts, texts[::-1]))
 
@@ -324,7 +324,7 @@ def test_what_cannot_be_read_of_a_text_is_not_tokenized(translator):
     limit = most * translator.tokenizers.source.bytes_per_token
     assert all(most < result.source_length <= limit + 2 for result in actual)
     assert translator.token_ids(endless[1:2]).tolist() == translator.token_ids(kept[1:2]).tolist()
-    scores = translator.score_with_lengths(endless, endless)
+    scores = translator.score_tokens(endless, endless)
     assert scores.source_lengths.min() > most < scores.target_lengths.min()
 
 
