@@ -1,5 +1,7 @@
 """The proof of an export: it refuses what is damaged, and accepts what rounding explains."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -129,6 +131,29 @@ def test_a_close_choice_may_go_the_other_way(monkeypatch, other, is_refused):
         "compared with a tolerance of 0.0001 for float32 (translator: CPU, SavedModel: CPU)",
     ]
     assert [float(weight) for weight in weights] == [1.0, other]
+
+
+@pytest.mark.parametrize("num_answers, is_refused", [(2**16, False), (3, True)])
+def test_where_rounding_makes_ever_new_answers_any_is_accepted(monkeypatch, num_answers, is_refused):
+    weights = tf.Variable(np.random.default_rng(0).random(99, "float32"))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def loop(text):
+        repetitions = tf.reduce_sum(tf.bitcast(weights, tf.int32) * tf.range(1, 100)) % num_answers
+        return {"text": text + tf.strings.as_string(repetitions)}
+
+    answer = {"text": np.array([text + b" another" for text in requests.TEXTS], object)}
+    monkeypatch.setattr(requests, "_run_session", lambda *arguments: ("CPU", [answer]))
+    functions = {"serving_default": loop.get_concrete_function()}
+    with pytest.raises(VerificationError) if is_refused else contextlib.nullcontext():
+        requests.verify(None, functions)
+
+
+@pytest.mark.parametrize(
+    "values, expected", [([b"a", b"b", b"a", b"c"], 2), ([1.0, 1.00005, 3.0, 3.1], 2), ([2, 2, 2], 0)]
+)
+def test_answers_like_no_other_are_counted(values, expected):
+    assert requests._num_unique(np.array(values)[:, None], 1e-4).tolist() == [expected]
 
 
 def test_on_a_gpu_numbers_may_differ_by_what_tf32_rounds(monkeypatch):
