@@ -98,6 +98,21 @@ def test_what_is_damaged_is_refused(translator, servable, tmp_path, damage):
 
 
 @pytest.mark.slow
+def test_what_is_damaged_is_refused_in_bfloat16(tiny_model_dir, tmp_path):
+    translator = Translator.load(tiny_model_dir, precision="bfloat16")
+    servable = servable_of(translator, ["serving_default"])
+    save(servable, tmp_path / "healthy")
+    requests.verify(tmp_path / "healthy", servable.functions, precision="bfloat16")
+    variable, values = exchanged_heads(translator)
+    kept = variable.numpy()
+    variable.assign(values)
+    save(servable, tmp_path / "damaged")
+    variable.assign(kept)
+    with pytest.raises(VerificationError, match="rounding does not explain"):
+        requests.verify(tmp_path / "damaged", servable.functions, precision="bfloat16")
+
+
+@pytest.mark.slow
 def test_a_swapped_tokenizer_is_refused(servable, tmp_path):
     save(servable, tmp_path)
     swap_tokenizer(tmp_path)
