@@ -83,6 +83,8 @@ def add_score_options(parser: Parser) -> None:
 
 def run_score(options: argparse.Namespace) -> None:
     """Print the log probability of each given translation."""
+    import numpy as np
+
     from keras_transformer.training.text.corpus import read_pairs
     from keras_transformer.training.text.text_files import name_of
 
@@ -98,9 +100,9 @@ def run_score(options: argparse.Namespace) -> None:
         for first, block in numbered_blocks(zip(pairs.source, pairs.target, strict=True)):
             sources, targets = zip(*block, strict=True)
             scores = translator.score_tokens(sources, targets)
-            log_truncated(translator, scores.source_lengths, first, name_of(options.source))
-            log_truncated(translator, scores.target_lengths, first, name_of(options.target))
-            values = scores.log_probs
+            log_truncated(translator, np.asarray(scores.source_lengths), first, name_of(options.source))
+            log_truncated(translator, np.asarray(scores.target_lengths), first, name_of(options.target))
+            values = np.asarray(scores.log_probs)
             if reverse is not None:
                 from ..translation.results import dual_scores
 

@@ -241,7 +241,7 @@ class Translator:
         Raises:
             ConfigError: The numbers differ.
         """
-        return self.score_tokens(sources, targets).log_probs
+        return np.asarray(self.score_tokens(sources, targets).log_probs)
 
     def score_tokens(self, sources: Sequence[str | bytes], targets: Sequence[str | bytes]) -> TokenScores:
         """Computes the same as `score`, the log probability of every token, and lengths, as NumPy arrays."""
