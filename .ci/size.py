@@ -12,7 +12,7 @@ import sys
 PACKAGES = ("keras_transformer", "training", "export")
 CLOSURE_FILES, CLOSURE_LINES = 12, 2_555
 OPTION_FILES = 5
-FILES, LINES = 158, 22_947
+FILES, LINES = 158, 22_955
 
 
 def imported_names(path: pathlib.Path) -> set[str]:

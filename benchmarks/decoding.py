@@ -5,7 +5,7 @@
 The test text, the longest sentence first, is sent in requests of 32 sentences, after a warm-up that sends all of them
 once. Each request is sent when the previous one has been answered, and may use all cores; with "at once", as many
 requests as there are cores are in flight at the same time and share the cores. The last table sends every 5th sentence
-as a request of its own. With `--isa avx2`, bfloat16 is left out.
+as a request of its own, and also searches greedily. With `--isa avx2`, bfloat16 is left out.
 
     SavedModel             what `keras-transformer export` writes (contenders/saved_model.py)
     CTranslate2            the same weights and search settings (contenders/ctranslate2.py)

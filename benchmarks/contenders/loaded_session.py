@@ -94,7 +94,7 @@ class Batching:
                         texts += requests[-1][0]
             try:
                 self._predict(texts)
-            except (tf.errors.OpError, ValueError) as error:
+            except (tf.errors.OpError, grpc.RpcError, ValueError) as error:
                 for _, answer in requests:
                     answer.set_exception(error)
             else:
