@@ -11,10 +11,10 @@ import typing
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, NoReturn
 
-from ..config.decoding import BeamSize, LengthPenalty, Temperature, TopP
+from ..config.sections import BeamSize, LengthPenalty
 from ..config.values import Precision, PrecisionOrAuto, Tag
 from ..errors import ConfigError, StreamError
-from ..rules import Count, NotEmpty, Rule, Sentence, Size, at_most, check
+from ..rules import Count, NotEmpty, Positive, Rule, Sentence, Share, Size, at_most, check
 
 InputFile = Annotated[
     str, Rule("a file that exists, or - for standard input", lambda path: path == "-" or _is_file(path))
@@ -162,10 +162,10 @@ class Parser(argparse.ArgumentParser):
         with self.group("sampling", "Draw translations at random instead of searching for the best."):
             self.add_flag("--sample", "draw; the other options of this group need it")
             help = "above 1 for more variety, below 1 for less (default: 1)"
-            self.add_option("--temperature", Temperature, "T", help)
+            self.add_option("--temperature", Positive, "T", help)
             self.add_option("--top-k", Size, "K", "draw from the K most probable tokens (default: all)")
             help = "draw from the most probable tokens that have the probability P together (default: 1)"
-            self.add_option("--top-p", TopP, "P", help)
+            self.add_option("--top-p", Share, "P", help)
             self.add_option("--seed", Seed, "N", "another text for another N (default: 0)")
 
 

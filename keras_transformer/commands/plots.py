@@ -3,7 +3,7 @@
 import argparse
 import typing
 
-from ..config.attention_view import AttentionKind, AttentionView, HeadChoice, LayerChoice
+from ..config.model import AttentionKind, AttentionView, HeadChoice, LayerChoice
 from ..errors import ConfigError
 from ..rules import PicturePath
 from ..runtime.standard_streams import write_lines

@@ -5,8 +5,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Literal
 
-from ..config.data import AugmentConfig
-from ..config.decoding import BeamSize
+from ..config.sections import AugmentConfig, BeamSize
 from ..errors import ConfigError, InvalidFileError
 from ..rules import Probability, require
 from ..runtime.backend import tensorflow_backend

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..config.decoding import BeamSize
+from ..config.sections import BeamSize
 from ..config.values import Language
 from ..errors import ConfigError
 from ..rules import require
