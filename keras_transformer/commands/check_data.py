@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..rules import NotEmpty, Size
-from ..runtime.backend import tensorflow_backend
+from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import Fraction, Parser
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError
 from ..rules import NotEmpty, Rule
-from ..runtime.backend import tensorflow_backend
+from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import Directory, ExistingFile, Parser, check_outputs
 from .trained import glossary_of, load_translator, read_trained, translate_lines

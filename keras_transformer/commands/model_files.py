@@ -4,7 +4,7 @@ import argparse
 
 from ..errors import ConfigError
 from ..rules import NotEmpty, Size
-from ..runtime.backend import tensorflow_backend
+from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import ExistingDirectory, Parser, check_outputs
 from .trained import load_translator, read_trained

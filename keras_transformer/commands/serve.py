@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError
 from ..rules import Count, at_most
-from ..runtime.backend import tensorflow_backend
+from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .options import Directory, ExistingDirectory, Parser
 from .trained import load_translator, read_trained

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from ..config.sections import AugmentConfig, BeamSize
 from ..errors import ConfigError, InvalidFileError
 from ..rules import Probability, require
-from ..runtime.backend import tensorflow_backend
+from ..runtime.packages import tensorflow_backend
 from .options import ONE_PER_LINE, SAMPLING, OutputName, Parser, Seed, check_needs, check_outputs
 from .trained import Trained, load_translator, read_trained, sampling_of
 

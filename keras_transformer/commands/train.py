@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..config import DataConfig
 from ..errors import ConfigError
 from ..rules import require
-from ..runtime.backend import tensorflow_backend
+from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
 from .check_data import add_text_options, check_text_options, held_out, train_corpora, valid_corpora
 from .options import Directory, ExistingDirectory, NumDevices, Parser

@@ -11,7 +11,7 @@ from ..config import Config, DecodingConfig
 from ..config.values import Language, Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError
 from ..rules import shown
-from ..runtime.backend import tensorflow_backend
+from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """Standard input, output and error of a command, which may be closed, full, slow, endless, or used interactively."""
 
+import contextlib
 import os
 import select
 import sys
@@ -114,3 +115,22 @@ def discard_unwritten() -> None:
             sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Discards what C++ code writes to standard error, such as TensorFlow's remarks about GPUs that are not there.
+
+    Python's own errors are raised as always.
+    """
+    sys.stderr.flush()
+    standard_error = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
+        os.close(null)
