@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError
@@ -25,7 +24,7 @@ from .trained import (
 )
 
 if TYPE_CHECKING:
-    from keras_transformer.training.comparison.compare import Comparison, System
+    from keras_transformer.training.comparison.compare import System
     from keras_transformer.training.comparison.report import Format
     from keras_transformer.training.text.corpus import SentencePairs
 
@@ -210,7 +209,13 @@ def run_compare(options: argparse.Namespace) -> None:
     comparisons = {}
     for (source, pairs), translated in zip(test_sets.items(), zip(*systems, strict=True), strict=True):
         comparison = compare(translated, pairs, options.tokenize, options.test)
-        comparisons[source] = comparison if glossary is None else _with_terms(comparison, glossary, pairs, translated)
+        if glossary is not None:
+            with tensorflow_backend():
+                from keras_transformer.training.comparison.term_use import count_terms
+            uses = count_terms(glossary, list(pairs.source), *(system.translations for system in translated))
+            results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]
+            comparison = comparison._replace(results=results)
+        comparisons[source] = comparison
     if options.output:
         with replacing(options.output) as temporary:
             report = write_reports(comparisons, _FORMATS[pathlib.Path(options.output).suffix])
@@ -235,14 +240,3 @@ def _translated(trained: Trained, test_sets: "dict[str, SentencePairs]") -> "lis
         translations = translate_lines(translator, list(pairs.source), source)
         systems.append(System(str(trained.model_dir.path), translations, time.perf_counter() - start))
     return systems
-
-
-def _with_terms(
-    comparison: "Comparison", glossary: dict[str, str], pairs: "SentencePairs", systems: "Sequence[System]"
-) -> "Comparison":
-    with tensorflow_backend():
-        from keras_transformer.training.comparison.term_use import count_terms
-
-    uses = count_terms(glossary, list(pairs.source), *(system.translations for system in systems))
-    results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]
-    return comparison._replace(results=results)

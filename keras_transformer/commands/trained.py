@@ -116,11 +116,11 @@ def load_translator(trained: Trained, language: Language | None = None) -> "Tran
         divide_cores(PARALLEL_SEARCHES)
         precision, reason = trained.precision, ""
         if precision == "auto":
-            chosen = choose_precision(trained.config.model, TOKENS_PER_STEP)
-            # float16 is chosen for training only.
-            precision, reason = cast(Precision, chosen.precision), chosen.reason
+            precision, reason = choose_precision(trained.config.model, TOKENS_PER_STEP)
     if reason:
         _log.info(f"precision: {precision}, because {reason}")
+    # float16 is chosen for training only.
+    precision = cast(Precision, precision)
     return Translator.load(trained.model_dir, trained.decoding, precision, language, trained.shortlist)
 
 

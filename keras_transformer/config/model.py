@@ -1,6 +1,7 @@
 """The section `model`: the sizes and variations of the network; and which of its attention a picture shows."""
 
 import dataclasses
+import re
 from typing import Annotated, Any, Literal
 
 from ..errors import ConfigError
@@ -206,16 +207,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 AttentionKind = Literal["cross", "encoder", "decoder"]
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) > 0
-
-
 LayerChoice = Annotated[
-    str, Rule("a positive number, all or last", lambda text: text in ("all", "last") or _is_number(text))
+    str, Rule("a positive number, all or last", lambda text: bool(re.fullmatch("all|last|[1-9][0-9]{0,8}", text)))
 ]
-HeadChoice = Annotated[str, Rule("a positive number or all", lambda text: text == "all" or _is_number(text))]
+HeadChoice = Annotated[
+    str, Rule("a positive number or all", lambda text: bool(re.fullmatch("all|[1-9][0-9]{0,8}", text)))
+]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@
 Every file appears whole, by rename. Loading runs no code from the directory.
 """
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -196,7 +197,8 @@ class _WeightsInMemory(io.BytesIO):
 
 def save_weights(model: "Transformer", path: pathlib.Path) -> None:
     """Writes the weights of a model, and their checksum; if that fails, the file before stays."""
-    content = _weights_in_memory(model)
+    content = _WeightsInMemory()
+    model.save_weights(content)
     with replacing_with_checksum(path) as temporary:
         temporary.write_bytes(content.getbuffer())
 
@@ -214,13 +216,16 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
     try:
         require_undamaged(path)
         with h5py.File(path) as file:
-            received = _shapes(file)
+            received = collections.Counter(_shapes(file))
     except OSError as error:
         raise DamagedFileError(f"{path}: the file cannot be read ({str(error).splitlines()[0]})") from None
     # Keras ignores weights that the model does not have.
-    if sorted(received.values()) != sorted(tuple(weight.shape) for weight in model.weights):
+    expected = collections.Counter(tuple(weight.shape) for weight in model.weights)
+    if received != expected:
+        shape = min((received - expected) | (expected - received))
         raise InvalidFileError(
-            f"{path}: these weights do not fit the model in config.yaml: {_difference(received, model)}"
+            f"{path}: these weights do not fit the model in config.yaml: the file has {received[shape]} of the shape "
+            f"{shape}, the model {expected[shape]}"
         )
     try:
         model.load_weights(path)
@@ -231,25 +236,11 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
             raise DamagedFileError(f"{path}: weights are NaN or infinite, such as {variable.path}")
 
 
-def _weights_in_memory(model: "Transformer") -> _WeightsInMemory:
-    content = _WeightsInMemory()
-    model.save_weights(content)
-    return content
-
-
-def _difference(received: dict[str, tuple[int, ...]], model: "Transformer") -> str:
+def _shapes(file: "h5py.File") -> list[tuple[int, ...]]:
+    """The shapes of a model's weights in a file; a DamagedFileError if one of them is not an array of numbers."""
     import h5py
 
-    with h5py.File(_weights_in_memory(model)) as file:
-        expected = _shapes(file)
-    name = min(received.items() ^ expected.items())[0]
-    return f"{name} has the shape {received.get(name, 'none')} in the file, {expected.get(name, 'none')} in the model"
-
-
-def _shapes(file: "h5py.File") -> dict[str, tuple[int, ...]]:
-    import h5py
-
-    shapes = {}
+    shapes = []
 
     def visit(name: str, item: "h5py.Dataset | h5py.Group") -> None:
         # A compiled model's file also has its optimizer.
@@ -258,7 +249,7 @@ def _shapes(file: "h5py.File") -> dict[str, tuple[int, ...]]:
             is_of_numbers = item.shape is not None and item.dtype.kind in "fiub" and item.dtype.itemsize <= 8
             if not is_of_numbers or math.prod(item.chunks or ()) > max(item.size, 1):
                 raise DamagedFileError(f"{file.filename}: the file is damaged ({name} is not an array of numbers)")
-            shapes[name] = item.shape
+            shapes.append(item.shape)
 
     file.visititems(visit)
     return shapes

@@ -1,6 +1,7 @@
 """Standard input, output and error of a command, which may be closed, full, slow, endless, or used interactively."""
 
 import contextlib
+import itertools
 import os
 import select
 import sys
@@ -53,18 +54,11 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
     lines: list[bytes] = []
     num_given = 0
     # The beginning of a line whose end has not arrived yet.
-    unfinished = bytearray()
+    unfinished = b""
     while chunk := _read(number):
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            unfinished += end
-            if len(unfinished) > MAX_LINE_BYTES:
-                break
-            lines.append(bytes(unfinished))
-            unfinished.clear()
-        else:
-            unfinished += rest
-        is_too_long = len(unfinished) > MAX_LINE_BYTES
+        *whole, unfinished = (unfinished + chunk).split(b"\n")
+        lines += itertools.takewhile(lambda line: len(line) <= MAX_LINE_BYTES, whole)
+        is_too_long = any(len(line) > MAX_LINE_BYTES for line in (*whole, unfinished))
         while lines and (
             is_too_long
             or len(lines) >= most
@@ -81,7 +75,7 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
             )
     # The last line may have no line break.
     if unfinished:
-        lines.append(bytes(unfinished))
+        lines.append(unfinished)
     if lines:
         yield lines
 
