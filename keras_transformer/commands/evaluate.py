@@ -13,20 +13,14 @@ from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 from ..runtime.standard_streams import write_lines
 from .options import Directory, ExistingFile, InputFile, Parser, check_outputs
-from .trained import (
-    Trained,
-    glossary_of,
-    load_translator,
-    log_truncated,
-    numbered_blocks,
-    read_trained,
-    translate_lines,
-)
+from .trained import glossary_of, load_translator, log_truncated, numbered_blocks, read_trained, translate_lines
 
 if TYPE_CHECKING:
     from keras_transformer.training.comparison.compare import System
     from keras_transformer.training.comparison.report import Format
     from keras_transformer.training.text.corpus import SentencePairs
+
+    from ..translation import Translator
 
 _FORMATS: dict[str, "Format"] = {".html": "html", ".md": "markdown"}
 ReportPath = Annotated[
@@ -41,7 +35,7 @@ def add_evaluate_options(parser: Parser) -> None:
     parser.add_option("--reference", InputFile, "FILE", "their translations", required=True)
     parser.add_tokenize()
     parser.add_json()
-    parser.add_precision_or_auto()
+    parser.add_precision()
     parser.add_search()
     parser.add_terms()
 
@@ -150,7 +144,7 @@ def add_compare_options(parser: Parser) -> None:
     parser.add_option("--output", ReportPath, "FILE", "also write the report to this .html or .md file")
     parser.add_overwrite()
     parser.add_json()
-    parser.add_precision_or_auto()
+    parser.add_precision()
     parser.add_search()
     parser.add_terms()
     parser.epilog = (
@@ -166,8 +160,9 @@ def run_compare(options: argparse.Namespace) -> None:
     if not (model_dirs or hypotheses):
         raise ConfigError("nothing to compare: give --model-dir, --hypotheses or both")
     check_outputs(options, [options.output] if options.output else [])
-    _refuse_twice("system", [*model_dirs, *hypotheses])
-    _refuse_twice("test set", options.source)
+    for what, names in (("system", [*model_dirs, *hypotheses]), ("test set", options.source)):
+        if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+            raise ConfigError(f"each {what} must be given once; received {twice[0]} twice")
     number = len(options.source)
     if len(options.reference) != number:
         raise ConfigError(
@@ -205,14 +200,15 @@ def run_compare(options: argparse.Namespace) -> None:
     glossary = glossary_of(options)
     models = [read_trained(path, options) for path in model_dirs]
     # Each system has its translations of every test set.
-    systems = [*(_translated(trained, test_sets) for trained in models), *files]
+    translated = (_translated(load_translator(model), str(model.model_dir.path), test_sets) for model in models)
+    systems = [*translated, *files]
     comparisons = {}
-    for (source, pairs), translated in zip(test_sets.items(), zip(*systems, strict=True), strict=True):
-        comparison = compare(translated, pairs, options.tokenize, options.test)
+    for (source, pairs), compared in zip(test_sets.items(), zip(*systems, strict=True), strict=True):
+        comparison = compare(compared, pairs, options.tokenize, options.test)
         if glossary is not None:
             with tensorflow_backend():
                 from keras_transformer.training.comparison.term_use import count_terms
-            uses = count_terms(glossary, list(pairs.source), *(system.translations for system in translated))
+            uses = count_terms(glossary, list(pairs.source), *(system.translations for system in compared))
             results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]
             comparison = comparison._replace(results=results)
         comparisons[source] = comparison
@@ -224,19 +220,12 @@ def run_compare(options: argparse.Namespace) -> None:
     write_lines(write_reports(comparisons, "json" if options.json else "text").rstrip("\n").split("\n"))
 
 
-def _refuse_twice(what: str, names: list[str]) -> None:
-    twice = [name for place, name in enumerate(names) if name in names[:place]]
-    if twice:
-        raise ConfigError(f"each {what} must be given once; received {twice[0]} twice")
-
-
-def _translated(trained: Trained, test_sets: "dict[str, SentencePairs]") -> "list[System]":
+def _translated(translator: "Translator", name: str, test_sets: "dict[str, SentencePairs]") -> "list[System]":
     from keras_transformer.training.comparison.compare import System
 
-    translator = load_translator(trained)
     systems = []
     for source, pairs in test_sets.items():
         start = time.perf_counter()
         translations = translate_lines(translator, list(pairs.source), source)
-        systems.append(System(str(trained.model_dir.path), translations, time.perf_counter() - start))
+        systems.append(System(name, translations, time.perf_counter() - start))
     return systems

@@ -140,22 +140,19 @@ class Parser(argparse.ArgumentParser):
         help = "sacreBLEU's tokenization for BLEU; none for files that are already tokenized (default: 13a)"
         self.add_argument("--tokenize", choices=("13a", "none", "intl", "char"), default="13a", help=help)
 
-    def add_precision(self, help: str, choices: object = Precision, default: str = "float32") -> None:
+    def add_precision(self, help: str | None = None) -> None:
+        """Adds the precision: "auto" unless another help describes those from which a user has to choose."""
+        help_for_auto = (
+            "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8-weights computes in "
+            "float32 with rounded weights, as a SavedModel of this precision does (default: auto)"
+        )
         self.add_argument(
             "--precision",
-            choices=typing.get_args(choices),
-            default=default,
+            choices=typing.get_args(Precision if help else PrecisionOrAuto),
+            default="float32" if help else "auto",
             # "int8" is the earlier name of "int8-weights".
             type=lambda value: "int8-weights" if value == "int8" else value,
-            help=help,
-        )
-
-    def add_precision_or_auto(self) -> None:
-        self.add_precision(
-            "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8-weights computes in "
-            "float32 with rounded weights, as a SavedModel of this precision does (default: auto)",
-            PrecisionOrAuto,
-            "auto",
+            help=help or help_for_auto,
         )
 
     def add_sampling(self) -> None:

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from keras_transformer.training.text.filters import HeldOut
     from keras_transformer.training.text.parallel_text import Corpus
 
-    from ..model_dir import ModelDir
-
-# Which of --source, --target, --pairs and --tfds are given.
-_WAYS_TO_GIVE_A_TEXT = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
-
-
-# The parallel text.
-
 
 def _add_text_options(parser: Parser) -> None:
     """Adds the options for the text and for the configuration, whose filters choose from it."""
@@ -53,10 +45,11 @@ def _add_text_options(parser: Parser) -> None:
 def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
     """Raises a ConfigError unless the training text is given in one way, and the validation text in at most one."""
     files = (options.source, options.target, options.pairs, options.tfds)
-    if [value is not None for value in files] not in _WAYS_TO_GIVE_A_TEXT:
+    ways = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
+    if [value is not None for value in files] not in ways:
         raise ConfigError("give the training text in one way: by --source and --target, by --pairs, or by --tfds")
-    ways = (options.valid_source, options.valid_pairs, options.valid_fraction, options.valid_size)
-    num_given = sum(value is not None for value in ways)
+    given = (options.valid_source, options.valid_pairs, options.valid_fraction, options.valid_size)
+    num_given = sum(value is not None for value in given)
     is_half_given = bool(options.valid_source) != bool(options.valid_target)
     if is_half_given or num_given > 1 or (needs_validation and not (num_given or options.tfds)):
         raise ConfigError(
@@ -114,9 +107,6 @@ def run_check_data(options: argparse.Namespace) -> None:
     write_lines(line for name, report in reports.items() for line in report_lines(name, report))
 
 
-# The training run.
-
-
 def add_train_options(parser: Parser) -> None:
     parser.example = "--source train.en --target train.de --valid-fraction 0.01 --model-dir models/en-de"
     _add_text_options(parser)
@@ -148,17 +138,23 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
         if options.model_dir is None:
             raise ConfigError("--model-dir must be given")
         check_text_options(options, needs_validation=True)
+    # Training is faster with oneDNN, which TensorFlow leaves off on processors without instructions for int8.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     from keras_transformer.training.recipe import load_recipe, recipe_of
 
-    init_from = _init_from(options)
+    init_from = None
+    if options.init_from is not None:
+        from ..model_dir import ModelDir
+
+        init_from = ModelDir(options.init_from)
+        is_same = options.model_dir and os.path.realpath(options.model_dir) == os.path.realpath(options.init_from)
+        require(not is_same, "--init-from", "another directory than --model-dir", options.init_from)
     config = load_recipe(options.config, options.set, init_from)
     if options.print_config:
         write_lines(recipe_of(config).splitlines())
         return
     if init_from is not None:
         init_from.weights_path()
-    # Training is faster with oneDNN, which TensorFlow leaves off on processors without instructions for int8.
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     # Errors in files are found before TensorFlow is loaded.
     text = None if options.tfds else _read_text(options, config.data)
     with tensorflow_backend():
@@ -188,25 +184,11 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     )
 
 
-def _init_from(options: argparse.Namespace) -> "ModelDir | None":
-    path, model_dir = options.init_from, options.model_dir
-    if path is None:
-        return None
-    from ..model_dir import ModelDir
-
-    is_same = model_dir is not None and os.path.realpath(path) == os.path.realpath(model_dir)
-    require(not is_same, "--init-from", "another directory than --model-dir", path)
-    return ModelDir(path)
-
-
 def _read_text(options: argparse.Namespace, data: DataConfig) -> "tuple[SentencePairs, SentencePairs]":
     from keras_transformer.training.text.corpus import read_text, read_valid_text
 
     train_pairs, valid_pairs = read_text(_corpora(options, "train"), data, _held_out(options))
     return train_pairs, valid_pairs or read_valid_text(_corpora(options, "validation"), data)
-
-
-# What follows training.
 
 
 def add_average_options(parser: Parser) -> None:

@@ -51,7 +51,7 @@ def add_translate_options(parser: Parser) -> None:
         help="the language of --documents, whose abbreviations end no sentence; one of %(choices)s (default: "
         "those of all languages that are hardly words of others)",
     )
-    parser.add_precision_or_auto()
+    parser.add_precision()
     parser.add_search()
     parser.add_terms(keep=True)
     parser.add_sampling()
@@ -59,7 +59,12 @@ def add_translate_options(parser: Parser) -> None:
 
 def run_translate(options: argparse.Namespace) -> None:
     """Translate standard input, line by line."""
-    _check_combinations(options)
+    check_needs(options, SAMPLING, "sample")
+    check_needs(options, ["language"], "documents")
+    if options.sample and (options.n_best or 1) > 1:
+        raise ConfigError("give either --sample or --n-best")
+    if options.documents and (options.sample or options.n_best is not None or options.prefix is not None):
+        raise ConfigError("--documents cannot be combined with --sample, --n-best or --prefix")
     trained = read_trained(options.model_dir, options)
     beam_size = trained.decoding.beam_size
     require((options.n_best or 1) <= beam_size, "--n-best", f"at most the beam size {beam_size}", options.n_best)
@@ -88,15 +93,6 @@ def run_translate(options: argparse.Namespace) -> None:
         if prefixes is not None and next(prefixes, None) is not None:
             raise ConfigError(f"{options.prefix}: there must be as many lines as in standard input; it has more")
     _log.info(f"translated {counted(num_lines, 'line')}")
-
-
-def _check_combinations(options: argparse.Namespace) -> None:
-    check_needs(options, SAMPLING, "sample")
-    check_needs(options, ["language"], "documents")
-    if options.sample and (options.n_best or 1) > 1:
-        raise ConfigError("give either --sample or --n-best")
-    if options.documents and (options.sample or options.n_best is not None or options.prefix is not None):
-        raise ConfigError("--documents cannot be combined with --sample, --n-best or --prefix")
 
 
 def _translate(
@@ -160,19 +156,15 @@ def run_plot(options: argparse.Namespace) -> None:
     if not model_dirs:
         raise ConfigError("--model-dir must be given")
     check_outputs(options, [options.output])
-    if options.text is not None:
-        if len(model_dirs) > 1:
-            raise ConfigError(f"--text needs one --model-dir; received {len(model_dirs)}")
-        _plot_attention(options, model_dirs[0])
+    if options.text is None:
+        check_needs(options, ("kind", "layer", "head", "tag"), "text")
+        from keras_transformer.training.curves import plot_training
+
+        plot_training(model_dirs, options.output)
         return
-    check_needs(options, ("kind", "layer", "head", "tag"), "text")
-    from keras_transformer.training.curves import plot_training
-
-    plot_training(model_dirs, options.output)
-
-
-def _plot_attention(options: argparse.Namespace, model_dir: str) -> None:
-    trained = read_trained(model_dir, options)
+    if len(model_dirs) > 1:
+        raise ConfigError(f"--text needs one --model-dir; received {len(model_dirs)}")
+    trained = read_trained(model_dirs[0], options)
     kind: AttentionKind = options.kind or "cross"
     layer = options.layer or "last"
     aligns = kind == "cross" and layer == "last" and trained.config.training.guided_alignment > 0
@@ -193,7 +185,7 @@ def add_serve_options(parser: Parser) -> None:
     parser.add_option("--servable", ExistingDirectory, "DIR", help)
     port = Annotated[Count, at_most(65_535)]
     parser.add_option("--port", port, "N", "0 takes a free one (default: 8501)", default=8501)
-    parser.add_precision_or_auto()
+    parser.add_precision()
     parser.add_search()
     parser.add_terms()
 

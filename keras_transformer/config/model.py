@@ -165,7 +165,11 @@ class TransformerConfig:
     def num_parameters(self) -> int:
         """The number of the model's parameters."""
         encoder_layers, decoder_layers = self.depths
-        attention = self._attention_parameters
+        key_value_heads, value_dim = self.num_key_value_heads or self.num_heads, self.value_dim or self._key_dim
+        projected = self.num_heads * self._key_dim + key_value_heads * (self._key_dim + value_dim)
+        attention = self.d_model * (projected + self.num_heads * value_dim)
+        attention += projected + self.d_model if self.attention_bias else 0
+        attention += 2 * self._key_dim if self.query_key_norm else 0
         norm = self.d_model if self.normalization == "rms" else 2 * self.d_model
         hidden = 2 * self.d_ff if self.gated else self.d_ff
         feed_forward = self.d_model * (hidden + self.d_ff) + (hidden + self.d_model if self.feed_forward_bias else 0)
@@ -182,15 +186,6 @@ class TransformerConfig:
         projection = self.target_vocab_size if self.tie_embeddings == "none" else 0
         logits_bias = self.target_vocab_size if self.logits_bias else 0
         return layers + final_norms + (embeddings + projection) * self.d_model + logits_bias
-
-    @property
-    def _attention_parameters(self) -> int:
-        value_dim = self.value_dim or self._key_dim
-        key_value_heads = self.num_key_value_heads or self.num_heads
-        projected = self.num_heads * self._key_dim + key_value_heads * (self._key_dim + value_dim)
-        kernels = self.d_model * (projected + self.num_heads * value_dim)
-        biases = projected + self.d_model if self.attention_bias else 0
-        return kernels + biases + (2 * self._key_dim if self.query_key_norm else 0)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TransformerConfig":

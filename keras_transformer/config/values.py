@@ -85,12 +85,12 @@ def from_dict(cls: type[Section], values: Mapping[str, object], section: str = "
     check_keys(values, [field.name for field in fields], section)
     prefix = f"{section}." if section else ""
     completed = dict(values)
-    for name, hint in typing.get_type_hints(cls).items():
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            completed[name] = from_dict(hint, section_of(values, name), f"{prefix}{name}")
     for field in fields:
-        if field.default is dataclasses.MISSING and field.name not in completed:
-            raise ConfigError(f"{prefix}{field.name} is required")
+        name = f"{prefix}{field.name}"
+        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
+            completed[field.name] = from_dict(field.type, section_of(values, field.name), name)
+        elif field.default is dataclasses.MISSING and field.name not in completed:
+            raise ConfigError(f"{name} is required")
     return cls(**completed)
 
 

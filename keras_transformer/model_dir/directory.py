@@ -182,8 +182,7 @@ class ModelDir:
                 return []
             return [f"{score} ({signature}), {content['text']}" for score, signature in content["scores"].items()]
         except (ValueError, KeyError, TypeError, AttributeError):
-            problem = "not a file that evaluate wrote; the model card does not show its scores"
-            _log.warning(f"{self.evaluation_path}: {problem}")
+            _log.warning(f"{self.evaluation_path}: not what evaluate wrote; the model card does not show its scores")
             return []
 
 
@@ -271,9 +270,5 @@ def require_memory(num_parameters: int, bytes_per_parameter: int, purpose: str) 
     if needed > available:
         raise MemoryLimitError(
             f"the sizes in the section model make {num_parameters:,} parameters, which take at least "
-            f"{_gigabytes(needed)} of memory {purpose}; this machine has {_gigabytes(available)}"
+            f"{needed / 2**30:,.1f} GiB of memory {purpose}; this machine has {available / 2**30:,.1f} GiB"
         )
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB"

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-import time
+import timeit
 from typing import Literal
 
 import tensorflow as tf
@@ -95,9 +95,4 @@ def choose_precision(
 def _time_product(num_rows: int, num_inputs: int, num_outputs: int, dtype: str) -> float:
     """The seconds of the fastest of a few products."""
     inputs, kernel = tf.ones((num_rows, num_inputs), dtype), tf.ones((num_inputs, num_outputs), dtype)
-    seconds = []
-    for _ in range(6):
-        begin = time.perf_counter()
-        tf.matmul(inputs, kernel)
-        seconds.append(time.perf_counter() - begin)
-    return min(seconds)
+    return min(timeit.repeat(lambda: tf.matmul(inputs, kernel), repeat=6, number=1))
