@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ..config import Config, DecodingConfig
 from ..config.values import Language, Precision, PrecisionOrAuto, listed
@@ -47,7 +47,7 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     config = model_dir.read_config()
     model_dir.weights_path()
     given = {name: value for name, value in vars(options).items() if value is not None}
-    changes = {name: given[name] for name in ("beam_size", "length_penalty", "tag") if name in given}
+    changes: dict[str, Any] = {name: given[name] for name in ("beam_size", "length_penalty", "tag") if name in given}
     if "keep" in given:
         if not config.decoding.placeholders:
             raise ConfigError("--keep needs a model that was trained with decoding.placeholders=true")
@@ -110,11 +110,11 @@ def load_translator(trained: Trained, language: Language | None = None) -> "Tran
         divide_cores(PARALLEL_SEARCHES)
         precision, reason = trained.precision, ""
         if precision == "auto":
-            precision, reason = choose_precision(trained.config.model, TOKENS_PER_STEP)
+            chosen, reason = choose_precision(trained.config.model, TOKENS_PER_STEP)
+            # float16 is chosen for training only.
+            precision = cast(Precision, chosen)
     if reason:
         _log.info(f"precision: {precision}, because {reason}")
-    # float16 is chosen for training only.
-    precision = cast(Precision, precision)
     return Translator.load(trained.model_dir, trained.decoding, precision, language, trained.shortlist)
 
 
