@@ -18,7 +18,7 @@ from benchmarks.processes import Contender, Report, RunFailed
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import replacing
 from keras_transformer.rules import require
-from keras_transformer.runtime.backend import silenced
+from keras_transformer.runtime.standard_streams import silenced
 
 
 @dataclasses.dataclass

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from benchmarks import table1 as table1_benchmark
 from keras_transformer import MultiHeadAttention, PositionalEmbedding, PositionalEncoding, Translator
 from keras_transformer.config import TrainingConfig
-from keras_transformer.config.attention_view import AttentionView
+from keras_transformer.config.model import AttentionView
 from keras_transformer.translation.attention import attention_figure, translate_with_attention
 
 RESULTS = pathlib.Path(__file__).parent / "results"

@@ -22,7 +22,7 @@ from keras import ops
 from keras_transformer import MaskedLabelSmoothedCrossentropy, build_transformer
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.weights_file import save_weights
+from keras_transformer.model_dir.directory import save_weights
 
 START, END = 2, 3
 # JAX compiles for each shape: one for most pairs, and one for the longest that are used.

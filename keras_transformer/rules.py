@@ -74,13 +74,7 @@ def shown(value: object) -> str:
     return _SHORT.repr(value).replace("\n", " ")
 
 
-class _Short(reprlib.Repr):
-    def repr_int(self, x: int, level: int) -> str:
-        # Python refuses to print more than 4,300 digits.
-        return super().repr_int(x, level) if x.bit_length() < 4000 else "a number of more than 1,000 digits"
-
-
-_SHORT = _Short()
+_SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
 
 

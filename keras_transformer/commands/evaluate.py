@@ -1,13 +1,31 @@
-"""The commands `evaluate`, which scores a model, and `score`, which scores translations by a model."""
+"""The commands that score: `evaluate` a model, `score` translations by a model, `compare` several systems."""
 
 import argparse
 import json
 import os
+import pathlib
+import time
+from typing import TYPE_CHECKING, Annotated
 
+from ..errors import ConfigError
+from ..rules import NotEmpty, Rule
+from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 from ..runtime.standard_streams import write_lines
-from .options import Directory, InputFile, Parser
+from .options import Directory, ExistingFile, InputFile, Parser, check_outputs
 from .trained import glossary_of, load_translator, log_truncated, numbered_blocks, read_trained, translate_lines
+
+if TYPE_CHECKING:
+    from keras_transformer.training.comparison.compare import System
+    from keras_transformer.training.comparison.report import Format
+    from keras_transformer.training.text.corpus import SentencePairs
+
+    from ..translation import Translator
+
+_FORMATS: dict[str, "Format"] = {".html": "html", ".md": "markdown"}
+ReportPath = Annotated[
+    NotEmpty, Rule(f"a path that ends in {' or '.join(_FORMATS)}", lambda path: pathlib.Path(path).suffix in _FORMATS)
+]
 
 
 def add_evaluate_options(parser: Parser) -> None:
@@ -17,7 +35,7 @@ def add_evaluate_options(parser: Parser) -> None:
     parser.add_option("--reference", InputFile, "FILE", "their translations", required=True)
     parser.add_tokenize()
     parser.add_json()
-    parser.add_precision_or_auto()
+    parser.add_precision()
     parser.add_search()
     parser.add_terms()
 
@@ -108,3 +126,106 @@ def run_score(options: argparse.Namespace) -> None:
 
                 values = dual_scores(scores, reverse.score_tokens(targets, sources))
             write_lines(f"{value:.4f}" for value in bar.count(values))
+
+
+def add_compare_options(parser: Parser) -> None:
+    parser.example = "--source test.en --reference test.de --model-dir models/a models/b"
+    help = "sentences, one per line: a file for each test set"
+    parser.add_paths("--source", help, required=True, rule=ExistingFile)
+    help = "their translations by people, in the same order of test sets"
+    parser.add_paths("--reference", help, required=True, rule=ExistingFile)
+    help = "model directories, which translate --source"
+    parser.add_paths("--model-dir", help, rule=Directory, metavar="DIR")
+    help = "translations of --source by anything: for each system a file for each test set, in the same order"
+    parser.add_paths("--hypotheses", help, rule=ExistingFile)
+    help = "paired bootstrap resampling or approximate randomization (default: bootstrap)"
+    parser.add_argument("--test", choices=("bootstrap", "randomization"), default="bootstrap", help=help)
+    parser.add_tokenize()
+    parser.add_option("--output", ReportPath, "FILE", "also write the report to this .html or .md file")
+    parser.add_overwrite()
+    parser.add_json()
+    parser.add_precision()
+    parser.add_search()
+    parser.add_terms()
+    parser.epilog = (
+        "The first system, of the model directories before the files, is the one with which the others are compared. "
+        "Two systems on two test sets: --source val.en test.en --reference val.de test.de --hypotheses a.val.de "
+        "a.test.de b.val.de b.test.de."
+    )
+
+
+def run_compare(options: argparse.Namespace) -> None:
+    """Compare translations of several models or files: BLEU and chrF with significance, and common errors."""
+    model_dirs, hypotheses = options.model_dir or [], options.hypotheses or []
+    if not (model_dirs or hypotheses):
+        raise ConfigError("nothing to compare: give --model-dir, --hypotheses or both")
+    check_outputs(options, [options.output] if options.output else [])
+    for what, names in (("system", [*model_dirs, *hypotheses]), ("test set", options.source)):
+        if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+            raise ConfigError(f"each {what} must be given once; received {twice[0]} twice")
+    number = len(options.source)
+    if len(options.reference) != number:
+        raise ConfigError(
+            "--source and --reference must be given the same number of files; "
+            f"received {number} and {len(options.reference)}"
+        )
+    if len(hypotheses) % number:
+        raise ConfigError(
+            "--hypotheses must be given, for each system, a file for each test set: "
+            f"a multiple of {number} files; received {len(hypotheses)}"
+        )
+    from keras_transformer.training.comparison.compare import System, compare, require_comparable
+    from keras_transformer.training.comparison.report import write_reports
+    from keras_transformer.training.text.corpus import read_pairs
+    from keras_transformer.training.text.parallel_text import Shard
+    from keras_transformer.training.text.text_files import read_lines
+
+    from ..model_dir.files import replacing
+
+    test_sets = {
+        source: read_pairs(source, reference)
+        for source, reference in zip(options.source, options.reference, strict=True)
+    }
+    # What is wrong with a system or a test set is known before a model has translated for minutes.
+    for pairs in test_sets.values():
+        require_comparable(pairs)
+    files = [
+        [
+            # Do not read the sources again: they may come through a pipe.
+            System(path, [target for _, target in Shard(pairs.source, read_lines(path), source, path).pairs()])
+            for (source, pairs), path in zip(test_sets.items(), hypotheses[first : first + number], strict=True)
+        ]
+        for first in range(0, len(hypotheses), number)
+    ]
+    glossary = glossary_of(options)
+    models = [read_trained(path, options) for path in model_dirs]
+    # Each system has its translations of every test set.
+    translated = (_translated(load_translator(model), str(model.model_dir.path), test_sets) for model in models)
+    systems = [*translated, *files]
+    comparisons = {}
+    for (source, pairs), compared in zip(test_sets.items(), zip(*systems, strict=True), strict=True):
+        comparison = compare(compared, pairs, options.tokenize, options.test)
+        if glossary is not None:
+            with tensorflow_backend():
+                from keras_transformer.training.comparison.term_use import count_terms
+            uses = count_terms(glossary, list(pairs.source), *(system.translations for system in compared))
+            results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]
+            comparison = comparison._replace(results=results)
+        comparisons[source] = comparison
+    if options.output:
+        with replacing(options.output) as temporary:
+            report = write_reports(comparisons, _FORMATS[pathlib.Path(options.output).suffix])
+            # The name of a file need not be UTF-8, the report must be.
+            temporary.write_text(report, "utf-8", errors="replace")
+    write_lines(write_reports(comparisons, "json" if options.json else "text").rstrip("\n").split("\n"))
+
+
+def _translated(translator: "Translator", name: str, test_sets: "dict[str, SentencePairs]") -> "list[System]":
+    from keras_transformer.training.comparison.compare import System
+
+    systems = []
+    for source, pairs in test_sets.items():
+        start = time.perf_counter()
+        translations = translate_lines(translator, list(pairs.source), source)
+        systems.append(System(name, translations, time.perf_counter() - start))
+    return systems

@@ -1,4 +1,4 @@
-"""The command `export`."""
+"""The commands that exchange models with other programs: `export` and `import`."""
 
 import argparse
 import importlib.util
@@ -8,9 +8,9 @@ import typing
 from ..config.values import SignatureName, source_language
 from ..errors import ConfigError, DamagedFileError, MissingPackageError
 from ..rules import NotEmpty, check
-from ..runtime.packages import EXTRAS
+from ..runtime.packages import EXTRAS, tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .options import Languages, OutputDirectory, Parser, ServablePath
+from .options import ExistingDirectory, Languages, OutputDirectory, Parser, ServablePath
 from .trained import load_translator, read_trained
 
 if typing.TYPE_CHECKING:
@@ -22,7 +22,7 @@ if typing.TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def add_options(parser: Parser) -> None:
+def add_export_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --output servable/en-de"
     parser.add_model_dir()
     parser.add_option(
@@ -52,7 +52,7 @@ def add_options(parser: Parser) -> None:
         parser.add_option("--license", NotEmpty, "NAME", "of the weights (default: unknown)")
 
 
-def run(options: argparse.Namespace) -> None:
+def run_export(options: argparse.Namespace) -> None:
     """Write a SavedModel for TensorFlow Serving, or a model for CTranslate2, ONNX or Hugging Face."""
     if options.format == "saved-model":
         check("--output", options.output, ServablePath)
@@ -137,3 +137,17 @@ def _check_saved_model_options(options: argparse.Namespace) -> None:
                     f"--format {options.format} needs the package {name}: "
                     f"pip install 'keras3-transformer[{options.format}]'"
                 )
+
+
+def add_import_options(parser: Parser) -> None:
+    parser.example = "--from opus-mt-en-de --model-dir models/en-de"
+    parser.add_model_dir()
+    parser.add_option("--from", ExistingDirectory, "DIR", "the folder that holds the model", required=True)
+
+
+def run_import(options: argparse.Namespace) -> None:
+    """Convert a model of Marian, or of Hugging Face's port of it, to a model directory."""
+    with tensorflow_backend():
+        from ..pretrained import import_model
+    # `from` is a keyword of Python.
+    write_lines([str(import_model(getattr(options, "from"), options.model_dir))])

@@ -16,7 +16,7 @@ from ..errors import Error
 from ..runtime.packages import missing_packages_named
 from ..runtime.progress import say, show_log
 from ..runtime.standard_streams import discard_unwritten, occupy_closed_streams
-from . import check_data, compare, evaluate, export, model_files, plots, serve, synthesis, train, translate
+from . import evaluate, export, synthesis, train, translate
 from .options import Parser, check_options
 
 
@@ -27,26 +27,26 @@ class Command(NamedTuple):
 
 GROUPS = {
     "Train a model": {
-        "train": Command(train.add_options, train.run),
-        "average": Command(model_files.add_average_options, model_files.run_average),
-        "build-shortlist": Command(model_files.add_shortlist_options, model_files.run_build_shortlist),
+        "train": Command(train.add_train_options, train.run_train),
+        "average": Command(train.add_average_options, train.run_average),
+        "build-shortlist": Command(train.add_shortlist_options, train.run_build_shortlist),
     },
     "Prepare text": {
-        "check-data": Command(check_data.add_check_data_options, check_data.run_check_data),
+        "check-data": Command(train.add_check_data_options, train.run_check_data),
         "synthesize": Command(synthesis.add_synthesize_options, synthesis.run_synthesize),
         "augment": Command(synthesis.add_augment_options, synthesis.run_augment),
     },
     "Translate, look and compare": {
-        "translate": Command(translate.add_options, translate.run),
+        "translate": Command(translate.add_translate_options, translate.run_translate),
         "evaluate": Command(evaluate.add_evaluate_options, evaluate.run_evaluate),
         "score": Command(evaluate.add_score_options, evaluate.run_score),
-        "compare": Command(compare.add_options, compare.run),
-        "plot": Command(plots.add_options, plots.run),
-        "serve": Command(serve.add_options, serve.run),
+        "compare": Command(evaluate.add_compare_options, evaluate.run_compare),
+        "plot": Command(translate.add_plot_options, translate.run_plot),
+        "serve": Command(translate.add_serve_options, translate.run_serve),
     },
     "Exchange models": {
-        "export": Command(export.add_options, export.run),
-        "import": Command(model_files.add_import_options, model_files.run_import),
+        "export": Command(export.add_export_options, export.run_export),
+        "import": Command(export.add_import_options, export.run_import),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

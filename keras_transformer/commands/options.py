@@ -11,10 +11,10 @@ import typing
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, NoReturn
 
-from ..config.decoding import BeamSize, LengthPenalty, Temperature, TopP
+from ..config.sections import BeamSize, LengthPenalty
 from ..config.values import Precision, PrecisionOrAuto, Tag
 from ..errors import ConfigError, StreamError
-from ..rules import Count, NotEmpty, Rule, Sentence, Size, at_most, check
+from ..rules import Count, NotEmpty, Positive, Rule, Sentence, Share, Size, at_most, check
 
 InputFile = Annotated[
     str, Rule("a file that exists, or - for standard input", lambda path: path == "-" or _is_file(path))
@@ -140,32 +140,29 @@ class Parser(argparse.ArgumentParser):
         help = "sacreBLEU's tokenization for BLEU; none for files that are already tokenized (default: 13a)"
         self.add_argument("--tokenize", choices=("13a", "none", "intl", "char"), default="13a", help=help)
 
-    def add_precision(self, help: str, choices: object = Precision, default: str = "float32") -> None:
+    def add_precision(self, help: str | None = None) -> None:
+        """Adds the precision: "auto" unless another help describes those from which a user has to choose."""
+        help_for_auto = (
+            "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8-weights computes in "
+            "float32 with rounded weights, as a SavedModel of this precision does (default: auto)"
+        )
         self.add_argument(
             "--precision",
-            choices=typing.get_args(choices),
-            default=default,
+            choices=typing.get_args(Precision if help else PrecisionOrAuto),
+            default="float32" if help else "auto",
             # "int8" is the earlier name of "int8-weights".
             type=lambda value: "int8-weights" if value == "int8" else value,
-            help=help,
-        )
-
-    def add_precision_or_auto(self) -> None:
-        self.add_precision(
-            "auto chooses bfloat16 where the device multiplies it faster, otherwise float32; int8-weights computes in "
-            "float32 with rounded weights, as a SavedModel of this precision does (default: auto)",
-            PrecisionOrAuto,
-            "auto",
+            help=help or help_for_auto,
         )
 
     def add_sampling(self) -> None:
         with self.group("sampling", "Draw translations at random instead of searching for the best."):
             self.add_flag("--sample", "draw; the other options of this group need it")
             help = "above 1 for more variety, below 1 for less (default: 1)"
-            self.add_option("--temperature", Temperature, "T", help)
+            self.add_option("--temperature", Positive, "T", help)
             self.add_option("--top-k", Size, "K", "draw from the K most probable tokens (default: all)")
             help = "draw from the most probable tokens that have the probability P together (default: 1)"
-            self.add_option("--top-p", TopP, "P", help)
+            self.add_option("--top-p", Share, "P", help)
             self.add_option("--seed", Seed, "N", "another text for another N (default: 0)")
 
 

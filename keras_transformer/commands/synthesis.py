@@ -3,18 +3,14 @@
 import argparse
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from ..config.data import AugmentConfig
-from ..config.decoding import BeamSize
+from ..config.sections import AugmentConfig, BeamSize
 from ..errors import ConfigError, InvalidFileError
 from ..rules import Probability, require
-from ..runtime.backend import tensorflow_backend
+from ..runtime.packages import tensorflow_backend
 from .options import ONE_PER_LINE, SAMPLING, OutputName, Parser, Seed, check_needs, check_outputs
-from .trained import Trained, load_translator, read_trained, sampling_of
-
-if TYPE_CHECKING:
-    from ..translation import Translator
+from .trained import load_translator, read_trained, sampling_of
 
 _SHARES = {
     "upper_case": "UPPER CASE, on both sides",
@@ -65,50 +61,36 @@ def run_synthesize(options: argparse.Namespace) -> None:
     source, target, *state = (f"{options.output}.{ending}" for ending in ("source", "target", "json", "unfinished"))
     check_outputs(options, [source, target], state)
     trained = read_trained(options.model_dir, options)
-    if options.source is None:
-        _backtranslate(options, trained)
-    else:
-        _distill(options, trained)
-
-
-def _backtranslate(options: argparse.Namespace, trained: Trained) -> None:
-    from keras_transformer.training.text.text_files import read_texts
-
-    targets = read_texts(options.target)
-    translator = load_translator(trained)
-    from keras_transformer.training.synthesis.translated_pairs import backtranslate
-
-    sampling = sampling_of(options)
-    settings = _settings(trained, translator, target=options.target, **(sampling._asdict() if sampling else {}))
-    backtranslate(translator, targets, options.output, settings, sampling)
-
-
-def _distill(options: argparse.Namespace, trained: Trained) -> None:
-    from keras_transformer.training.text.parallel_text import read_lines_or_pairs
-
     beam_size = trained.decoding.beam_size
     n_best = 1 if options.target is None else options.n_best or beam_size
     require(n_best <= beam_size, "--n-best", f"at most the beam size {beam_size}", n_best)
-    pairs = read_lines_or_pairs(options.source, options.target)
+    from keras_transformer.training.text.parallel_text import read_lines_or_pairs
+    from keras_transformer.training.text.text_files import read_texts
+
+    # Errors in files are found before TensorFlow is loaded.
+    if options.source is None:
+        targets = read_texts(options.target)
+    else:
+        pairs = read_lines_or_pairs(options.source, options.target)
     translator = load_translator(trained)
-    from keras_transformer.training.synthesis.translated_pairs import distill
+    from keras_transformer.training.synthesis.translated_pairs import backtranslate, distill
 
-    metric: Literal["bleu", "chrf"] = options.metric or "bleu"
-    names = {"source": options.source, "target": options.target}
-    settings = _settings(trained, translator, **names, n_best=n_best, metric=metric)
-    distill(translator, pairs, options.output, settings, n_best, metric)
-
-
-def _settings(trained: Trained, translator: "Translator", **others: object) -> dict[str, object]:
-    """Returns what decides about the pairs, except for their text."""
-    return {
+    # What decides about the pairs, except for their text.
+    settings: dict[str, object] = {
         "model_dir": str(trained.model_dir.path),
         "weights": trained.model_dir.weights_sha256(),
         "precision": translator.precision,
         **dataclasses.asdict(trained.decoding),
         "shortlist": translator.candidates is not None,
-        **others,
     }
+    if options.source is None:
+        sampling = sampling_of(options)
+        settings |= {"target": options.target, **(sampling._asdict() if sampling else {})}
+        backtranslate(translator, targets, options.output, settings, sampling)
+    else:
+        metric: Literal["bleu", "chrf"] = options.metric or "bleu"
+        settings |= {"source": options.source, "target": options.target, "n_best": n_best, "metric": metric}
+        distill(translator, pairs, options.output, settings, n_best, metric)
 
 
 def add_augment_options(parser: Parser) -> None:

@@ -1,27 +1,115 @@
-"""The command `train`."""
+"""The commands that prepare and train a model: `check-data`, `train`, `average` and `build-shortlist`."""
 
 import argparse
+import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ..config import DataConfig
 from ..errors import ConfigError
-from ..rules import require
-from ..runtime.backend import tensorflow_backend
+from ..rules import NotEmpty, Size, require
+from ..runtime.packages import tensorflow_backend
 from ..runtime.standard_streams import write_lines
-from .check_data import add_text_options, check_text_options, held_out, train_corpora, valid_corpora
-from .options import Directory, ExistingDirectory, NumDevices, Parser
+from .options import Directory, ExistingDirectory, Fraction, NumDevices, Parser, check_outputs
+from .trained import load_translator, read_trained
 
 if TYPE_CHECKING:
     from keras_transformer.training.run.interruption import Interruption
     from keras_transformer.training.text.corpus import SentencePairs
+    from keras_transformer.training.text.filters import HeldOut
+    from keras_transformer.training.text.parallel_text import Corpus
 
-    from ..model_dir import ModelDir
+
+def _add_text_options(parser: Parser) -> None:
+    """Adds the options for the text and for the configuration, whose filters choose from it."""
+    with parser.group("training text", "Give --source and --target, or --pairs, or --tfds."):
+        help = "sentences, one per line; .gz, .xz and .zst files are decompressed; a pattern in quotes, such as "
+        parser.add_paths("--source", help + "'news-*.en.gz', stands for files that are one corpus")
+        parser.add_paths("--target", "their translations, one per line")
+        parser.add_paths("--pairs", "files with a sentence, a tab and its translation in each line")
+        parser.add_option("--tfds", NotEmpty, "NAME", "a translation dataset of tensorflow-datasets")
+    with parser.group("validation text", "In one way as well; --tfds brings its own."):
+        parser.add_paths("--valid-source", "sentences, one per line")
+        parser.add_paths("--valid-target", "their translations, one per line")
+        parser.add_paths("--valid-pairs", "files with a sentence, a tab and its translation in each line")
+        help = "hold out this share of the training text, chosen by a hash of each pair"
+        parser.add_option("--valid-fraction", Fraction, "F", help)
+        parser.add_option("--valid-size", Size, "N", "hold out N pairs of the training text")
+    with parser.group("recipe"):
+        help = "a .yaml file, or the name of a recipe that comes with the package (default: the paper's base model)"
+        parser.add_option("--config", NotEmpty, "RECIPE", help)
+        help = "replace values of the recipe, such as model.d_model=256"
+        parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="SECTION.KEY=VALUE", help=help)
 
 
-def add_options(parser: Parser) -> None:
+def check_text_options(options: argparse.Namespace, needs_validation: bool = False) -> None:
+    """Raises a ConfigError unless the training text is given in one way, and the validation text in at most one."""
+    files = (options.source, options.target, options.pairs, options.tfds)
+    ways = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
+    if [value is not None for value in files] not in ways:
+        raise ConfigError("give the training text in one way: by --source and --target, by --pairs, or by --tfds")
+    given = (options.valid_source, options.valid_pairs, options.valid_fraction, options.valid_size)
+    num_given = sum(value is not None for value in given)
+    is_half_given = bool(options.valid_source) != bool(options.valid_target)
+    if is_half_given or num_given > 1 or (needs_validation and not (num_given or options.tfds)):
+        raise ConfigError(
+            "give the validation text in one way: by --valid-source and --valid-target, by --valid-pairs, or held out "
+            "of the training text by --valid-fraction or --valid-size"
+        )
+
+
+def _corpora(options: argparse.Namespace, split: Literal["train", "validation"]) -> "list[Corpus]":
+    """Opens the text of a split; none if it is held out of the training text."""
+    from keras_transformer.training.text.parallel_text import paired_corpora, text_corpora
+
+    prefix = "valid_" if split == "validation" else ""
+    source, target, pairs = (getattr(options, f"{prefix}{name}") or [] for name in ("source", "target", "pairs"))
+    corpora = text_corpora(source, target) + paired_corpora(pairs)
+    if corpora or options.tfds is None or (split == "validation" and _held_out(options)):
+        return corpora
+    with tensorflow_backend():
+        from keras_transformer.training.text.tfds_corpus import tfds_corpus
+
+        return [tfds_corpus(options.tfds, split)]
+
+
+def _held_out(options: argparse.Namespace) -> "HeldOut | None":
+    from keras_transformer.training.text.filters import HeldOut
+
+    if options.valid_fraction or options.valid_size:
+        return HeldOut(options.valid_fraction, options.valid_size)
+    return None
+
+
+def add_check_data_options(parser: Parser) -> None:
+    parser.example = "--source train.en --target train.de"
+    _add_text_options(parser)
+    parser.add_json()
+    parser.epilog = (
+        "The filters are those of the configuration's data section, such as --set data.max_length_ratio=4; if none is "
+        "on, the report shows what recommended values would remove."
+    )
+
+
+def run_check_data(options: argparse.Namespace) -> None:
+    """Print statistics of a parallel text, and what filters would remove."""
+    check_text_options(options)
+    from keras_transformer.training.recipe import load_recipe
+    from keras_transformer.training.text.check_data import check_data, report_lines
+
+    data = load_recipe(options.config, options.set).data
+    reports = {"training": check_data(_corpora(options, "train"), data, _held_out(options))}
+    if corpora := _corpora(options, "validation"):
+        reports["validation"] = check_data(corpora)
+    if options.json:
+        write_lines([json.dumps(reports)])
+        return
+    write_lines(line for name, report in reports.items() for line in report_lines(name, report))
+
+
+def add_train_options(parser: Parser) -> None:
     parser.example = "--source train.en --target train.de --valid-fraction 0.01 --model-dir models/en-de"
-    add_text_options(parser)
+    _add_text_options(parser)
     with parser.group("training run"):
         parser.add_option("--model-dir", Directory, "DIR", "the model directory; required for training")
         help = "start from the model in this directory: weights, tokenizers, and sections model, tokenizer and decoding"
@@ -37,16 +125,8 @@ def add_options(parser: Parser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> None:
+def run_train(options: argparse.Namespace) -> None:
     """Train a translator from a parallel text."""
-    if options.print_config:
-        from keras_transformer.training.recipe import load_recipe, recipe_of
-
-        config = load_recipe(options.config, options.set, _init_from(options.init_from, options.model_dir))
-        write_lines(recipe_of(config).splitlines())
-        return
-    if options.model_dir is None:
-        raise ConfigError("--model-dir must be given")
     from keras_transformer.training.run.interruption import Interruption
 
     with Interruption() as interruption:
@@ -54,13 +134,25 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
-    check_text_options(options, needs_validation=True)
+    if not options.print_config:
+        if options.model_dir is None:
+            raise ConfigError("--model-dir must be given")
+        check_text_options(options, needs_validation=True)
     # Training is faster with oneDNN, which TensorFlow leaves off on processors without instructions for int8.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    from keras_transformer.training.recipe import load_recipe
+    from keras_transformer.training.recipe import load_recipe, recipe_of
 
-    init_from = _init_from(options.init_from, options.model_dir)
+    init_from = None
+    if options.init_from is not None:
+        from ..model_dir import ModelDir
+
+        init_from = ModelDir(options.init_from)
+        is_same = options.model_dir and os.path.realpath(options.model_dir) == os.path.realpath(options.init_from)
+        require(not is_same, "--init-from", "another directory than --model-dir", options.init_from)
     config = load_recipe(options.config, options.set, init_from)
+    if options.print_config:
+        write_lines(recipe_of(config).splitlines())
+        return
     if init_from is not None:
         init_from.weights_path()
     # Errors in files are found before TensorFlow is loaded.
@@ -92,18 +184,72 @@ def _train(options: argparse.Namespace, interruption: "Interruption") -> None:
     )
 
 
-def _init_from(path: str | None, model_dir: str | None) -> "ModelDir | None":
-    if path is None:
-        return None
-    from ..model_dir import ModelDir
-
-    is_same = model_dir is not None and os.path.realpath(path) == os.path.realpath(model_dir)
-    require(not is_same, "--init-from", "another directory than --model-dir", path)
-    return ModelDir(path)
-
-
 def _read_text(options: argparse.Namespace, data: DataConfig) -> "tuple[SentencePairs, SentencePairs]":
     from keras_transformer.training.text.corpus import read_text, read_valid_text
 
-    train_pairs, valid_pairs = read_text(train_corpora(options), data, held_out(options))
-    return train_pairs, valid_pairs or read_valid_text(valid_corpora(options), data)
+    train_pairs, valid_pairs = read_text(_corpora(options, "train"), data, _held_out(options))
+    return train_pairs, valid_pairs or read_valid_text(_corpora(options, "validation"), data)
+
+
+def add_average_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/en-de --last 5"
+    parser.add_model_dir()
+    parser.add_option("--last", Size, "N", "the last N checkpoints (default: training.average_last of the recipe)")
+    parser.add_option("--best", Size, "N", "the N checkpoints with the best validation score")
+
+
+def run_average(options: argparse.Namespace) -> None:
+    """Average the last or the best checkpoints."""
+    from ..model_dir import ModelDir
+
+    model_dir = ModelDir(options.model_dir)
+    model_dir.read_config()
+    if options.last and options.best:
+        raise ConfigError("give either --last or --best")
+    if not model_dir.checkpoints():
+        raise ConfigError(f"{model_dir}: no checkpoints to average")
+    with tensorflow_backend():
+        from keras_transformer.training.run.checkpoints import average_checkpoints
+    paths = average_checkpoints(model_dir, last=options.last, best=options.best)
+    write_lines([f"averaged {', '.join(path.name for path in paths)}"])
+
+
+def add_shortlist_options(parser: Parser) -> None:
+    parser.example = "--source train.en --target train.de --model-dir models/en-de"
+    parser.add_model_dir()
+    texts = "sentences, one per line, such as those that the model was trained on"
+    parser.add_paths("--source", f"{texts}; a pattern in quotes stands for several files", required=True)
+    parser.add_paths("--target", "their translations, by people or by the model", required=True)
+    parser.add_option(
+        "--links",
+        NotEmpty,
+        "FILE",
+        "also write a line for each pair: which of its subwords are translations of each other, such as 0-0 1-2; "
+        "by the model's attention if it was trained with training.guided_alignment",
+    )
+    parser.add_overwrite()
+    parser.epilog = (
+        "Writes shortlist.npz into the model directory, with which translate, evaluate, export and serve are faster. "
+        "If the command was stopped, give it again: it goes on after the last pass over the text that was completed."
+    )
+
+
+def run_build_shortlist(options: argparse.Namespace) -> None:
+    """Learn which tokens translate which, to search among fewer tokens."""
+    check_outputs(options, [options.links] if options.links else [])
+    from keras_transformer.training.text.corpus import read_text
+    from keras_transformer.training.text.parallel_text import text_corpora
+
+    from ..model_dir import ModelDir
+
+    model_dir = ModelDir(options.model_dir)
+    is_guided = model_dir.read_config().training.guided_alignment > 0 and options.links is not None
+    pairs, _ = read_text(text_corpora(options.source, options.target))
+    with tensorflow_backend():
+        from keras_transformer.training.alignment.shortlist import build_shortlist
+    build_shortlist(model_dir, pairs, None if is_guided else options.links)
+    if is_guided:
+        from keras_transformer.training.alignment.shortlist import attention_links, write_links
+
+        translator = load_translator(read_trained(options.model_dir, options)._replace(shortlist=False))
+        write_links(options.links, len(pairs), attention_links(translator, pairs))

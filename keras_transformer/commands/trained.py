@@ -5,13 +5,13 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ..config import Config, DecodingConfig
 from ..config.values import Language, Precision, PrecisionOrAuto, listed
 from ..errors import ConfigError, InvalidFileError
 from ..rules import shown
-from ..runtime.backend import tensorflow_backend
+from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class Trained(NamedTuple):
     model_dir: "ModelDir"  # it has weights
     config: Config
     decoding: DecodingConfig  # that of the configuration, as the options change it
-    precision: PrecisionOrAuto = "float32"
-    shortlist: bool = True  # whether to search among the tokens of the directory's shortlist, if it has one
+    precision: PrecisionOrAuto
+    shortlist: bool  # whether to search among the tokens of the directory's shortlist, if it has one
 
 
 def read_trained(path: str, options: argparse.Namespace) -> Trained:
@@ -47,20 +47,20 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     config = model_dir.read_config()
     model_dir.weights_path()
     given = {name: value for name, value in vars(options).items() if value is not None}
-    changes = {name: given[name] for name in ("beam_size", "length_penalty", "tag") if name in given}
+    changes: dict[str, Any] = {name: given[name] for name in ("beam_size", "length_penalty", "tag") if name in given}
+    if "keep" in given:
+        if not config.decoding.placeholders:
+            raise ConfigError("--keep needs a model that was trained with decoding.placeholders=true")
+        keep = [line.strip() for _, line in _numbered_lines(given["keep"], "a term")]
+        changes["keep"] = [*(config.decoding.keep or ()), *keep]
+    if glossary := glossary_of(options):
+        changes["terms"] = {**(config.decoding.terms or {}), **glossary}
     decoding = dataclasses.replace(config.decoding, **changes)
-    trained_with = config.data.tags or [None]
-    if decoding.tag is None and None not in trained_with:
+    if decoding.tag is None and config.data.tags and None not in config.data.tags:
         raise ConfigError(
             f"{model_dir}: the model was trained with tagged sources only; give --tag, one of "
-            f"{listed(dict.fromkeys(tag for tag in trained_with if tag))}"
+            f"{listed(dict.fromkeys(tag for tag in config.data.tags if tag))}"
         )
-    if "keep" in given:
-        if not decoding.placeholders:
-            raise ConfigError("--keep needs a model that was trained with decoding.placeholders=true")
-        decoding = dataclasses.replace(decoding, keep=[*(decoding.keep or ()), *_read_terms(given["keep"])])
-    if glossary := glossary_of(options):
-        decoding = dataclasses.replace(decoding, terms={**(decoding.terms or {}), **glossary})
     return Trained(model_dir, config, decoding, given.get("precision", "float32"), not given.get("no_shortlist", False))
 
 
@@ -76,34 +76,28 @@ def read_glossary(path: str) -> dict[str, str]:
     """Reads a term, a tab and its translation from each line; anything else is an InvalidFileError."""
     glossary: dict[str, str] = {}
     lines_of: dict[str, int] = {}
-    from keras_transformer.training.text.text_files import read_lines
-
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
+    for number, line in _numbered_lines(path, "a term, a tab and its translation"):
         columns = [column.strip() for column in line.split("\t")]
+        place = f"{path}, line {number}"
         if len(columns) != 2 or not all(columns):
             rule = "a line must have a term, a tab and its translation"
-            raise InvalidFileError(f"{path}, line {number}: {rule}; received {shown(line)}")
+            raise InvalidFileError(f"{place}: {rule}; received {shown(line)}")
         term, translation = columns
         if term in glossary:
             before = f"which line {lines_of[term]} has already"
-            raise InvalidFileError(
-                f"{path}, line {number}: a term must be given once; received {shown(term)}, {before}"
-            )
+            raise InvalidFileError(f"{place}: a term must be given once; received {shown(term)}, {before}")
         glossary[term], lines_of[term] = translation, number
-    if not glossary:
-        raise InvalidFileError(f"{path}: the file must have a term, a tab and its translation in a line")
     return glossary
 
 
-def _read_terms(path: str) -> list[str]:
+def _numbered_lines(path: str, content: str) -> list[tuple[int, str]]:
+    """Returns the lines of a file that are not blank, with their numbers; an InvalidFileError if there are none."""
     from keras_transformer.training.text.text_files import read_lines
 
-    terms = [line.strip() for line in read_lines(path) if line.strip()]
-    if not terms:
-        raise InvalidFileError(f"{path}: the file must have a term in a line")
-    return terms
+    lines = [(number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
+    if not lines:
+        raise InvalidFileError(f"{path}: the file must have {content} in a line")
+    return lines
 
 
 def load_translator(trained: Trained, language: Language | None = None) -> "Translator":
@@ -116,9 +110,9 @@ def load_translator(trained: Trained, language: Language | None = None) -> "Tran
         divide_cores(PARALLEL_SEARCHES)
         precision, reason = trained.precision, ""
         if precision == "auto":
-            chosen = choose_precision(trained.config.model, TOKENS_PER_STEP)
+            chosen, reason = choose_precision(trained.config.model, TOKENS_PER_STEP)
             # float16 is chosen for training only.
-            precision, reason = cast(Precision, chosen.precision), chosen.reason
+            precision = cast(Precision, chosen)
     if reason:
         _log.info(f"precision: {precision}, because {reason}")
     return Translator.load(trained.model_dir, trained.decoding, precision, language, trained.shortlist)

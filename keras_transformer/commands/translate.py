@@ -1,37 +1,43 @@
-"""The command `translate`."""
+"""The commands that use a trained model: `translate`, `plot` and `serve`."""
 
 import argparse
 import contextlib
 import itertools
 import logging
+import pathlib
 import sys
 import typing
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
-from ..config.decoding import BeamSize
+from ..config.model import AttentionKind, AttentionView, HeadChoice, LayerChoice
+from ..config.sections import BeamSize
 from ..config.values import Language
 from ..errors import ConfigError
-from ..rules import require
+from ..rules import Count, PicturePath, at_most, require
+from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
-from .options import SAMPLING, ExistingFile, Parser, check_needs
+from .options import (
+    SAMPLING,
+    Directory,
+    ExistingDirectory,
+    ExistingFile,
+    Parser,
+    SentenceToTranslate,
+    check_needs,
+    check_outputs,
+)
 from .trained import LINES_PER_BLOCK, load_translator, log_truncated, read_trained, sampling_of
 
 if TYPE_CHECKING:
+    from ..serving.rest import RestApi
     from ..translation import Translator
 
 _log = logging.getLogger(__name__)
 
 
-class _Block(NamedTuple):
-    """Lines that are translated together, and the number of the first."""
-
-    texts: list[bytes]
-    first: int
-
-
-def add_options(parser: Parser) -> None:
+def add_translate_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de < test.en > test.de"
     parser.add_model_dir()
     help = "write N lines per sentence: its line number, score and translation, separated by tabs"
@@ -45,15 +51,20 @@ def add_options(parser: Parser) -> None:
         help="the language of --documents, whose abbreviations end no sentence; one of %(choices)s (default: "
         "those of all languages that are hardly words of others)",
     )
-    parser.add_precision_or_auto()
+    parser.add_precision()
     parser.add_search()
     parser.add_terms(keep=True)
     parser.add_sampling()
 
 
-def run(options: argparse.Namespace) -> None:
+def run_translate(options: argparse.Namespace) -> None:
     """Translate standard input, line by line."""
-    _check_combinations(options)
+    check_needs(options, SAMPLING, "sample")
+    check_needs(options, ["language"], "documents")
+    if options.sample and (options.n_best or 1) > 1:
+        raise ConfigError("give either --sample or --n-best")
+    if options.documents and (options.sample or options.n_best is not None or options.prefix is not None):
+        raise ConfigError("--documents cannot be combined with --sample, --n-best or --prefix")
     trained = read_trained(options.model_dir, options)
     beam_size = trained.decoding.beam_size
     require((options.n_best or 1) <= beam_size, "--n-best", f"at most the beam size {beam_size}", options.n_best)
@@ -71,11 +82,12 @@ def run(options: argparse.Namespace) -> None:
             stack.enter_context(bar)
         for lines in arriving_lines(LINES_PER_BLOCK):
             # As bytes: the tokenizer decides how to read what is not UTF-8.
-            block = _Block([line.removesuffix(b"\r") for line in lines], num_lines + 1)
+            texts = [line.removesuffix(b"\r") for line in lines]
             if options.documents:
-                write_lines(_translate_documents(translator, block, options.language))
+                translations = _translate_documents(translator, texts, num_lines + 1, options.language)
             else:
-                write_lines(_translate(translator, block, options, prefixes))
+                translations = _translate(translator, texts, num_lines + 1, options, prefixes)
+            write_lines(translation.replace("\n", " ") for translation in translations)
             num_lines += len(lines)
             bar.advance(len(lines))
         if prefixes is not None and next(prefixes, None) is not None:
@@ -83,44 +95,146 @@ def run(options: argparse.Namespace) -> None:
     _log.info(f"translated {counted(num_lines, 'line')}")
 
 
-def _check_combinations(options: argparse.Namespace) -> None:
-    check_needs(options, SAMPLING, "sample")
-    check_needs(options, ["language"], "documents")
-    if options.sample and (options.n_best or 1) > 1:
-        raise ConfigError("give either --sample or --n-best")
-    if options.documents and (options.sample or options.n_best is not None or options.prefix is not None):
-        raise ConfigError("--documents cannot be combined with --sample, --n-best or --prefix")
-
-
 def _translate(
-    translator: "Translator", block: _Block, options: argparse.Namespace, prefixes: Iterator[bytes] | None
+    translator: "Translator",
+    texts: list[bytes],
+    first: int,
+    options: argparse.Namespace,
+    prefixes: Iterator[bytes] | None,
 ) -> Iterator[str]:
-    block_prefixes = None if prefixes is None else list(itertools.islice(prefixes, len(block.texts)))
-    if block_prefixes is not None and len(block_prefixes) < len(block.texts):
-        num_lines = block.first - 1 + len(block_prefixes)
+    """The lines to write for texts, which are the lines of standard input from the number `first` on."""
+    block_prefixes = None if prefixes is None else list(itertools.islice(prefixes, len(texts)))
+    if block_prefixes is not None and len(block_prefixes) < len(texts):
+        num_lines = first - 1 + len(block_prefixes)
         raise ConfigError(
             f"{options.prefix}: there must be as many lines as in standard input; it has {num_lines}, which has more"
         )
-    sampling = sampling_of(options, block.first - 1)
-    translations = translator.translate(block.texts, options.n_best or 1, prefixes=block_prefixes, sampling=sampling)
-    log_truncated(translator, (translation.source_length for translation in translations), block.first)
-    for number, translation in enumerate(translations, start=block.first):
+    sampling = sampling_of(options, first - 1)
+    translations = translator.translate(texts, options.n_best or 1, prefixes=block_prefixes, sampling=sampling)
+    log_truncated(translator, (translation.source_length for translation in translations), first)
+    for number, translation in enumerate(translations, start=first):
         for text, score in translation.hypotheses:
-            line = _one_line(text)
-            yield line if options.n_best is None else f"{number}\t{score:.4f}\t{line}"
+            yield text if options.n_best is None else f"{number}\t{score:.4f}\t{text}"
 
 
-def _translate_documents(translator: "Translator", block: _Block, language: Language | None) -> Iterator[str]:
+def _translate_documents(
+    translator: "Translator", texts: list[bytes], first: int, language: Language | None
+) -> Iterator[str]:
     from ..translation.documents import MAX_SENTENCES, MAX_TOKENS
 
-    for number, document in enumerate(translator.translate_document(block.texts, language), start=block.first):
+    for number, document in enumerate(translator.translate_document(texts, language), start=first):
         if document.was_cut:
             _log.info(
                 f"line {number}: a part has no translation: a document may have {MAX_SENTENCES} sentences and "
                 f"{MAX_TOKENS:,} tokens, and a word the model's {translator.model.config.max_length} tokens"
             )
-        yield _one_line(document.text)
+        yield document.text
 
 
-def _one_line(text: str) -> str:
-    return text.replace("\n", " ")
+def add_plot_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/en-de --text 'Dogs run.' --output attention.svg"
+    parser.add_paths("--model-dir", "the model directories, one for --text", rule=Directory, metavar="DIR")
+    # The former command plot-training took the directories as plain arguments.
+    parser.add_option("model_dirs", Directory, "DIR", argparse.SUPPRESS, nargs="*")
+    help = "a .png, .svg or .pdf file; or a .html file, a page that shows numbers and, with --text, every head"
+    parser.add_option("--output", PicturePath, "FILE", help, required=True)
+    parser.add_overwrite()
+    with parser.group("attention"):
+        help = "draw what the translation of this sentence attends to"
+        parser.add_option("--text", SentenceToTranslate, "SENTENCE", help)
+        help = "from the translation to the source, in the encoder, or in the decoder (default: cross)"
+        parser.add_argument("--kind", choices=typing.get_args(AttentionKind), help=help)
+        parser.add_option("--layer", LayerChoice, "N", "1 is the first, or all (default: last)")
+        help = "1 is the first (default: all; with training.guided_alignment, the first, which aligns)"
+        parser.add_option("--head", HeadChoice, "N", help)
+        parser.add_tag()
+
+
+def run_plot(options: argparse.Namespace) -> None:
+    """Draw the loss, BLEU and learning rate of training runs, or the attention of a translation."""
+    model_dirs = [*(options.model_dir or []), *options.model_dirs]
+    if not model_dirs:
+        raise ConfigError("--model-dir must be given")
+    check_outputs(options, [options.output])
+    if options.text is None:
+        check_needs(options, ("kind", "layer", "head", "tag"), "text")
+        from keras_transformer.training.curves import plot_training
+
+        plot_training(model_dirs, options.output)
+        return
+    if len(model_dirs) > 1:
+        raise ConfigError(f"--text needs one --model-dir; received {len(model_dirs)}")
+    trained = read_trained(model_dirs[0], options)
+    kind: AttentionKind = options.kind or "cross"
+    layer = options.layer or "last"
+    aligns = kind == "cross" and layer == "last" and trained.config.training.guided_alignment > 0
+    view = AttentionView(kind, layer, options.head or ("1" if aligns else "all"))
+    # A layer or head that the model does not have is an error before TensorFlow is loaded.
+    view.layers(trained.config.model), view.heads(trained.config.model)
+    translator = load_translator(trained)
+    log_truncated(translator, translator.num_tokens([options.text]), 1, "--text")
+    from ..translation.attention import plot_attention
+
+    write_lines([plot_attention(translator, options.text, options.output, view)])
+
+
+def add_serve_options(parser: Parser) -> None:
+    parser.example = "--model-dir models/en-de"
+    parser.add_option("--model-dir", Directory, "DIR", "the model directory")
+    help = "or a SavedModel, as export writes it: the directory of all versions, or of one"
+    parser.add_option("--servable", ExistingDirectory, "DIR", help)
+    port = Annotated[Count, at_most(65_535)]
+    parser.add_option("--port", port, "N", "0 takes a free one (default: 8501)", default=8501)
+    parser.add_precision()
+    parser.add_search()
+    parser.add_terms()
+
+
+def run_serve(options: argparse.Namespace) -> None:
+    """Try a model in a browser, and by TensorFlow Serving's REST API; not for production."""
+    if (options.model_dir is None) == (options.servable is None):
+        raise ConfigError("give either --model-dir or --servable")
+    api = _api_of_model_dir(options) if options.servable is None else _api_of_servable(options)
+    from ..runtime.device import log_device
+    from ..serving.server import make_server
+
+    log_device()
+    try:
+        server = make_server(api, options.port)
+    except OSError as error:
+        raise ConfigError(f"--port {options.port}: {error.strerror}") from None
+    address = f"http://127.0.0.1:{server.server_port}/"
+    write_lines([f"{address} translates; REST: {address}v1/models/{api.name}:predict"])
+    with server:
+        server.serve_forever()
+
+
+def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
+    translator = load_translator(read_trained(options.model_dir, options))
+    from keras_transformer.export.servable import graph_of
+    from keras_transformer.export.signatures import signatures_of
+
+    from ..serving.rest import RestApi, Signature
+    from ..serving.server import MAX_ROWS
+
+    # Traced at the first request.
+    signatures: dict[str, Signature] = {
+        key: Signature(signature.inputs, graph_of(signature, translator))
+        for key, signature in signatures_of(translator).items()
+    }
+    return RestApi(pathlib.Path(options.model_dir).resolve().name, signatures, MAX_ROWS)
+
+
+def _api_of_servable(options: argparse.Namespace) -> "RestApi":
+    given = (options.beam_size, options.length_penalty, options.precision, options.no_shortlist, options.tag)
+    if (*given, options.terms) != (None, None, "auto", False, None, None):
+        raise ConfigError(
+            "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for --model-dir: a "
+            "SavedModel has its own"
+        )
+    with tensorflow_backend():
+        from ..serving.rest import RestApi, load_servable
+        from ..serving.server import MAX_ROWS
+
+        servable = load_servable(options.servable)
+    return RestApi(servable.name, servable.signatures, MAX_ROWS, servable.version)

@@ -1,11 +1,8 @@
 """What hyperparameters there are, and what values they may take."""
 
 from ..errors import ConfigError
-from .data import DataConfig
-from .decoding import DecodingConfig
 from .model import TransformerConfig
-from .sections import Config, TokenizerConfig
-from .training import TrainingConfig
+from .sections import Config, DataConfig, DecodingConfig, TokenizerConfig, TrainingConfig
 
 __all__ = [
     "Config",

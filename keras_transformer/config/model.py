@@ -1,11 +1,12 @@
-"""The section `model`: the sizes and variations of the network."""
+"""The section `model`: the sizes and variations of the network; and which of its attention a picture shows."""
 
 import dataclasses
+import re
 from typing import Annotated, Any, Literal
 
 from ..errors import ConfigError
 from ..rules import EvenSize, OddSize, Positive, Rate, Rule, Size, at_least, at_most, check, require, require_divisor
-from .mappings import check_fields, from_dict
+from .values import check_fields, from_dict
 
 PresetName = Literal["tiny", "base", "big"]
 # Every number has an upper limit far above what makes sense, so that a typing error does not ask for terabytes. All
@@ -164,7 +165,11 @@ class TransformerConfig:
     def num_parameters(self) -> int:
         """The number of the model's parameters."""
         encoder_layers, decoder_layers = self.depths
-        attention = self._attention_parameters
+        key_value_heads, value_dim = self.num_key_value_heads or self.num_heads, self.value_dim or self._key_dim
+        projected = self.num_heads * self._key_dim + key_value_heads * (self._key_dim + value_dim)
+        attention = self.d_model * (projected + self.num_heads * value_dim)
+        attention += projected + self.d_model if self.attention_bias else 0
+        attention += 2 * self._key_dim if self.query_key_norm else 0
         norm = self.d_model if self.normalization == "rms" else 2 * self.d_model
         hidden = 2 * self.d_ff if self.gated else self.d_ff
         feed_forward = self.d_model * (hidden + self.d_ff) + (hidden + self.d_model if self.feed_forward_bias else 0)
@@ -182,15 +187,6 @@ class TransformerConfig:
         logits_bias = self.target_vocab_size if self.logits_bias else 0
         return layers + final_norms + (embeddings + projection) * self.d_model + logits_bias
 
-    @property
-    def _attention_parameters(self) -> int:
-        value_dim = self.value_dim or self._key_dim
-        key_value_heads = self.num_key_value_heads or self.num_heads
-        projected = self.num_heads * self._key_dim + key_value_heads * (self._key_dim + value_dim)
-        kernels = self.d_model * (projected + self.num_heads * value_dim)
-        biases = projected + self.d_model if self.attention_bias else 0
-        return kernels + biases + (2 * self._key_dim if self.query_key_norm else 0)
-
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TransformerConfig":
         """Returns the paper's "base" or "big" model, or a "tiny" one, with `changes` applied."""
@@ -203,3 +199,55 @@ PRESETS: dict[str, dict[str, Any]] = {
     "base": dict(num_layers=6, d_model=512, d_ff=2048, num_heads=8, dropout=0.1),
     "big": dict(num_layers=6, d_model=1024, d_ff=4096, num_heads=16, dropout=0.3),
 }
+
+
+AttentionKind = Literal["cross", "encoder", "decoder"]
+LayerChoice = Annotated[
+    str, Rule("a positive number, all or last", lambda text: bool(re.fullmatch("all|last|[1-9][0-9]{0,8}", text)))
+]
+HeadChoice = Annotated[
+    str, Rule("a positive number or all", lambda text: bool(re.fullmatch("all|[1-9][0-9]{0,8}", text)))
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionView:
+    """Which attention of a model a picture shows. The first layer and the first head have the number 1.
+
+    Args:
+        kind: "cross", from the translation to the source; "encoder", from the source to itself; or "decoder", from the
+            translation to what was written before.
+
+    Example:
+        >>> config = TransformerConfig.preset("base", source_vocab_size=100, target_vocab_size=100)
+        >>> view = AttentionView("encoder", layer="all", head="3")
+        >>> view.layers(config), view.heads(config)
+        ([0, 1, 2, 3, 4, 5], [2])
+    """
+
+    kind: AttentionKind = "cross"
+    layer: LayerChoice = "last"
+    head: HeadChoice = "all"
+
+    def __post_init__(self) -> None:
+        for name, rule in (("kind", AttentionKind), ("layer", LayerChoice), ("head", HeadChoice)):
+            check(name, getattr(self, name), rule)
+
+    def layers(self, config: TransformerConfig) -> list[int]:
+        """Returns the layers of a model that are shown, from 0; a ConfigError if it lacks them or their weights."""
+        neighborhood = config.neighborhood
+        rule = f"cross for a model with model.neighborhood={neighborhood}, whose self-attention keeps no weights"
+        require(self.kind == "cross" or neighborhood is None, "the kind of attention", rule, self.kind)
+        number = config.depths[0 if self.kind == "encoder" else 1]
+        return [number - 1] if self.layer == "last" else _chosen("layer", self.layer, number)
+
+    def heads(self, config: TransformerConfig) -> list[int]:
+        """Returns the heads of a model that are shown, counted from 0; a ConfigError if it has no such head."""
+        return _chosen("head", self.head, config.num_heads)
+
+
+def _chosen(name: str, choice: str, number: int) -> list[int]:
+    if choice == "all":
+        return [*range(number)]
+    require(int(choice) <= number, name, f"at most {number}, as many as the model has", choice)
+    return [int(choice) - 1]

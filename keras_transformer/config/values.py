@@ -1,11 +1,20 @@
-"""Values that fields, arguments and options take besides numbers: tags, languages, precisions and signatures."""
+"""What the sections of a configuration are made of: values besides numbers, and mappings, as YAML gives them."""
 
+import dataclasses
+import difflib
 import itertools
 import re
-from collections.abc import Collection
-from typing import Annotated, Literal, cast, get_args
+import typing
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
-from ..rules import Rule
+from ..errors import ConfigError
+from ..rules import Rule, bare, check, shown, without_none
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Section = TypeVar("Section", bound="DataclassInstance")
 
 Precision = Literal["float32", "bfloat16", "int8-weights"]
 PrecisionOrAuto = Literal["auto", "float32", "bfloat16", "int8-weights"]
@@ -58,5 +67,52 @@ def listed(tags: Collection[str]) -> str:
 
 
 Tag = Annotated[str, Rule("a tag such as <bt> or >>de<<", is_tag)]
-# One tag for each corpus; null for a corpus without one.
-Tags = list[Tag | None]
+
+
+def section_of(sections: Mapping[str, object], name: str) -> Any:
+    """Returns a section as YAML gives it; an empty or missing one, which YAML gives as None, has no keys."""
+    values = sections.get(name)
+    return {} if values is None else values
+
+
+def from_dict(cls: type[Section], values: Mapping[str, object], section: str = "") -> Section:
+    """Makes a configuration or a section of it from a mapping, in which a section inside it is a mapping, too.
+
+    Raises:
+        ConfigError: A key is unknown (the message suggests the nearest) or missing, or a value breaks its rule.
+    """
+    fields = dataclasses.fields(cls)
+    check_keys(values, [field.name for field in fields], section)
+    prefix = f"{section}." if section else ""
+    completed = dict(values)
+    for field in fields:
+        name = f"{prefix}{field.name}"
+        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
+            completed[field.name] = from_dict(field.type, section_of(values, field.name), name)
+        elif field.default is dataclasses.MISSING and field.name not in completed:
+            raise ConfigError(f"{name} is required")
+    return cls(**completed)
+
+
+def check_keys(values: object, known: Iterable[str], section: str = "") -> None:
+    """Raises a ConfigError unless `values` is a mapping whose keys are all known."""
+    known = list(known)
+    if not isinstance(values, Mapping):
+        received = f"{section}={shown(values)}" if section else shown(values)
+        raise ConfigError(f"{section or 'the configuration'} must be a mapping; received {received}")
+    for key in values:
+        if key not in known:
+            name = key if isinstance(key, str) else shown(key)
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(known)}"
+            raise ConfigError(f"unknown configuration key {shown(f'{section}.{name}' if section else name)}; {hint}")
+
+
+def check_fields(instance: "DataclassInstance", section: str) -> None:
+    """Checks every field of a dataclass instance, and turns integers into floats where the field is a float."""
+    hints = typing.get_type_hints(type(instance), include_extras=True)
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        check(f"{section}.{field.name}", value, hints[field.name])
+        if type(value) is int and bare(without_none(hints[field.name])[0]) is float:
+            object.__setattr__(instance, field.name, float(value))

@@ -17,10 +17,14 @@
 Every file appears whole, by rename. Loading runs no code from the directory.
 """
 
+import collections
+import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import logging
+import math
 import os
 import pathlib
 import re
@@ -31,18 +35,22 @@ import yaml
 
 from ..config import Config, TransformerConfig
 from ..config.yaml_file import read_sections
-from ..errors import ConfigError, DamagedFileError, naming_source
+from ..errors import ConfigError, DamagedFileError, InvalidFileError, MemoryLimitError, naming_source
 from ..rules import require
-from ..runtime.memory import require_memory
-from .files import replacing
-from .weights_file import load_weights
+from .files import replacing, replacing_with_checksum, require_undamaged
 
 if TYPE_CHECKING:
+    import h5py
+
     from ..models import Transformer
 
 _log = logging.getLogger(__name__)
 # Raise this number when releases cannot read each other's model directories.
 _FORMAT_VERSION = 2
+_CONTAINER_LIMITS = (
+    pathlib.Path("/sys/fs/cgroup/memory.max"),
+    pathlib.Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 class ModelDir:
@@ -174,6 +182,93 @@ class ModelDir:
                 return []
             return [f"{score} ({signature}), {content['text']}" for score, signature in content["scores"].items()]
         except (ValueError, KeyError, TypeError, AttributeError):
-            problem = "not a file that evaluate wrote; the model card does not show its scores"
-            _log.warning(f"{self.evaluation_path}: {problem}")
+            _log.warning(f"{self.evaluation_path}: not what evaluate wrote; the model card does not show its scores")
             return []
+
+
+class _WeightsInMemory(io.BytesIO):
+    """What Keras writes weights to. HDF5 itself would end the process when the disk is full."""
+
+    def __str__(self) -> str:
+        # Keras looks at the suffix.
+        return "memory.weights.h5"
+
+
+def save_weights(model: "Transformer", path: pathlib.Path) -> None:
+    """Writes the weights of a model, and their checksum; if that fails, the file before stays."""
+    content = _WeightsInMemory()
+    model.save_weights(content)
+    with replacing_with_checksum(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
+
+
+def load_weights(model: "Transformer", path: pathlib.Path) -> None:
+    """Loads weights into a model.
+
+    Raises:
+        DamagedFileError: The file is damaged, or holds numbers that are not finite.
+        InvalidFileError: The file does not have exactly the weights of the model.
+    """
+    import h5py
+    from keras import ops
+
+    try:
+        require_undamaged(path)
+        with h5py.File(path) as file:
+            received = collections.Counter(_shapes(file))
+    except OSError as error:
+        raise DamagedFileError(f"{path}: the file cannot be read ({str(error).splitlines()[0]})") from None
+    # Keras ignores weights that the model does not have.
+    expected = collections.Counter(tuple(weight.shape) for weight in model.weights)
+    if received != expected:
+        shape = min((received - expected) | (expected - received))
+        raise InvalidFileError(
+            f"{path}: these weights do not fit the model in config.yaml: the file has {received[shape]} of the shape "
+            f"{shape}, the model {expected[shape]}"
+        )
+    try:
+        model.load_weights(path)
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedFileError(f"{path}: the file is damaged ({str(error).splitlines()[0]})") from None
+    for variable in model.weights:
+        if not ops.all(ops.isfinite(variable)):
+            raise DamagedFileError(f"{path}: weights are NaN or infinite, such as {variable.path}")
+
+
+def _shapes(file: "h5py.File") -> list[tuple[int, ...]]:
+    """The shapes of a model's weights in a file; a DamagedFileError if one of them is not an array of numbers."""
+    import h5py
+
+    shapes = []
+
+    def visit(name: str, item: "h5py.Dataset | h5py.Group") -> None:
+        # A compiled model's file also has its optimizer.
+        if isinstance(item, h5py.Dataset) and name.startswith("layers/"):
+            # Refuse text and records, which Keras would read in full before it finds that they are not numbers.
+            is_of_numbers = item.shape is not None and item.dtype.kind in "fiub" and item.dtype.itemsize <= 8
+            if not is_of_numbers or math.prod(item.chunks or ()) > max(item.size, 1):
+                raise DamagedFileError(f"{file.filename}: the file is damaged ({name} is not an array of numbers)")
+            shapes.append(item.shape)
+
+    file.visititems(visit)
+    return shapes
+
+
+def memory_size() -> int:
+    """Returns the bytes of memory of this machine or container."""
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in _CONTAINER_LIMITS:
+        # Not in a container, or "max".
+        with contextlib.suppress(OSError, ValueError):
+            size = min(size, int(path.read_text()))
+    return size
+
+
+def require_memory(num_parameters: int, bytes_per_parameter: int, purpose: str) -> None:
+    """Raises a MemoryLimitError if the machine has less memory than a model's parameters take at least."""
+    needed, available = num_parameters * bytes_per_parameter, memory_size()
+    if needed > available:
+        raise MemoryLimitError(
+            f"the sizes in the section model make {num_parameters:,} parameters, which take at least "
+            f"{needed / 2**30:,.1f} GiB of memory {purpose}; this machine has {available / 2**30:,.1f} GiB"
+        )

@@ -11,8 +11,8 @@ from ..config import Config, TokenizerConfig
 from ..config.sections import TokenizerKind
 from ..errors import ConfigError
 from ..model_dir import ModelDir
+from ..model_dir.directory import save_weights
 from ..model_dir.files import rename, temporary_beside
-from ..model_dir.weights_file import save_weights
 from ..models import build_transformer
 from ..models.named_weights import named_weights
 from ..rules import require

@@ -3,8 +3,8 @@
 import contextlib
 import logging
 import os
-import time
-from typing import Any, Literal, NamedTuple
+import timeit
+from typing import Literal
 
 import tensorflow as tf
 
@@ -58,50 +58,41 @@ def divide_cores(most_parts: int) -> int:
     return parts
 
 
-class ChosenPrecision(NamedTuple):
-    precision: Literal["float32", "bfloat16", "float16"]  # float16 for training only
-    reason: str
-
-
-def choose_precision(config: TransformerConfig, num_rows: int, training: bool = False) -> ChosenPrecision:
+def choose_precision(
+    config: TransformerConfig, num_rows: int, training: bool = False
+) -> tuple[Literal["float32", "bfloat16", "float16"], str]:
     """Chooses the precision in which a model, given `num_rows` tokens at a time, is faster on this machine's devices.
 
     A GPU says by its compute capability whether it multiplies bfloat16, or at least float16, which is chosen for
     training only, since this scales its gradients. On a CPU, one product of the model's feed-forward networks is timed
     in float32 and bfloat16, which takes a few milliseconds.
+
+    Returns:
+        The precision, and the reason for it.
     """
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        return _choose_on_gpus([tf.config.experimental.get_device_details(gpu) for gpu in gpus], training)
+    if gpus := tf.config.list_physical_devices("GPU"):
+        # NVIDIA's GPUs multiply bfloat16 from 8.0 on (Ampere), and float16 from 7.0 on (Volta).
+        details = map(tf.config.experimental.get_device_details, gpus)
+        major, minor = min(gpu.get("compute_capability") or (0, 0) for gpu in details)
+        reason = f"the GPU's compute capability is {major}.{minor}; products in bfloat16 came with 8.0"
+        if major >= 8:
+            return "bfloat16", reason
+        if not training:
+            return "float32", reason
+        return "float16" if major >= 7 else "float32", f"{reason}, those in float16 with 7.0"
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() or "DEFAULT"
     if limit not in _ISAS_WITH_BFLOAT16:
-        return ChosenPrecision("float32", f"ONEDNN_MAX_CPU_ISA={limit} leaves out the instructions for bfloat16")
+        return "float32", f"ONEDNN_MAX_CPU_ISA={limit} leaves out the instructions for bfloat16"
     num_rows = max(min(num_rows, _MOST_MULTIPLICATIONS // (config.d_model * config.d_ff)), 1)
     shape = num_rows, config.d_model, config.d_ff
     ratio = _time_product(*shape, "float32") / _time_product(*shape, "bfloat16")
     measured = f"matrix products in bfloat16 are {ratio:.1f} times as fast on this CPU"
     if ratio >= _MIN_RATIO:
-        return ChosenPrecision("bfloat16", measured)
-    return ChosenPrecision("float32", f"{measured}, not {_MIN_RATIO:.0f} times")
-
-
-def _choose_on_gpus(details: list[dict[str, Any]], training: bool) -> ChosenPrecision:
-    """NVIDIA's GPUs multiply bfloat16 from the compute capability 8.0 on (Ampere), and float16 from 7.0 on (Volta)."""
-    major, minor = min(gpu.get("compute_capability") or (0, 0) for gpu in details)
-    reason = f"the GPU's compute capability is {major}.{minor}; products in bfloat16 came with 8.0"
-    if major >= 8:
-        return ChosenPrecision("bfloat16", reason)
-    if not training:
-        return ChosenPrecision("float32", reason)
-    return ChosenPrecision("float16" if major >= 7 else "float32", f"{reason}, those in float16 with 7.0")
+        return "bfloat16", measured
+    return "float32", f"{measured}, not {_MIN_RATIO:.0f} times"
 
 
 def _time_product(num_rows: int, num_inputs: int, num_outputs: int, dtype: str) -> float:
     """The seconds of the fastest of a few products."""
     inputs, kernel = tf.ones((num_rows, num_inputs), dtype), tf.ones((num_inputs, num_outputs), dtype)
-    seconds = []
-    for _ in range(6):
-        begin = time.perf_counter()
-        tf.matmul(inputs, kernel)
-        seconds.append(time.perf_counter() - begin)
-    return min(seconds)
+    return min(timeit.repeat(lambda: tf.matmul(inputs, kernel), repeat=6, number=1))

@@ -1,9 +1,11 @@
-"""Packages that pip installs with one of the extras only."""
+"""Imports of the packages that pip installs with one of the extras only, TensorFlow among them."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 from ..errors import MissingPackageError
+from .standard_streams import silenced
 
 # The names by which the packages of each extra in setup.cfg are imported.
 EXTRAS = {
@@ -30,3 +32,19 @@ def missing_packages_named() -> Iterator[None]:
                 message = f"{problem}: pip install 'keras3-transformer[{extra}]'"
                 raise MissingPackageError(message, name=error.name) from error
         raise
+
+
+@contextlib.contextmanager
+def tensorflow_backend() -> Iterator[None]:
+    """In this block, TensorFlow can be imported, and Keras on top of it, regardless of the user's settings of Keras.
+
+    These (`KERAS_...`, `~/.keras/keras.json`) are meant for other programs: commands need TensorFlow and float32.
+    """
+    for name in [name for name in os.environ if name.startswith("KERAS_")]:
+        del os.environ[name]
+    # This is not a directory, so Keras finds no settings there and writes none.
+    os.environ.update(KERAS_BACKEND="tensorflow", KERAS_HOME=os.devnull)
+    # Otherwise the first process would take all memory of a GPU and leave none for the process that checks an export.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    with silenced():
+        yield

@@ -158,19 +158,15 @@ class ProgressBar:
                 _log.info(self._line())
 
     def _line(self) -> str:
-        seconds = time.monotonic() - self._begin
-        newly_done = self._done - self._first
-        parts = [self.details] if self.details else []
+        parts = [f"{self._done:,} {self.unit}"] if self.unit else []
         if self.total:
-            parts.insert(0, f"{self._done:,} of {self.total:,} {self.unit} ({self._done / self.total:.0%})")
-        elif self.unit:
-            parts.insert(0, f"{self._done:,} {self.unit}")
+            parts = [f"{self._done:,} of {self.total:,} {self.unit} ({self._done / self.total:.0%})"]
+        if self.details:
+            parts.append(self.details)
+        seconds, newly_done = time.monotonic() - self._begin, self._done - self._first
         if self.total and newly_done:
-            parts.append(f"{_duration(seconds / newly_done * (self.total - self._done))} left")
+            left = seconds / newly_done * (self.total - self._done)
+            parts.append(f"{datetime.timedelta(seconds=round(left))} left")
         else:
-            parts.append(f"for {_duration(seconds)}")
+            parts.append(f"for {datetime.timedelta(seconds=round(seconds))}")
         return f"{self.task}: {', '.join(parts)}"
-
-
-def _duration(seconds: float) -> str:
-    return str(datetime.timedelta(seconds=round(seconds)))

@@ -1,5 +1,7 @@
 """Standard input, output and error of a command, which may be closed, full, slow, endless, or used interactively."""
 
+import contextlib
+import itertools
 import os
 import select
 import sys
@@ -52,18 +54,11 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
     lines: list[bytes] = []
     num_given = 0
     # The beginning of a line whose end has not arrived yet.
-    unfinished = bytearray()
+    unfinished = b""
     while chunk := _read(number):
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            unfinished += end
-            if len(unfinished) > MAX_LINE_BYTES:
-                break
-            lines.append(bytes(unfinished))
-            unfinished.clear()
-        else:
-            unfinished += rest
-        is_too_long = len(unfinished) > MAX_LINE_BYTES
+        *whole, unfinished = (unfinished + chunk).split(b"\n")
+        lines += itertools.takewhile(lambda line: len(line) <= MAX_LINE_BYTES, whole)
+        is_too_long = any(len(line) > MAX_LINE_BYTES for line in (*whole, unfinished))
         while lines and (
             is_too_long
             or len(lines) >= most
@@ -80,7 +75,7 @@ def arriving_lines(most: int) -> Iterator[list[bytes]]:
             )
     # The last line may have no line break.
     if unfinished:
-        lines.append(bytes(unfinished))
+        lines.append(unfinished)
     if lines:
         yield lines
 
@@ -114,3 +109,22 @@ def discard_unwritten() -> None:
             sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Discards what C++ code writes to standard error, such as TensorFlow's remarks about GPUs that are not there.
+
+    Python's own errors are raised as always.
+    """
+    sys.stderr.flush()
+    standard_error = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
+        os.close(null)

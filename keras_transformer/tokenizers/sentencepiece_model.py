@@ -20,7 +20,7 @@ from tensorflow_text import SentencepieceTokenizer
 
 from ..errors import ConfigError
 from ..rules import require, shown
-from ..runtime.backend import silenced
+from ..runtime.standard_streams import silenced
 
 SentencePiece = ModelProto.SentencePiece
 _MODEL_TYPES = (TrainerSpec.UNIGRAM, TrainerSpec.BPE)

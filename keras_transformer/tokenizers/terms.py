@@ -12,7 +12,7 @@ import regex
 import tensorflow as tf
 
 from ..errors import ConfigError
-from ..runtime.backend import silenced
+from ..runtime.standard_streams import silenced
 from ..tensors import Tensor
 from .placeholders import IN_A_WORD
 from .tokenizer import Texts, TokenIds, Tokenizer

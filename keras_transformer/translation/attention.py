@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 import numpy as np
 import tensorflow as tf
 
-from ..config.attention_view import AttentionKind, AttentionView
+from ..config.model import AttentionKind, AttentionView
 from ..masks import padding_mask
 from ..model_dir.files import replacing
 from ..models import Transformer

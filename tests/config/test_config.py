@@ -7,9 +7,9 @@ import pytest
 
 from keras_transformer import TransformerConfig, build_transformer
 from keras_transformer.config import Config, DataConfig, DecodingConfig, TokenizerConfig, TrainingConfig
-from keras_transformer.config.mappings import check_keys, from_dict
 from keras_transformer.config.model import ACTIVATIONS, MAX_PARAMETERS
 from keras_transformer.config.sections import SECTIONS
+from keras_transformer.config.values import check_keys, from_dict
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 

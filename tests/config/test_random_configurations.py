@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from keras_transformer.training.recipe import load_recipe
 
 from keras_transformer.config import Config
-from keras_transformer.config.mappings import from_dict
 from keras_transformer.config.model import MAX_PARAMETERS, PRESETS
 from keras_transformer.config.sections import SECTIONS
+from keras_transformer.config.values import from_dict
 from keras_transformer.errors import ConfigError
 
 FIELDS = {section: [field.name for field in dataclasses.fields(cls)] for section, cls in SECTIONS.items()}

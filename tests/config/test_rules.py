@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 
-from keras_transformer.config.mappings import check_fields
+from keras_transformer.config.values import check_fields
 from keras_transformer.errors import ConfigError
 from keras_transformer.rules import (
     Count,

@@ -8,8 +8,8 @@ import pytest
 
 from keras_transformer import TransformerConfig, build_transformer
 from keras_transformer.errors import InvalidFileError
+from keras_transformer.model_dir.directory import load_weights, save_weights
 from keras_transformer.model_dir.files import checksum_path
-from keras_transformer.model_dir.weights_file import load_weights, save_weights
 
 CONFIG = TransformerConfig(9, 9, num_layers=1, d_model=4, d_ff=4, num_heads=1)
 FIT, DAMAGED = "these weights do not fit the model in config.yaml", "the file is damaged"

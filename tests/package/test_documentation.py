@@ -18,7 +18,7 @@ from keras_transformer.training.recipe import load_recipe
 import keras_transformer
 from keras_transformer import decoding, models
 from keras_transformer.commands import main, options
-from keras_transformer.commands.check_data import check_text_options
+from keras_transformer.commands.train import check_text_options
 from keras_transformer.config import Config, TransformerConfig
 from keras_transformer.model_dir import ModelDir
 

@@ -10,7 +10,7 @@ from fresh_process import run_python
 
 LOAD = """
 import logging, sys
-from keras_transformer.runtime.backend import silenced
+from keras_transformer.runtime.standard_streams import silenced
 with silenced():
     from keras_transformer import Translator
 print(Translator.load(sys.argv[1])(["Anna sees a tree."]))

@@ -9,7 +9,7 @@ import pytest
 
 from keras_transformer.commands.main import main
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.config.attention_view import AttentionView
+from keras_transformer.config.model import AttentionView
 from keras_transformer.errors import ConfigError
 from keras_transformer.models import build_transformer
 from keras_transformer.translation import Translator

@@ -11,7 +11,7 @@ import regex
 import sentencepiece
 import tensorflow as tf
 
-from keras_transformer.config.data import AugmentConfig
+from keras_transformer.config.sections import AugmentConfig
 from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import SentencePieceTokenizer
 from keras_transformer.tokenizers.placeholders import SpanFinder

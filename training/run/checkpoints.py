@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_transformer.errors import ConfigError, DamagedFileError
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.model_dir.directory import load_weights, save_weights
 from keras_transformer.model_dir.files import remove_with_checksum
-from keras_transformer.model_dir.weights_file import load_weights, save_weights
 from keras_transformer.models import Transformer, build_transformer
 from keras_transformer.rules import require
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_transformer.config import Config
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.runtime.memory import require_memory
+from keras_transformer.model_dir.directory import require_memory
 from keras_transformer.runtime.progress import ProgressBar, counted, quiet
 
 from ..alignment.shortlist import build_shortlist

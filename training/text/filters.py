@@ -9,7 +9,7 @@ import numpy as np
 import regex
 
 from keras_transformer.config import DataConfig
-from keras_transformer.config.data import scripts_of
+from keras_transformer.config.sections import scripts_of
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.rules import shown
 

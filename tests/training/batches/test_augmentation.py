@@ -16,7 +16,7 @@ from test_batches import rows_of
 from examples.corpus import generate
 from keras_transformer.commands.main import main
 from keras_transformer.config import DataConfig, TokenizerConfig
-from keras_transformer.config.data import AugmentConfig
+from keras_transformer.config.sections import AugmentConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers.placeholders import SpanFinder
 from keras_transformer.tokenizers.text_codec import TextCodec
@@ -181,7 +181,7 @@ def test_the_vocabulary_knows_upper_case():
 
 
 ELSEWHERE = """
-from keras_transformer.config.data import AugmentConfig
+from keras_transformer.config.sections import AugmentConfig
 from keras_transformer.tokenizers.placeholders import SpanFinder
 from keras_transformer.training.batches.augmentation import Augmentation
 

@@ -15,7 +15,7 @@ from keras_transformer.training.comparison.compare import Faults, System, compar
 from keras_transformer.training.comparison.report import write_report, write_reports
 from keras_transformer.training.text.corpus import SentencePairs
 
-from keras_transformer.commands import compare as command
+from keras_transformer.commands import evaluate as command
 from keras_transformer.commands.main import main
 
 SOURCES = [f"{number} dogs run in the park with {number + 1} cats ." for number in range(40)]

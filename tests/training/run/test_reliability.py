@@ -41,6 +41,7 @@ from keras_transformer import Translator
 from keras_transformer.commands.main import main
 from keras_transformer.errors import ConfigError, DamagedFileError, DivergedError, InvalidFileError, LockedError
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.model_dir.directory import load_weights, save_weights
 from keras_transformer.model_dir.files import (
     locked,
     remove_leftovers,
@@ -50,7 +51,6 @@ from keras_transformer.model_dir.files import (
     require_undamaged,
     temporary_beside,
 )
-from keras_transformer.model_dir.weights_file import load_weights, save_weights
 from keras_transformer.models import build_transformer
 
 # Three validations.

@@ -8,8 +8,7 @@ from keras_transformer.training.run.trainer import _require_memory
 
 from keras_transformer.config import Config, TrainingConfig, TransformerConfig
 from keras_transformer.errors import MemoryLimitError
-from keras_transformer.model_dir import ModelDir
-from keras_transformer.runtime import memory
+from keras_transformer.model_dir import ModelDir, directory
 
 # 128 * 100,000 of the embeddings; in each of 12 attentions 4 heads * 128 * 2 * (100,000 + 100,000); in each of 8
 # feed-forward networks 2 * 128 * 256 weights and 256 + 128 biases; 20 normalizations of 2 * 128.
@@ -20,25 +19,25 @@ NUM_PARAMETERS = 12_800_000 + 12 * 204_800_000 + 8 * 65_920 + 20 * 256
 @pytest.fixture
 def machine(monkeypatch):
     def machine(size):
-        monkeypatch.setattr(memory, "memory_size", lambda: size)
+        monkeypatch.setattr(directory, "memory_size", lambda: size)
 
     return machine
 
 
 def test_the_memory_is_that_of_the_machine_or_of_the_container(monkeypatch, tmp_path):
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    monkeypatch.setattr(memory, "_CONTAINER_LIMITS", (tmp_path / "absent", tmp_path / "memory.max"))
-    assert memory.memory_size() == physical
+    monkeypatch.setattr(directory, "_CONTAINER_LIMITS", (tmp_path / "absent", tmp_path / "memory.max"))
+    assert directory.memory_size() == physical
     for text, size in (("max\n", physical), ("2147483648\n", 2**31), (f"{2**63 - 4096}\n", physical)):
         (tmp_path / "memory.max").write_text(text)
-        assert memory.memory_size() == size
+        assert directory.memory_size() == size
 
 
 def test_the_limit_is_what_the_parameters_take(machine):
     machine(2**30)
-    memory.require_memory(2**26, 16, "to train")
+    directory.require_memory(2**26, 16, "to train")
     with pytest.raises(MemoryLimitError) as error:
-        memory.require_memory(2**26 + 1, 16, "to train")
+        directory.require_memory(2**26 + 1, 16, "to train")
     assert str(error.value) == (
         "the sizes in the section model make 67,108,865 parameters, which take at least 1.0 GiB of memory to train; "
         "this machine has 1.0 GiB"
@@ -77,12 +76,12 @@ import re
 import sys
 from keras_transformer.config import Config, TransformerConfig
 from keras_transformer.errors import MemoryLimitError
-from keras_transformer.runtime import memory
+from keras_transformer.model_dir import directory
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs
 
-memory.memory_size = lambda: 2**34
+directory.memory_size = lambda: 2**34
 model = TransformerConfig.preset("tiny", source_vocab_size=8000, target_vocab_size=8000, key_dim=100_000)
 text = SentencePairs(["a"], ["b"], "text")
 try:
