@@ -18,6 +18,7 @@ from ..tensors import Tensor
 from .conversion import (
     as_array,
     import_package,
+    parts_of,
     require_defaults,
     require_own_class,
     require_setting,
@@ -438,12 +439,10 @@ def _filled(module: T, part: keras.layers.Layer) -> T:
 
 def _parts(layer: EncoderLayer | DecoderLayer) -> dict[str, keras.layers.Layer]:
     """The parts of a layer with weights, by the names of PyTorch's."""
-    parts = {"self_attn": layer.attention, "norm1": layer.attention_residual.norm}
-    if isinstance(layer, DecoderLayer):
-        parts |= {"multihead_attn": layer.source_attention, "norm2": layer.source_attention_residual.norm}
-    last_norm = "norm3" if isinstance(layer, DecoderLayer) else "norm2"
-    feed_forward = {"linear1": layer.feed_forward.hidden_dense, "linear2": layer.feed_forward.output_dense}
-    return {**parts, **feed_forward, last_norm: layer.feed_forward_residual.norm}
+    is_decoder = isinstance(layer, DecoderLayer)
+    source = ["multihead_attn", "norm2"] if is_decoder else []
+    names = ["self_attn", "norm1", *source, "linear1", "linear2", "norm3" if is_decoder else "norm2"]
+    return dict(zip(names, parts_of(layer), strict=True))
 
 
 def _weights(module: Any, part: keras.layers.Layer) -> Iterator[tuple["torch.Tensor", "keras.Variable"]]:
