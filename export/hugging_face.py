@@ -6,7 +6,6 @@ import logging
 import os
 import pathlib
 import re
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -47,7 +46,7 @@ class _Tokenizers(NamedTuple):
     """The tokenizers of a translator for Hugging Face."""
 
     files: dict[str, bytes]  # the content of each file by its name
-    ids: Sequence[int]  # our id of each of their ids, which is the same for source and target
+    ids: list[int]  # our id of each of their ids, which is the same for source and target
     special_ids: dict[str, int]  # their ids by our names: "pad", "unk", "start" and "end"
 
     @property
@@ -205,7 +204,7 @@ def _weights(model: Transformer, tokenizers: _Tokenizers) -> dict[str, np.ndarra
     config = model.config
     weights = {name: _in_their_order(name, variable) for name, variable in named_weights(model)}
     arrays = {"final_logits_bias": _logits_bias(weights.pop("logits/bias", None), tokenizers)[None]}
-    ids = list(tokenizers.ids)
+    ids = tokenizers.ids
     target_embedding = weights.pop("target_embedding")[ids]
     if config.tie_embeddings == "all":
         arrays["model.shared.weight"] = target_embedding
@@ -308,9 +307,6 @@ def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
 
     A SentencePiece model that was trained here becomes a tokenizer.json, which needs no SentencePiece; those of an
     imported model become the files that they were imported from. The end token counts for `max_length`.
-
-    Raises:
-        ConfigError: Hugging Face has no such tokenizers.
     """
     source, target = tokenizers
     if isinstance(source, PretrainedSentencePieceTokenizer) and isinstance(target, PretrainedSentencePieceTokenizer):
@@ -328,7 +324,7 @@ def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
             "tokenizer.model": target.file_content,
             "tokenizer_config.json": _to_json(config),
         },
-        range(target.vocab_size),
+        list(range(target.vocab_size)),
         {"pad": Tokenizer.pad_id, "unk": Tokenizer.unk_id, "start": Tokenizer.start_id, "end": Tokenizer.end_id},
     )
 
