@@ -29,6 +29,9 @@ _SHARED = (
     *("kernel_regularizer", "bias_regularizer", "activity_regularizer", "kernel_constraint", "bias_constraint"),
     *("use_gate", "seed"),
 )
+# Our names and theirs of the arguments that only one of the two classes has, or that each calls otherwise.
+_GROUPED = {"num_heads": "num_query_heads", "key_dim": "head_dim", "num_key_value_heads": "num_key_value_heads"}
+_UNGROUPED = {name: name for name in ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")}
 # Arguments by our names, and KerasHub's names of them.
 _ALIKE = ("num_heads", "dropout", "activation", "kernel_initializer", "bias_initializer", "name", "dtype")
 _NAMES = {
@@ -74,17 +77,11 @@ def from_keras(
     require_own_class(layer, (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention))
     require_weights(layer)
     config, shapes = layer.get_config(), _build_shapes(layer)
-    if isinstance(layer, keras.layers.GroupQueryAttention):
-        settings = {
-            "num_heads": config["num_query_heads"],
-            "key_dim": config["head_dim"],
-            "num_key_value_heads": config["num_key_value_heads"],
-        }
-    else:
-        settings = {name: config[name] for name in ("num_heads", "key_dim", "value_dim", "output_shape")}
-        # A built layer lists the axes that None stands for.
-        is_default = tuple(config["attention_axes"]) == tuple(range(1, len(shapes[0]) - 1))
-        settings["attention_axes"] = None if is_default else config["attention_axes"]
+    names = _GROUPED if isinstance(layer, keras.layers.GroupQueryAttention) else _UNGROUPED
+    settings = {ours: config[theirs] for ours, theirs in names.items()}
+    # A built layer lists the axes that None stands for.
+    if tuple(settings.get("attention_axes", ())) == tuple(range(1, len(shapes[0]) - 1)):
+        del settings["attention_axes"]
     # Older releases of Keras have fewer.
     settings |= {name: config[name] for name in _SHARED if name in config}
     attention = MultiHeadAttention.from_config({**settings, "flash_attention": flash_attention_of(layer)})
@@ -125,20 +122,16 @@ def to_keras(
     # Older releases have no gate, or no sliding window.
     known = {"name", "dtype", *inspect.signature(target_class).parameters}
     converted = {*_SHARED, "neighborhood"} if "sliding_window" in known else {*_SHARED} & known
-    names = () if is_grouped else ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")
-    require_defaults(attention, target, {*converted, *names, "value_dim", "flash_attention", "num_key_value_heads"})
+    names = _GROUPED if is_grouped else _UNGROUPED
+    require_defaults(attention, target, {*converted, *names, "value_dim", "flash_attention"})
     config = attention.get_config()
-    settings = {name: config[name] for name in (*_SHARED, *names, "flash_attention") if name in known}
+    settings = {name: config[name] for name in (*_SHARED, "flash_attention") if name in known}
+    settings |= {theirs: config[ours] for ours, theirs in names.items()}
     if attention.neighborhood is not None:
         settings["sliding_window"] = (attention.neighborhood + 1) // 2
     if is_grouped:
         value_dim = attention.value_dim
         require(value_dim in (None, attention.key_dim), "value_dim", f"key_dim to become a {target}", value_dim)
-        settings |= {
-            "head_dim": attention.key_dim,
-            "num_query_heads": attention.num_heads,
-            "num_key_value_heads": attention.num_key_value_heads,
-        }
     layer: Any = target_class.from_config(settings)
     layer.build(*_build_shapes(attention))
     _copy_weights(attention, layer)
