@@ -26,7 +26,7 @@ from ..tokenizers.sentencepiece_model import check_piece
 
 Value = TypeVar("Value", bool, int, float, str)
 
-# Far above what any model needs; also of SentencePiece models.
+# The limit for vocabularies and SentencePiece models: far above what any model needs.
 MAX_VOCABULARY_BYTES = 16 * 2**20
 _MAX_NAME_LENGTH = 200
 # The bias of tokens that the other program does not have: their probability is 0 in float32, yet the loss stays finite.
@@ -129,7 +129,7 @@ def array_name(filename: str) -> str:
 
 
 class Tokenizers(NamedTuple):
-    """The tokenizers of a folder, and the other program's ids of theirs, as in a `PretrainedModel`."""
+    """The tokenizers of a folder; `source_rows` and `target_rows` are those of `PretrainedModel`."""
 
     config: TokenizerConfig
     pair: TokenizerPair
