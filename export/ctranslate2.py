@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -31,8 +32,8 @@ _ACTIVATIONS = {
 }
 # The longest source that CTranslate2 reads by default.
 _POSITIONS = 1024
-# The file in which CTranslate2 looks for a shortlist.
-_VOCABULARY_MAP = "vmap.txt"
+# White space separates the fields of a vocabulary map.
+_FIELD = re.compile(r"[^ \t\n]*")
 
 
 def export_ctranslate2(
@@ -57,9 +58,8 @@ def export_ctranslate2(
     def write(directory: pathlib.Path) -> None:
         spec.save(str(directory))
         if translator.candidates is not None:
-            (directory / _VOCABULARY_MAP).write_text(
-                _vocabulary_map(translator.candidates, translator.tokenizers), encoding="utf-8"
-            )
+            vocabulary_map = _vocabulary_map(translator.candidates, translator.tokenizers)
+            (directory / "vmap.txt").write_text(vocabulary_map, encoding="utf-8")
         for name, tokenizer in translator.tokenizers.files().items():
             (directory / name).write_bytes(tokenizer.file_content)
         source, target = (
@@ -110,12 +110,6 @@ def _model_spec(model: Transformer, tokenizers: TokenizerPair) -> specs.Transfor
     _set_embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding, config)
     _set_stack(spec.encoder, weights, "encoder")
     _set_stack(spec.decoder, weights, "decoder")
-    for i, layer in enumerate(spec.decoder.layer):
-        attention = f"decoder/{i}/source_attention"
-        _set_dense(layer.attention.linear[0], weights, f"{attention}/query")
-        _set_dense(layer.attention.linear[1], weights, f"{attention}/key", f"{attention}/value")
-        _set_dense(layer.attention.linear[2], weights, f"{attention}/output")
-        _set_norm(layer.attention.layer_norm, weights, f"{attention}/norm")
     # Tied logits use the embedding as their kernel.
     weights.setdefault("logits/kernel", weights["target_embedding"].T)
     _set_dense(spec.decoder.projection, weights, "logits")
@@ -147,11 +141,15 @@ def _set_embedding(
 
 def _set_stack(spec: LayerSpec, weights: Mapping[str, np.ndarray], side: Literal["encoder", "decoder"]) -> None:
     for i, layer in enumerate(spec.layer):
-        attention, feed_forward = f"{side}/{i}/attention", f"{side}/{i}/feed_forward"
-        queries_keys_values = (f"{attention}/{part}" for part in ("query", "key", "value"))
-        _set_dense(layer.self_attention.linear[0], weights, *queries_keys_values)
-        _set_dense(layer.self_attention.linear[1], weights, f"{attention}/output")
-        _set_norm(layer.self_attention.layer_norm, weights, f"{attention}/norm")
+        # CTranslate2 computes the products of several layers with the same input as one.
+        attentions = [("attention", layer.self_attention, [["query", "key", "value"], ["output"]])]
+        if side == "decoder":
+            attentions.append(("source_attention", layer.attention, [["query"], ["key", "value"], ["output"]]))
+        for name, attention, products in attentions:
+            for linear, parts in zip(attention.linear, products, strict=True):
+                _set_dense(linear, weights, *(f"{side}/{i}/{name}/{part}" for part in parts))
+            _set_norm(attention.layer_norm, weights, f"{side}/{i}/{name}/norm")
+        feed_forward = f"{side}/{i}/feed_forward"
         if hasattr(layer.ffn, "linear_0_noact"):
             # CTranslate2 applies the activation to the gate.
             _set_dense(layer.ffn.linear_0, weights, f"{feed_forward}/gate")
@@ -165,7 +163,7 @@ def _set_stack(spec: LayerSpec, weights: Mapping[str, np.ndarray], side: Literal
 
 
 def _set_dense(spec: common_spec.LinearSpec, weights: Mapping[str, np.ndarray], *names: str) -> None:
-    """Joins the weights of several layers, whose products CTranslate2 computes as one."""
+    """Sets the weights of a layer, or of several that are joined."""
     spec.weight = np.ascontiguousarray(np.concatenate([weights[f"{name}/kernel"].T for name in names]))
     if f"{names[0]}/bias" in weights:
         spec.bias = np.concatenate([weights[f"{name}/bias"] for name in names])
@@ -187,12 +185,7 @@ def _vocabulary_map(shortlist: Candidates, tokenizers: TokenizerPair) -> str:
 
     def line(source_piece: str, token_ids: np.ndarray) -> str:
         pieces = [target_pieces[i] for i in np.unique(token_ids)]
-        return f"{source_piece}\t{' '.join(filter(_is_one_field, pieces))}\n"
+        return f"{source_piece}\t{' '.join(piece for piece in pieces if _FIELD.fullmatch(piece))}\n"
 
-    lines = [line(piece, ids) for piece, ids in zip(source_pieces, by_source, strict=True) if _is_one_field(piece)]
+    lines = [line(piece, ids) for piece, ids in zip(source_pieces, by_source, strict=True) if _FIELD.fullmatch(piece)]
     return "".join([line("", always), *lines])
-
-
-def _is_one_field(piece: str) -> bool:
-    # White space separates the fields of a vocabulary map.
-    return not set(piece) & set(" \t\n")

@@ -5,7 +5,8 @@ import json
 import logging
 import os
 import pathlib
-from typing import Any, Literal
+import re
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -13,6 +14,7 @@ from safetensors.numpy import save
 
 from keras_transformer import __version__
 from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import temporary_beside
 from keras_transformer.models import Transformer
 from keras_transformer.models.named_weights import named_weights
@@ -21,15 +23,36 @@ from keras_transformer.pretrained.hugging_face import ACTIVATIONS, EPSILON, thei
 from keras_transformer.pretrained.pretrained_model import interleaved, model_axis
 from keras_transformer.rules import require
 from keras_transformer.tensors import Tensor
-from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.tokenizers import (
+    PretrainedSentencePieceTokenizer,
+    SentencePieceTokenizer,
+    Tokenizer,
+    TokenizerPair,
+)
+from keras_transformer.tokenizers.sentencepiece import ESCAPES, SPACE
+from keras_transformer.tokenizers.sentencepiece_model import ModelProto, SentencePiece, parse_model
 from keras_transformer.translation import Translator
 
-from .hugging_face_tokenizers import HuggingFaceTokenizers, convert_tokenizers, to_json
 from .publishing import PROBES, Facts, publish, require_supported, transformer_of, verify_scores
 
 _log = logging.getLogger(__name__)
 
+# Splits texts within what looks like a special piece or a byte, which Unigram of `tokenizers` would find there.
+_DIVIDED = "<(?=/s>|s>|pad>|unk>|0x[0-9A-F]{2}>)"
 _ARCHITECTURES = {"marian": "MarianMTModel", "blenderbot": "BlenderbotForConditionalGeneration"}
+
+
+class _Tokenizers(NamedTuple):
+    """The tokenizers of a translator for Hugging Face."""
+
+    files: dict[str, bytes]  # the content of each file by its name
+    ids: list[int]  # our id of each of their ids, which is the same for source and target
+    special_ids: dict[str, int]  # their ids by our names: "pad", "unk", "start" and "end"
+
+    @property
+    def pads_with_start(self) -> bool:
+        """Whether padding and the start of a translation are one token, as in Marian's models."""
+        return self.special_ids["pad"] == self.special_ids["start"]
 
 
 def export_hugging_face(
@@ -52,13 +75,13 @@ def export_hugging_face(
     """
     model = transformer_of(translator)
     model_type = _model_type(model.config)
-    tokenizers = convert_tokenizers(translator.tokenizers, model.config.max_length)
+    tokenizers = _tokenizers(translator.tokenizers, model.config.max_length)
     _warn_of_search(translator)
 
     def write(directory: pathlib.Path) -> None:
         files = {
-            "config.json": to_json(_config(model.config, model_type, tokenizers)),
-            "generation_config.json": to_json(_generation(translator.decoding, model.config, tokenizers)),
+            "config.json": _to_json(_config(model.config, model_type, tokenizers)),
+            "generation_config.json": _to_json(_generation(translator.decoding, model.config, tokenizers)),
             **tokenizers.files,
             # `transformers` refuses a file that does not name its format.
             "model.safetensors": save(_weights(model, tokenizers), metadata={"format": "pt"}),
@@ -111,7 +134,7 @@ def _warn_of_search(translator: Translator) -> None:
         _log.warning("Hugging Face has no placeholders: URLs, {names} and tags may come out changed")
 
 
-def _config(config: TransformerConfig, model_type: str, tokenizers: HuggingFaceTokenizers) -> dict[str, Any]:
+def _config(config: TransformerConfig, model_type: str, tokenizers: _Tokenizers) -> dict[str, Any]:
     encoder_layers, decoder_layers = config.depths
     special = tokenizers.special_ids
     return {
@@ -125,7 +148,7 @@ def _config(config: TransformerConfig, model_type: str, tokenizers: HuggingFaceT
         "decoder_ffn_dim": config.d_ff,
         "decoder_layers": decoder_layers,
         "decoder_start_token_id": special["start"],
-        "decoder_vocab_size": len(tokenizers.target_ids),
+        "decoder_vocab_size": len(tokenizers.ids),
         "dropout": config.dropout,
         "dtype": "float32",
         "encoder_attention_heads": config.num_heads,
@@ -143,13 +166,11 @@ def _config(config: TransformerConfig, model_type: str, tokenizers: HuggingFaceT
         "share_encoder_decoder_embeddings": config.tie_embeddings == "all",
         "tie_word_embeddings": config.tie_embeddings != "none",
         "use_cache": True,
-        "vocab_size": len(tokenizers.source_ids),
+        "vocab_size": len(tokenizers.ids),
     }
 
 
-def _generation(
-    decoding: DecodingConfig, config: TransformerConfig, tokenizers: HuggingFaceTokenizers
-) -> dict[str, Any]:
+def _generation(decoding: DecodingConfig, config: TransformerConfig, tokenizers: _Tokenizers) -> dict[str, Any]:
     special = tokenizers.special_ids
     forbidden = {
         "none": {special["pad"]} if tokenizers.pads_with_start else set(),
@@ -179,19 +200,19 @@ def _generation(
     return dict(sorted(settings.items()))
 
 
-def _weights(model: Transformer, tokenizers: HuggingFaceTokenizers) -> dict[str, np.ndarray]:
+def _weights(model: Transformer, tokenizers: _Tokenizers) -> dict[str, np.ndarray]:
     config = model.config
     weights = {name: _in_their_order(name, variable) for name, variable in named_weights(model)}
     arrays = {"final_logits_bias": _logits_bias(weights.pop("logits/bias", None), tokenizers)[None]}
-    source_ids, target_ids = list(tokenizers.source_ids), list(tokenizers.target_ids)
-    target_embedding = weights.pop("target_embedding")[target_ids]
+    ids = tokenizers.ids
+    target_embedding = weights.pop("target_embedding")[ids]
     if config.tie_embeddings == "all":
         arrays["model.shared.weight"] = target_embedding
     else:
-        arrays["model.encoder.embed_tokens.weight"] = weights.pop("source_embedding")[source_ids]
+        arrays["model.encoder.embed_tokens.weight"] = weights.pop("source_embedding")[ids]
         arrays["model.decoder.embed_tokens.weight"] = target_embedding
     if config.tie_embeddings == "none":
-        arrays["lm_head.weight"] = weights.pop("logits/kernel").T[target_ids]
+        arrays["lm_head.weight"] = weights.pop("logits/kernel").T[ids]
     if not (config.positions == "sinusoidal" and not config.norm_first):
         # Blenderbot's class has a table of positions; Marian's computes sinusoids if the file has no table.
         for side, embedding in (("encoder", model.source_embedding), ("decoder", model.target_embedding)):
@@ -214,8 +235,8 @@ def _in_their_order(name: str, weight: Tensor) -> np.ndarray:
     return np.take(array, np.argsort(interleaved(array.shape[axis])), axis=axis)
 
 
-def _logits_bias(bias: np.ndarray | None, tokenizers: HuggingFaceTokenizers) -> np.ndarray:
-    ids = list(tokenizers.target_ids)
+def _logits_bias(bias: np.ndarray | None, tokenizers: _Tokenizers) -> np.ndarray:
+    ids = list(tokenizers.ids)
     if bias is None:
         return np.zeros(len(ids), "float32")
     if tokenizers.pads_with_start:
@@ -238,7 +259,7 @@ def _card(translator: Translator, architecture: str, facts: Facts) -> str:
         "library_name": "transformers",
         "pipeline_tag": "translation",
     }
-    search = to_json(dataclasses.asdict(translator.decoding)).decode()
+    search = _to_json(dataclasses.asdict(translator.decoding)).decode()
     return "\n".join(
         [
             "---",
@@ -276,3 +297,156 @@ def _card(translator: Translator, architecture: str, facts: Facts) -> str:
             "",
         ]
     )
+
+
+# Tokenizers.
+
+
+def _tokenizers(tokenizers: TokenizerPair, max_length: int) -> _Tokenizers:
+    """Writes tokenizers as Hugging Face reads them.
+
+    A SentencePiece model that was trained here becomes a tokenizer.json, which needs no SentencePiece; those of an
+    imported model become the files that they were imported from. The end token counts for `max_length`.
+    """
+    source, target = tokenizers
+    if isinstance(source, PretrainedSentencePieceTokenizer) and isinstance(target, PretrainedSentencePieceTokenizer):
+        return _marian_tokenizers(source, target, max_length)
+    if not isinstance(target, SentencePieceTokenizer):
+        raise ConfigError("tokenizer.kind must be bpe or unigram for Hugging Face; received tokenizer.kind='wordpiece'")
+    require(tokenizers.is_shared, "tokenizer.shared", "true for Hugging Face, unless the model was imported", False)
+    config = _tokenizer_config("PreTrainedTokenizerFast", max_length) | {
+        "bos_token": "<s>",
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
+    return _Tokenizers(
+        {
+            "tokenizer.json": _to_json(_tokenizer_json(parse_model(target.file_content))),
+            "tokenizer.model": target.file_content,
+            "tokenizer_config.json": _to_json(config),
+        },
+        list(range(target.vocab_size)),
+        {"pad": Tokenizer.pad_id, "unk": Tokenizer.unk_id, "start": Tokenizer.start_id, "end": Tokenizer.end_id},
+    )
+
+
+def _to_json(values: object) -> bytes:
+    """Returns the content of a JSON file as `transformers` writes it."""
+    return json.dumps(values, indent=2).encode()
+
+
+def _tokenizer_config(name: str, max_length: int) -> dict[str, Any]:
+    return {
+        "tokenizer_class": name,
+        "model_max_length": max_length,
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "eos_token": "</s>",
+        "clean_up_tokenization_spaces": False,
+        # Read "</s>" in a text as text.
+        "split_special_tokens": True,
+    }
+
+
+def _marian_tokenizers(
+    source: PretrainedSentencePieceTokenizer, target: PretrainedSentencePieceTokenizer, max_length: int
+) -> _Tokenizers:
+    # Padding has the same id on both sides.
+    rule = f"source_vocab_size={source.vocab_size} for Hugging Face"
+    require(source.vocab_size == target.vocab_size, "model.target_vocab_size", rule, target.vocab_size)
+    is_shared = source.vocabulary == target.vocabulary
+    config = _tokenizer_config("MarianTokenizer", max_length) | {"separate_vocabs": not is_shared}
+    files = {
+        "source.spm": source.original_model(),
+        "target.spm": target.original_model(),
+        "tokenizer_config.json": _to_json(config),
+    }
+    for name, tokenizer in {"vocab.json": source, **({} if is_shared else {"target_vocab.json": target})}.items():
+        pieces = ["</s>", "<unk>", *tokenizer.vocabulary[4:], "<pad>"]
+        files[name] = _to_json({piece: token_id for token_id, piece in enumerate(pieces)})
+    # End and unknown token in front, and at the end the token that is both padding and start there.
+    ids = [Tokenizer.end_id, Tokenizer.unk_id, *range(4, target.vocab_size), Tokenizer.start_id]
+    return _Tokenizers(files, ids, {"pad": len(ids) - 1, "unk": 1, "start": len(ids) - 1, "end": 0})
+
+
+def _tokenizer_json(proto: ModelProto) -> dict[str, Any]:
+    """A pipeline of the package `tokenizers` that gives the ids, and the texts, of a SentencePieceTokenizer."""
+    special = [proto.pieces[token_id].piece for token_id in range(4)]
+    # Tags and placeholders.
+    controls = [entry.piece for entry in proto.pieces[4:] if entry.type == SentencePiece.CONTROL]
+    divided = "|".join([_DIVIDED, *(f"{re.escape(piece[0])}(?={re.escape(piece[1:])})" for piece in controls)])
+    is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
+    end = proto.pieces[Tokenizer.end_id].piece
+    text, appended = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": end, "type_id": 0}}
+    second = {"Sequence": {"id": "B", "type_id": 0}}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            dict(id=i, content=piece, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+            for i, piece in enumerate(special)
+        ],
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                *(_replace(character, escape) for character, escape in ESCAPES.items()),
+                {"type": "Prepend", "prepend": " "},
+                _replace(" ", SPACE),
+            ],
+        },
+        "pre_tokenizer": None
+        if is_bpe
+        else {"type": "Split", "pattern": {"Regex": divided}, "behavior": "Isolated", "invert": False},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [text, appended],
+            "pair": [text, second, appended],
+            "special_tokens": {end: {"id": end, "ids": [Tokenizer.end_id], "tokens": [end]}},
+        },
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                _replace(SPACE, " "),
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+                *(_replace(escape, character) for character, escape in reversed(ESCAPES.items())),
+            ],
+        },
+        "model": _bpe(proto) if is_bpe else _unigram(proto),
+    }
+
+
+def _replace(old: str, new: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": old}, "content": new}
+
+
+def _bpe(proto: ModelProto) -> dict[str, Any]:
+    """The merges join any two pieces that make a third, the most frequent first, as SentencePiece does."""
+    ids = {entry.piece: token_id for token_id, entry in enumerate(proto.pieces)}
+    scores = {entry.piece: entry.score for entry in proto.pieces if entry.type == SentencePiece.NORMAL}
+    merges = [
+        (-score, ids[piece[:end]], [piece[:end], piece[end:]])
+        for piece, score in scores.items()
+        for end in range(1, len(piece))
+        if piece[:end] in scores and piece[end:] in scores
+    ]
+    return {
+        "type": "BPE",
+        "unk_token": proto.pieces[Tokenizer.unk_id].piece,
+        "fuse_unk": True,
+        "byte_fallback": True,
+        "vocab": ids,
+        "merges": [pair for *_, pair in sorted(merges)],
+    }
+
+
+def _unigram(proto: ModelProto) -> dict[str, Any]:
+    lowest = min(entry.score for entry in proto.pieces)
+    scores = [entry.score if entry.type == SentencePiece.NORMAL else lowest for entry in proto.pieces]
+    return {
+        "type": "Unigram",
+        "unk_id": Tokenizer.unk_id,
+        "byte_fallback": True,
+        "vocab": [[entry.piece, score] for entry, score in zip(proto.pieces, scores, strict=True)],
+    }

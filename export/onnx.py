@@ -82,31 +82,21 @@ def _encoder(model: Transformer) -> tf.types.experimental.GenericFunction:
 
 
 def _decoder(model: Transformer) -> tf.types.experimental.GenericFunction:
-    attention = model.decoder.layers[0].attention
-    # (layers, batch, heads, length, width)
-    keys, values = (
-        tf.TensorSpec((model.decoder.num_layers, None, cached.shape[1], None, cached.shape[3]), tf.float32)
-        for cached in attention.init_cache(1, 1)
-    )
+    # Keys and values: (layers, batch, heads, length, width)
+    cached = model.decoder.layers[0].attention.init_cache(1, 1)
+    shapes = [(model.decoder.num_layers, None, tensor.shape[1], None, tensor.shape[3]) for tensor in cached]
+    names = ("source_keys", "source_values", "keys", "values")
 
     @tf.function(
         input_signature=[
             tf.TensorSpec((None,), tf.int32, name="token_ids"),
             tf.TensorSpec((None, None), tf.bool, name="source_mask"),
-            tf.TensorSpec.from_spec(keys, name="source_keys"),
-            tf.TensorSpec.from_spec(values, name="source_values"),
-            tf.TensorSpec.from_spec(keys, name="keys"),
-            tf.TensorSpec.from_spec(values, name="values"),
+            *(tf.TensorSpec(shape, tf.float32, name=name) for name, shape in zip(names, shapes * 2)),
         ],
         autograph=False,
     )
     def decode(
-        token_ids: Tensor,
-        source_mask: Tensor,
-        source_keys: Tensor,
-        source_values: Tensor,
-        keys: Tensor,
-        values: Tensor,
+        token_ids: Tensor, source_mask: Tensor, source_keys: Tensor, source_values: Tensor, keys: Tensor, values: Tensor
     ) -> Mapping[str, Tensor]:
         batch_size, position = ops.shape(keys)[1], ops.shape(keys)[3]
         entries = CacheEntries(batch_size, beam_size=1, max_length=None, prefix=None)

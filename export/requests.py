@@ -1,6 +1,5 @@
 """Requests to a new SavedModel: some warm up a server, others check that the model answers as the translator."""
 
-import base64
 import contextlib
 import json
 import logging
@@ -14,7 +13,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
-from tensorflow.core.framework.tensor_pb2 import TensorProto
 
 from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
@@ -22,6 +20,7 @@ from keras_transformer.rules import shown
 from keras_transformer.runtime.device import kind_of_device
 
 from .publishing import PROBES
+from .session_mode import decoded, encoded
 from .signatures import SIGNATURES, Signature
 
 _SENTENCES = [
@@ -248,12 +247,9 @@ def _run_session(
     path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, tf.Tensor]]], python: str
 ) -> tuple[str, list[dict[str, np.ndarray]]]:
     """Returns the kind of device that computed, and the answers."""
-    encoded = [(name, {key: _encoded(tensor) for key, tensor in inputs.items()}) for name, inputs in requests]
-    device, answers = _run_program(path, encoded, python)
-    return device, [
-        {key: tf.make_ndarray(TensorProto.FromString(base64.b64decode(tensor))) for key, tensor in answer.items()}
-        for answer in answers
-    ]
+    texts = [(name, {key: encoded(tensor) for key, tensor in inputs.items()}) for name, inputs in requests]
+    device, answers = _run_program(path, texts, python)
+    return device, [{key: decoded(tensor) for key, tensor in answer.items()} for answer in answers]
 
 
 def _run_program(path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, str]]], python: str) -> Any:
@@ -271,8 +267,3 @@ def _run_program(path: pathlib.Path, requests: list[tuple[SignatureName, dict[st
         lines = finished.stderr.strip().splitlines() or [f"exit code {finished.returncode}"]
         raise VerificationError(f"the SavedModel does not run in a session: {lines[-1]}")
     return json.loads(finished.stdout)
-
-
-def _encoded(tensor: tf.Tensor) -> str:
-    """As session_mode.py reads it."""
-    return base64.b64encode(tf.make_tensor_proto(tensor).SerializeToString()).decode()

@@ -11,6 +11,7 @@ import json
 import pathlib
 import sys
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text
 from tensorflow.core.framework.tensor_pb2 import TensorProto
@@ -34,16 +35,18 @@ def check_operations(meta_graph: MetaGraphDef) -> None:
         sys.exit(f"a model server does not register {', '.join(sorted(unknown))}")
 
 
+def encoded(tensor: tf.Tensor | np.ndarray) -> str:
+    return base64.b64encode(tf.make_tensor_proto(tensor).SerializeToString()).decode()
+
+
+def decoded(tensor: str) -> np.ndarray:
+    return tf.make_ndarray(TensorProto.FromString(base64.b64decode(tensor)))
+
+
 def answer(session: tf.compat.v1.Session, signature: SignatureDef, tensors: dict[str, str]) -> dict[str, str]:
-    fed = {
-        signature.inputs[name].name: tf.make_ndarray(TensorProto.FromString(base64.b64decode(tensor)))
-        for name, tensor in tensors.items()
-    }
+    fed = {signature.inputs[name].name: decoded(tensor) for name, tensor in tensors.items()}
     answers = session.run({name: output.name for name, output in signature.outputs.items()}, fed)
-    return {
-        name: base64.b64encode(tf.make_tensor_proto(tensor).SerializeToString()).decode()
-        for name, tensor in answers.items()
-    }
+    return {name: encoded(tensor) for name, tensor in answers.items()}
 
 
 def main(path: str) -> None:

@@ -3,6 +3,7 @@
 Every output has the batch first, so that REST's row format works. Outputs with a length for each text are padded.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Annotated, NamedTuple
 
@@ -15,6 +16,11 @@ from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 from keras_transformer.translation.results import Translations
 
 Texts = Annotated[Tensor, "string (batch,)"]
+_SPECS = {
+    **{name: tf.TensorSpec([None], tf.string, name) for name in ("text", "prefix", "tag", "source", "target")},
+    "max_length": tf.TensorSpec([None], tf.int32, "max_length"),
+    "token_id": tf.TensorSpec([None, None], tf.int32, "token_id"),
+}
 
 
 class Signature(NamedTuple):
@@ -22,10 +28,15 @@ class Signature(NamedTuple):
 
     description: str
     function: Callable[..., dict[str, Tensor]]  # computes the outputs by name from a translator and the inputs
-    inputs: dict[str, tf.TensorSpec]  # by name, in the order of the function's arguments
     outputs: dict[str, str]  # by name, described
     # Turns texts into values of the inputs.
     example: Callable[[Sequence[str | bytes]], dict[str, Sequence[object]]] = lambda texts: {"text": texts}
+
+    @property
+    def inputs(self) -> dict[str, tf.TensorSpec]:
+        """By name: what the function takes besides the translator."""
+        _, *names = inspect.signature(self.function).parameters
+        return {name: _SPECS[name] for name in names}
 
     def request(self, texts: Sequence[str | bytes]) -> dict[str, tf.Tensor]:
         """Returns the inputs of a request that is made of texts."""
@@ -116,10 +127,6 @@ def _pair(translator: Translator, source_lengths: Tensor, target_lengths: Tensor
     }
 
 
-def _strings(*names: str) -> dict[str, tf.TensorSpec]:
-    return {name: tf.TensorSpec([None], tf.string, name) for name in names}
-
-
 _SOURCE = {
     "source_length": "int (batch,), the number of tokens of the text with its end token, before it was truncated",
     "truncated": "bool (batch,), whether the text was too long and its end was not read",
@@ -133,7 +140,6 @@ _PAIR = {
 _TRANSLATE = Signature(
     "Translates texts.",
     _translate,
-    _strings("text"),
     {
         "text": "string (batch,), the translation; that of a blank text is empty",
         "score": "float (batch,), its log probability, divided by the length penalty",
@@ -148,7 +154,6 @@ SIGNATURES: dict[SignatureName, Signature] = {
     "translate_n_best": Signature(
         "Translates texts in several ways, as many as the beam search keeps.",
         _translate_n_best,
-        _strings("text"),
         {
             "text": "string (batch, beam size), the translations, the best first",
             "score": "float (batch, beam size), their log probabilities, divided by the length penalty; about "
@@ -160,7 +165,6 @@ SIGNATURES: dict[SignatureName, Signature] = {
         "Translates texts; each translation begins with a given text, which should end where a word does. `max_length` "
         "is the most tokens of a translation with its prefix and its end token, or 0 for no more than the usual limit.",
         _translate_with_prefix,
-        {**_strings("text", "prefix"), "max_length": tf.TensorSpec([None], tf.int32, "max_length")},
         {
             "text": "string (batch,), the translation with its prefix",
             "score": "float (batch,), the log probability of what comes after the prefix, divided by the length "
@@ -177,7 +181,6 @@ SIGNATURES: dict[SignatureName, Signature] = {
         "Translates texts of any number of sentences, each sentence by itself. The white space between them stays as "
         "it is; a sentence that is too long is divided at commas or spaces.",
         _translate_document,
-        _strings("text"),
         {
             "text": "string (batch,), the translation",
             "truncated": "bool (batch,), whether a part of the text was not read: a word without end, or what "
@@ -187,7 +190,6 @@ SIGNATURES: dict[SignatureName, Signature] = {
     "translate_tokens": Signature(
         "Translates texts that the client splits into tokens and joins again. Its graph needs no tensorflow-text.",
         _translate_tokens,
-        {"token_id": tf.TensorSpec([None, None], tf.int32, "token_id")},
         {
             "token_id": "int (batch, length), the ids of the translation's tokens, with the end token; then zeros",
             "score": "float (batch,), as that of `translate`",
@@ -197,7 +199,6 @@ SIGNATURES: dict[SignatureName, Signature] = {
     "score": Signature(
         "Computes the log probabilities of given translations.",
         _score,
-        _strings("source", "target"),
         {
             "log_prob": "float (batch,), the natural logarithm of the target's probability",
             "token_log_prob": "float (batch, target length), those of its tokens, with the end token; then zeros",
@@ -209,7 +210,6 @@ SIGNATURES: dict[SignatureName, Signature] = {
         "Finds which tokens of its source each token of a given translation comes from, by the attention of the "
         "decoder.",
         _align,
-        _strings("source", "target"),
         {
             "source_token": 'string (batch, source length), the tokens of the source, with the end token; then ""',
             "target_token": 'string (batch, target length), the tokens of the target, with the end token; then ""',
@@ -224,7 +224,6 @@ SIGNATURES: dict[SignatureName, Signature] = {
     "tokenize": Signature(
         "Splits texts of the source language into the tokens that the model reads.",
         _tokenize,
-        _strings("text"),
         {
             "token": 'string (batch, length), the tokens, with the end token; then ""',
             "token_id": "int (batch, length), their ids; then zeros",
@@ -235,14 +234,12 @@ SIGNATURES: dict[SignatureName, Signature] = {
         "Joins ids of tokens into texts of the target language. Special ids, such as 0, and what is no id of the "
         "vocabulary are ignored.",
         _detokenize,
-        {"token_id": tf.TensorSpec([None, None], tf.int32, "token_id")},
         {"text": "string (batch,), the texts"},
         lambda texts: {"token_id": [[4 + i, -1, 2 * i, 2**31 - 1, 9, 3, 0] for i, _ in enumerate(texts)]},
     ),
     "encode": Signature(
         "Computes vectors by which similar texts can be found.",
         _encode,
-        _strings("text"),
         {
             "embedding": "float (batch, d_model), the mean of the encoder's outputs over the tokens of the text, with "
             "the end token",
@@ -261,7 +258,6 @@ def signatures_of(translator: Translator) -> dict[SignatureName, Signature]:
         "Translates texts, each with a tag in front, such as the language to translate into; an empty tag stands for "
         f"{translator.decoding.tag or 'none'}. The tags are {listed(tags)}; another one is an error.",
         _translate_with_tag,
-        _strings("text", "tag"),
         SIGNATURES["translate"].outputs,
         lambda texts: {"text": texts, "tag": [["", *tags][i % (1 + len(tags))] for i, _ in enumerate(texts)]},
     )

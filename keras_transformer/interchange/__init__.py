@@ -3,8 +3,7 @@
 No other library is imported, except by a function that makes one of its layers.
 """
 
-from .keras_attention import from_keras, to_keras
-from .keras_hub_layers import from_keras_hub, to_keras_hub
+from .keras_layers import from_keras, from_keras_hub, to_keras, to_keras_hub
 from .torch_modules import EncoderDecoder, NormalizedStack, from_torch, to_torch
 
 __all__ = [

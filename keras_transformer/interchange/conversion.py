@@ -10,8 +10,8 @@ import keras
 import numpy as np
 
 from ..errors import ConfigError, MissingPackageError
-from ..keras_versions import projections_of, with_sublayers
-from ..layers import MultiHeadAttention
+from ..keras_versions import with_sublayers
+from ..layers import DecoderLayer, EncoderLayer
 from ..rules import require
 from ..tensors import Tensor
 
@@ -56,30 +56,18 @@ def as_array(weight: Annotated[Tensor, "(...)"]) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(weight), "float64")
 
 
-def projections(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns those of attention, ours or Keras': query, key, value, output and, if it has one, gate."""
-    if not isinstance(layer, MultiHeadAttention):
-        return list(projections_of(layer).values())
-    names = ("query", "key", "value", "output", *(("gate",) if layer.use_gate else ()))
-    return [getattr(layer, f"{name}_dense") for name in names]
-
-
-def copy_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
-    """Copies the weights of attention, a dense layer or a normalization, whose shapes may be split differently."""
-    for source_part, target_part in zip(projections(source) or [source], projections(target) or [target], strict=True):
-        for name in ("kernel", "bias", "gamma", "beta"):
-            weight = getattr(source_part, name, None)
-            if weight is not None:
-                variable = getattr(target_part, name)
-                variable.assign(as_array(weight).reshape(variable.shape))
+def parts_of(layer: EncoderLayer | DecoderLayer) -> list[keras.layers.Layer]:
+    """Returns the parts of a layer that have weights, in the order in which it uses them."""
+    blocks = [(layer.attention, layer.attention_residual)]
+    if getattr(layer, "source_attention", None) is not None:
+        blocks.append((layer.source_attention, layer.source_attention_residual))
+    attentions = [part for attention, residual in blocks for part in (attention, residual.norm)]
+    feed_forward = layer.feed_forward
+    return [*attentions, feed_forward.hidden_dense, feed_forward.output_dense, layer.feed_forward_residual.norm]
 
 
 def import_package(name: str, distribution: str) -> types.ModuleType:
-    """Imports the package in which a layer is made.
-
-    Raises:
-        MissingPackageError: It is not installed.
-    """
+    """Imports the package in which a layer is made; a MissingPackageError says how to install it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

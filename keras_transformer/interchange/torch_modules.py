@@ -18,6 +18,7 @@ from ..tensors import Tensor
 from .conversion import (
     as_array,
     import_package,
+    parts_of,
     require_defaults,
     require_own_class,
     require_setting,
@@ -210,7 +211,8 @@ def _from_attention(module: "torch.nn.MultiheadAttention", dtype: Policy) -> Mul
 
 
 def _from_layer(module: "TorchLayer", dtype: Policy) -> EncoderLayer | DecoderLayer:
-    layer: Any = (DecoderLayer if _is_decoder(module) else EncoderLayer)(**_settings(module), dtype=dtype)
+    layer_class: Any = DecoderLayer if len(_attentions(module)) > 1 else EncoderLayer
+    layer = layer_class(**_settings(module), dtype=dtype)
     layer.build(*_shapes(module))
     _assign(module, layer)
     return layer
@@ -255,9 +257,10 @@ def _from_transformer(module: "torch.nn.Transformer", dtype: Policy) -> EncoderD
 def _settings(module: "TorchLayer") -> dict[str, Any]:
     """The arguments of `EncoderLayer` or `DecoderLayer`."""
     nn = sys.modules["torch"].nn
-    attentions = [module.self_attn, *([module.multihead_attn] if _is_decoder(module) else [])]
-    norms = [module.norm1, module.norm2, *([module.norm3] if _is_decoder(module) else [])]
-    dropouts = [module.dropout1, module.dropout2, *([module.dropout3] if _is_decoder(module) else [])]
+    attentions = _attentions(module)
+    numbers = range(1, len(attentions) + 2)
+    norms = [getattr(module, f"norm{number}") for number in numbers]
+    dropouts = [getattr(module, f"dropout{number}") for number in numbers]
     linears = [module.linear1, module.linear2]
     _require_parts("attention", nn.MultiheadAttention, *attentions)
     _require_parts("norm", nn.LayerNorm, *norms)
@@ -279,12 +282,12 @@ def _settings(module: "TorchLayer") -> dict[str, Any]:
 
 
 def _shapes(module: "TorchLayer") -> list[Any]:
-    widths = [module.self_attn.embed_dim, *([module.multihead_attn.vdim] if _is_decoder(module) else [])]
-    return [(None, None, width) for width in widths]
+    return [(None, None, attention.vdim) for attention in _attentions(module)]
 
 
-def _is_decoder(module: "torch.nn.Module") -> bool:
-    return type(module) is sys.modules["torch"].nn.TransformerDecoderLayer
+def _attentions(module: "TorchLayer") -> "list[torch.nn.MultiheadAttention]":
+    """A layer's attention to its own input and, in a decoder, to the source."""
+    return [getattr(module, name) for name in ("self_attn", "multihead_attn") if hasattr(module, name)]
 
 
 def _activation_name(activation: Callable[..., object]) -> str:
@@ -438,12 +441,10 @@ def _filled(module: T, part: keras.layers.Layer) -> T:
 
 def _parts(layer: EncoderLayer | DecoderLayer) -> dict[str, keras.layers.Layer]:
     """The parts of a layer with weights, by the names of PyTorch's."""
-    parts = {"self_attn": layer.attention, "norm1": layer.attention_residual.norm}
-    if isinstance(layer, DecoderLayer):
-        parts |= {"multihead_attn": layer.source_attention, "norm2": layer.source_attention_residual.norm}
-    last_norm = "norm3" if isinstance(layer, DecoderLayer) else "norm2"
-    feed_forward = {"linear1": layer.feed_forward.hidden_dense, "linear2": layer.feed_forward.output_dense}
-    return {**parts, **feed_forward, last_norm: layer.feed_forward_residual.norm}
+    is_decoder = isinstance(layer, DecoderLayer)
+    source = ["multihead_attn", "norm2"] if is_decoder else []
+    names = ["self_attn", "norm1", *source, "linear1", "linear2", "norm3" if is_decoder else "norm2"]
+    return dict(zip(names, parts_of(layer), strict=True))
 
 
 def _weights(module: Any, part: keras.layers.Layer) -> Iterator[tuple["torch.Tensor", "keras.Variable"]]:

@@ -5,28 +5,37 @@ source.spm and target.spm), or tokenizer.model, where `export --format hugging-f
 """
 
 import dataclasses
+import json
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from keras import ops
+from safetensors import SafetensorError, safe_open
 
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
-from ..errors import ConfigError
+from ..errors import ConfigError, InvalidFileError
 from ..layers.positional_encoding import sinusoids
-from ..rules import require
-from ..tokenizers import Tokenizer, TokenizerPair
-from .foreign_files import option, read_json, read_json_vocabulary, read_safetensors, reading, require_supported
+from ..model_dir.files import UNREADABLE
+from ..rules import check, require, shown
+from ..tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair
+from ..tokenizers.sentencepiece_model import parse_model
 from .pretrained_model import (
+    MAX_VOCABULARY_BYTES,
     PretrainedModel,
+    Tokenizers,
+    array_name,
     as_weight,
     interleaved,
+    option,
+    read_bytes,
     read_tokenizer,
-    read_trained_tokenizer,
+    reading,
+    require_file,
+    require_supported,
     tie_embeddings,
-    tokenizer_pair,
 )
 
 # Whether the layers of a class normalize their inputs, or the residual sums.
@@ -55,31 +64,25 @@ _NORM_KINDS = {"weight": "gamma", "bias": "beta"}
 _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 # Both classes normalize with this epsilon, Marian itself with 1e-6.
 EPSILON = 1e-5
+# Far above what any model needs, so that no file asks for more memory than its size explains.
+_MAX_OPTIONS_BYTES = 2**20
+_MAX_SAFETENSORS_HEADER_BYTES = 8 * 2**20
+_SAFETENSORS_TYPES = ("F64", "F32", "F16", "BF16")
 # Between sinusoids of float32 and of float64 at position 1000, and far less than learned positions differ from them.
 _POSITIONS_TOLERANCE = 1e-3
-
-
-class _Tokenizers(NamedTuple):
-    """The tokenizers of a folder, and the rows of its model that their ids stand for."""
-
-    config: TokenizerConfig
-    pair: TokenizerPair
-    source_rows: Sequence[int | None]
-    target_rows: Sequence[int | None]
-    were_trained_here: bool
 
 
 def read(folder: pathlib.Path) -> PretrainedModel:
     """Reads a folder that `save_pretrained` of a MarianMTModel and its tokenizer, or `export_hugging_face`, wrote."""
     config_path, weights_path = folder / "config.json", folder / "model.safetensors"
-    options = read_json(config_path)
+    options = _read_json(config_path)
     with reading(config_path):
         require_supported(options, _SUPPORTED)
         vocab_size = option(options, "vocab_size", int)
         sizes = vocab_size, option(options, "decoder_vocab_size", int, vocab_size)
         # All values are checked before the large files are read.
         model = _model(options, sizes)
-    arrays = read_safetensors(weights_path)
+    arrays = _read_safetensors(weights_path)
     with reading(weights_path):
         weights = _weights(arrays)
         positions = _take_positions(weights)
@@ -94,13 +97,42 @@ def read(folder: pathlib.Path) -> PretrainedModel:
             attention_bias=_keep_biases(weights, r".*attention/\w+/bias"),
             feed_forward_bias=_keep_biases(weights, r".*feed_forward/\w+/bias"),
             # With other tokenizers, the bias excludes our start token, which they do not have.
-            logits_bias=_keep_biases(weights, "logits/bias")
-            if tokenizers.were_trained_here
-            else "logits/bias" in weights,
+            logits_bias="logits/bias" in weights
+            if tokenizers.config.kind == "sentencepiece"
+            else _keep_biases(weights, "logits/bias"),
         )
     config = Config(model, tokenizers.config, _decoding(folder / "generation_config.json", tokenizers))
     rows = tokenizers.source_rows, tokenizers.target_rows
     return PretrainedModel(weights_path, config, tokenizers.pair, weights, *rows)
+
+
+def _read_json(path: pathlib.Path, max_bytes: int = _MAX_OPTIONS_BYTES) -> dict[str, Any]:
+    content = read_bytes(path, max_bytes)
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError):
+        raise InvalidFileError(f"{path}: the file cannot be read as JSON") from None
+    if not isinstance(values, dict):
+        raise InvalidFileError(f"{path}: the file must hold a mapping; received {type(values).__name__}")
+    return values
+
+
+def _read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads the arrays of a .safetensors file, which must be floating-point numbers."""
+    require_file(path)
+    arrays = {}
+    with reading(path, *UNREADABLE, SafetensorError):
+        with open(path, "rb") as content:
+            header_bytes = int.from_bytes(content.read(8), "little")
+        rule = f"at most {_MAX_SAFETENSORS_HEADER_BYTES:,} bytes"
+        require(header_bytes <= _MAX_SAFETENSORS_HEADER_BYTES, "the size of the header", rule, header_bytes)
+        with safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118
+                dtype = file.get_slice(array_name(name)).get_dtype()
+                if dtype not in _SAFETENSORS_TYPES:
+                    raise ConfigError(f"the weight {name} of type {dtype} is not supported")
+                arrays[name] = file.get_tensor(name)
+    return arrays
 
 
 def _model(options: Mapping[str, object], sizes: tuple[int, int]) -> TransformerConfig:
@@ -175,29 +207,47 @@ def _keep_biases(weights: dict[str, np.ndarray], pattern: str) -> bool:
     return False
 
 
-def _tokenizers(folder: pathlib.Path, options: Mapping[str, object], sizes: tuple[int, int]) -> _Tokenizers:
-    trained_path = folder / "tokenizer.model"
-    if trained_path.is_file():
-        config, tokenizer = read_trained_tokenizer(trained_path, sizes)
-        rows = range(tokenizer.vocab_size)
-        return _Tokenizers(config, TokenizerPair.of(tokenizer), rows, rows, True)
+def _tokenizers(folder: pathlib.Path, options: Mapping[str, object], sizes: tuple[int, int]) -> Tokenizers:
+    if (folder / "tokenizer.model").is_file():
+        return _trained_tokenizers(folder / "tokenizer.model", sizes)
     with reading(folder / "config.json"):
         has_start = options.get("decoder_start_token_id") is not None
         start_id = option(options, "decoder_start_token_id", int) if has_start else None
     shared, separate = folder / "vocab.json", folder / "target_vocab.json"
-    vocabularies = shared, separate if separate.is_file() else shared
-    (source, source_rows), (target, target_rows) = (
-        read_tokenizer(folder / name, read_json_vocabulary(path), path, size, start_id)
-        for name, path, size in zip(("source.spm", "target.spm"), vocabularies, sizes, strict=True)
-    )
-    pair = tokenizer_pair(source, target)
+    both = []
+    for name, path, size in zip(
+        ("source.spm", "target.spm"), (shared, separate if separate.is_file() else shared), sizes, strict=True
+    ):
+        ids = _read_json(path, MAX_VOCABULARY_BYTES)
+        with reading(path):
+            for piece, token_id in ids.items():
+                check(f"the id of {shown(piece)}", token_id, int)
+        both.append(read_tokenizer(folder / name, ids, path, size, start_id))
     with reading(folder / "config.json"):
-        config = TokenizerConfig("sentencepiece", target.vocab_size, pair.is_shared)
-    return _Tokenizers(config, pair, source_rows, target_rows, False)
+        return Tokenizers.of(*both)
 
 
-def _decoding(path: pathlib.Path, tokenizers: _Tokenizers) -> DecodingConfig:
-    settings = read_json(path) if path.is_file() else {}
+def _trained_tokenizers(path: pathlib.Path, sizes: tuple[int, int]) -> Tokenizers:
+    """Reads the tokenizer of both languages that this package trained."""
+    content = read_bytes(path)
+    with reading(path):
+        proto = parse_model(content)
+        spec = proto.normalizer_spec
+        if spec.precompiled_charsmap or spec.add_dummy_prefix or spec.remove_extra_whitespaces:
+            raise ConfigError(
+                "only a SentencePiece model without normalization, as this package trains it, is supported"
+            )
+        tokenizer = SentencePieceTokenizer(content)
+        for size in sizes:
+            require(tokenizer.vocab_size == size, "the number of pieces", f"the model's {size}", tokenizer.vocab_size)
+        is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
+        config = TokenizerConfig("bpe" if is_bpe else "unigram", tokenizer.vocab_size)
+    rows = range(tokenizer.vocab_size)
+    return Tokenizers(config, TokenizerPair.of(tokenizer), rows, rows)
+
+
+def _decoding(path: pathlib.Path, tokenizers: Tokenizers) -> DecodingConfig:
+    settings = _read_json(path) if path.is_file() else {}
     with reading(path):
         beam_size = option(settings, "num_beams", int, 1)
         length_penalty = option(settings, "length_penalty", float, 1.0)
@@ -213,11 +263,11 @@ def _decoding(path: pathlib.Path, tokenizers: _Tokenizers) -> DecodingConfig:
         )
 
 
-def _forbidden_tokens(bad_words: object, tokenizers: _Tokenizers) -> Literal["none", "special", "unknown"]:
+def _forbidden_tokens(bad_words: object, tokenizers: Tokenizers) -> Literal["none", "special", "unknown"]:
     if isinstance(bad_words, list) and [tokenizers.target_rows[Tokenizer.unk_id]] in bad_words:
         return "unknown"
     # Other tokenizers have one token for padding and start, which must never be chosen.
-    return "special" if bad_words or not tokenizers.were_trained_here else "none"
+    return "special" if bad_words or tokenizers.config.kind == "sentencepiece" else "none"
 
 
 def their_name(name: str) -> str:

@@ -1,28 +1,35 @@
 """Marian's own format: model.npz, which holds its configuration, and vocabularies as .spm or .yml files."""
 
+import io
 import pathlib
 import re
+import zipfile
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import yaml
 
-from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
-from ..config.yaml_file import parse_value
+from ..config import Config, DecodingConfig, TransformerConfig
+from ..config.yaml_file import parse_value, read_sections
 from ..errors import ConfigError, InvalidFileError
+from ..model_dir.files import UNREADABLE
 from ..rules import require, shown
-from ..tokenizers import Tokenizer
+from ..tokenizers import Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece_model import parse_model
-from .foreign_files import (
+from .pretrained_model import (
+    PretrainedModel,
+    Tokenizers,
+    array_name,
+    as_weight,
     option,
     read_bytes,
-    read_npz,
-    read_yaml,
-    read_yaml_vocabulary,
+    read_tokenizer,
     reading,
+    require_file,
     require_supported,
+    tie_embeddings,
 )
-from .pretrained_model import PretrainedModel, as_weight, read_tokenizer, tie_embeddings, tokenizer_pair
 
 _CONFIG = "special:model.yml"
 _ACTIVATION = "transformer-ffn-activation"
@@ -57,6 +64,8 @@ _PARTS = {"q": "query", "k": "key", "v": "value", "o": "output", "1": "hidden", 
 _KINDS = {"W": "kernel", "b": "bias", "scale": "gamma", "bias": "beta"}
 # Marian does not limit the length of sequences.
 _MAX_LENGTH = 512
+# Weights hardly become smaller when they are compressed.
+_MAX_COMPRESSION = 20
 
 
 class MarianFiles(NamedTuple):
@@ -71,23 +80,22 @@ class MarianFiles(NamedTuple):
 def read(folder: pathlib.Path) -> PretrainedModel:
     """Reads a folder with a Marian model, its vocabularies and, if there is one, its decoder.yml."""
     path, vocabularies, settings_path, settings = find_files(folder)
-    arrays = read_npz(path)
+    arrays = _read_npz(path)
     with reading(path):
         options = _options(arrays)
         weights = _weights(arrays)
     sizes = [len(weights.get(f"{side}_embedding", weights["target_embedding"])) for side in ("source", "target")]
     paths = folder / "source.spm", folder / "target.spm"
-    (source, source_rows), (target, target_rows) = map(_read_tokenizer, paths, vocabularies, sizes)
-    tokenizers = tokenizer_pair(source, target)
-    if "source_embedding" not in weights and source_rows != target_rows:
-        # The file has one table, in which ids mean different pieces for the source and for the target.
-        weights["source_embedding"] = weights["target_embedding"]
+    both = [_read_tokenizer(*files) for files in zip(paths, vocabularies, sizes, strict=True)]
     with reading(path):
-        model = _model(options, source.vocab_size, target.vocab_size, weights)
-        tokenizer = TokenizerConfig("sentencepiece", target.vocab_size, tokenizers.is_shared)
+        tokenizers = Tokenizers.of(*both)
+        if "source_embedding" not in weights and tokenizers.source_rows != tokenizers.target_rows:
+            # The file has one table, in which ids mean different pieces for the source and for the target.
+            weights["source_embedding"] = weights["target_embedding"]
+        model = _model(options, tokenizers.pair, weights)
     with reading(settings_path or folder):
-        config = Config(model, tokenizer, _decoding(settings))
-    return PretrainedModel(path, config, tokenizers, weights, source_rows, target_rows)
+        config = Config(model, tokenizers.config, _decoding(settings))
+    return PretrainedModel(path, config, tokenizers.pair, weights, tokenizers.source_rows, tokenizers.target_rows)
 
 
 def find_files(folder: pathlib.Path) -> MarianFiles:
@@ -99,9 +107,26 @@ def find_files(folder: pathlib.Path) -> MarianFiles:
         raise InvalidFileError(f"{folder}: there must be one model, *.npz; found {names}")
     candidates = (folder / "decoder.yml", *sorted(folder.glob("*.decoder.yml")))
     settings_path = next(filter(pathlib.Path.is_file, candidates), None)
-    settings = read_yaml(settings_path) if settings_path else {}
+    try:
+        settings = read_sections(settings_path) if settings_path else {}
+    except ConfigError as error:
+        raise InvalidFileError(str(error)) from None
     paths = _vocabulary_paths(folder, settings)
     return MarianFiles(models[0], (paths[0], paths[-1]), settings_path, settings)
+
+
+def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads the arrays of an .npz file, which must not claim to hold more than the file's size explains."""
+    require_file(path)
+    with reading(path, *UNREADABLE), zipfile.ZipFile(path) as archive:
+        members, num_bytes = archive.infolist(), path.stat().st_size
+        claimed = sum(member.file_size for member in members)
+        if claimed > _MAX_COMPRESSION * num_bytes:
+            raise ConfigError(f"it claims to hold {claimed:,} bytes, which cannot be {num_bytes:,} compressed ones")
+        return {
+            array_name(member.filename): np.lib.format.read_array(io.BytesIO(archive.read(member)))
+            for member in members
+        }
 
 
 def _options(arrays: Mapping[str, np.ndarray]) -> dict[str, object]:
@@ -122,12 +147,12 @@ def _normalization(options: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _model(
-    options: Mapping[str, object], source_size: int, target_size: int, weights: Mapping[str, np.ndarray]
+    options: Mapping[str, object], tokenizers: TokenizerPair, weights: Mapping[str, np.ndarray]
 ) -> TransformerConfig:
     depths = option(options, "enc-depth", int), option(options, "dec-depth", int)
     return TransformerConfig(
-        source_size,
-        target_size,
+        tokenizers.source.vocab_size,
+        tokenizers.target.vocab_size,
         num_layers=depths[0],
         num_decoder_layers=None if depths[0] == depths[1] else depths[1],
         d_model=option(options, "dim-emb", int),
@@ -183,11 +208,17 @@ def _our_name(name: str) -> str:
 
 def _read_tokenizer(path: pathlib.Path, vocabulary: pathlib.Path, size: int) -> tuple[Tokenizer, list[int | None]]:
     """Reads the SentencePiece model of a language, at `path` unless it is the vocabulary too."""
-    if vocabulary.suffix != ".spm":
-        return read_tokenizer(path, read_yaml_vocabulary(vocabulary), vocabulary, size)
-    with reading(vocabulary):
-        ids = {piece.piece: i for i, piece in enumerate(parse_model(read_bytes(vocabulary)).pieces)}
-    return read_tokenizer(vocabulary, ids, vocabulary, size)
+    content = read_bytes(vocabulary)
+    if vocabulary.suffix == ".spm":
+        with reading(vocabulary):
+            ids = {piece.piece: i for i, piece in enumerate(parse_model(content).pieces)}
+        return read_tokenizer(vocabulary, ids, vocabulary, size)
+    try:
+        # Every scalar is text: yaml-cpp writes "yes" and "1" without quotes. libyaml limits the depth.
+        ids = {piece: int(token_id) for piece, token_id in yaml.load(content, yaml.CBaseLoader).items()}
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError):
+        raise InvalidFileError(f"{vocabulary}: it must map pieces to ids") from None
+    return read_tokenizer(path, ids, vocabulary, size)
 
 
 def _vocabulary_paths(folder: pathlib.Path, settings: Mapping[str, object]) -> list[pathlib.Path]:

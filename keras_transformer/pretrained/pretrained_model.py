@@ -1,25 +1,34 @@
-"""A model that another program trained, its vocabularies, and how it becomes a model directory."""
+"""What the readers of all formats share: files read within limits, tokenizers, and how a model directory is written.
 
+If a file of another program is missing, too large or damaged, or holds something else, that is an InvalidFileError
+which names it.
+"""
+
+import contextlib
+import os
 import pathlib
-from collections.abc import Mapping, Sequence, Set
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import keras
 import numpy as np
 
 from ..config import Config, TokenizerConfig
-from ..config.sections import TokenizerKind
-from ..errors import ConfigError
+from ..errors import ConfigError, InvalidFileError
 from ..model_dir import ModelDir
 from ..model_dir.directory import save_weights
 from ..model_dir.files import rename, temporary_beside
 from ..models import build_transformer
 from ..models.named_weights import named_weights
-from ..rules import require
-from ..tokenizers import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, Tokenizer, TokenizerPair
-from ..tokenizers.sentencepiece_model import check_piece, parse_model
-from .foreign_files import read_bytes, reading
+from ..rules import check, require, shown
+from ..tokenizers import PretrainedSentencePieceTokenizer, Tokenizer, TokenizerPair
+from ..tokenizers.sentencepiece_model import check_piece
 
+Value = TypeVar("Value", bool, int, float, str)
+
+# The limit for vocabularies and SentencePiece models: far above what any model needs.
+MAX_VOCABULARY_BYTES = 16 * 2**20
+_MAX_NAME_LENGTH = 200
 # The bias of tokens that the other program does not have: their probability is 0 in float32, yet the loss stays finite.
 _NEVER_CHOSEN_LOGIT = -100.0
 _END, _UNKNOWN, _PADDING = "</s>", "<unk>", "<pad>"
@@ -52,6 +61,91 @@ class PretrainedModel(NamedTuple):
         return self.source_rows if name == "source_embedding" else self.target_rows
 
 
+@contextlib.contextmanager
+def reading(path: pathlib.Path, *damages: type[Exception]) -> Iterator[None]:
+    """Turns a ConfigError about what a file holds into an InvalidFileError that names the file.
+
+    So it does with `damages`, which libraries raise for damaged files.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        raise InvalidFileError(f"{path}: {error}") from None
+    except damages as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InvalidFileError(f"{path}: the file cannot be read ({reason})") from None
+
+
+def read_bytes(path: pathlib.Path, max_bytes: int = MAX_VOCABULARY_BYTES) -> bytes:
+    require_file(path)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(max_bytes + 1)
+    except OSError as error:
+        raise InvalidFileError(f"{path}: {error.strerror}") from None
+    if len(content) > max_bytes:
+        raise InvalidFileError(f"{path}: the file must have at most {max_bytes:,} bytes")
+    return content
+
+
+def option(options: Mapping[str, object], name: str, kind: type[Value], default: Value | None = None) -> Value:
+    """Returns the value of an option, checked for its type; one that is null counts as missing.
+
+    An int passes for a float. Without a default, a missing option is a ConfigError.
+    """
+    value: Any = options.get(name)
+    value = default if value is None else value
+    check(name, value, kind)
+    try:
+        return kind(value)
+    except OverflowError:
+        raise ConfigError(f"{name} must be a finite number; received {shown(value)}") from None
+
+
+def require_supported(options: Mapping[str, object], supported: Mapping[str, tuple[object, ...]]) -> None:
+    """Raises a ConfigError if an option has another value than those that this package supports.
+
+    An option that is missing or null has the first of its values.
+    """
+    for name, values in supported.items():
+        value = options.get(name)
+        # In Python, True equals 1.
+        if value is not None and (type(value), value) not in [(type(known), known) for known in values]:
+            raise ConfigError(f"the option {name}: {shown(value)} is not supported")
+
+
+def require_file(path: pathlib.Path) -> None:
+    """Refuses directories, and pipes that never end."""
+    # Unlike `path.is_file()`, this is False also for a name that is too long for any file.
+    if not os.path.isfile(path):
+        raise InvalidFileError(f"{path}: {'this is no file' if os.path.exists(path) else 'the file is missing'}")
+
+
+def array_name(filename: str) -> str:
+    name = filename.removesuffix(".npy")
+    if not (name.isprintable() and 0 < len(name) <= _MAX_NAME_LENGTH):
+        raise ConfigError(f"the file cannot be read (an array is called {shown(name)})")
+    return name
+
+
+class Tokenizers(NamedTuple):
+    """The tokenizers of a folder; `source_rows` and `target_rows` are those of `PretrainedModel`."""
+
+    config: TokenizerConfig
+    pair: TokenizerPair
+    source_rows: Sequence[int | None]
+    target_rows: Sequence[int | None]
+
+    @classmethod
+    def of(
+        cls, source: tuple[Tokenizer, Sequence[int | None]], target: tuple[Tokenizer, Sequence[int | None]]
+    ) -> "Tokenizers":
+        """Joins what `read_tokenizer` returned of both languages; equal tokenizers become the same one."""
+        is_shared = source[0].file_content == target[0].file_content
+        pair = TokenizerPair(source[0], source[0] if is_shared else target[0])
+        return cls(TokenizerConfig("sentencepiece", pair.target.vocab_size, is_shared), pair, source[1], target[1])
+
+
 def read_tokenizer(
     path: pathlib.Path, ids: Mapping[str, int], ids_path: pathlib.Path, num_rows: int, start_id: int | None = None
 ) -> tuple[Tokenizer, list[int | None]]:
@@ -82,34 +176,6 @@ def read_tokenizer(
         tokenizer = PretrainedSentencePieceTokenizer.with_vocabulary(read_bytes(path), pieces)
     special = [ids.get(_PADDING), ids[_UNKNOWN], start_id, ids[_END]]
     return tokenizer, [*special, *(ids[piece] for piece in pieces)]
-
-
-def tokenizer_pair(source: Tokenizer, target: Tokenizer) -> TokenizerPair:
-    """Returns a pair in which equal tokenizers are the same one."""
-    return TokenizerPair(source, source if source.file_content == target.file_content else target)
-
-
-def read_trained_tokenizer(
-    path: pathlib.Path, sizes: tuple[int, int]
-) -> tuple[TokenizerConfig, SentencePieceTokenizer]:
-    """Reads a tokenizer that was trained by this package, for both languages of a model with so many ids.
-
-    Raises:
-        InvalidFileError: It is another file, or has another number of pieces.
-    """
-    content = read_bytes(path)
-    with reading(path):
-        proto = parse_model(content)
-        spec = proto.normalizer_spec
-        if spec.precompiled_charsmap or spec.add_dummy_prefix or spec.remove_extra_whitespaces:
-            raise ConfigError(
-                "only a SentencePiece model without normalization, as this package trains it, is supported"
-            )
-        tokenizer = SentencePieceTokenizer(content)
-        for size in sizes:
-            require(tokenizer.vocab_size == size, "the number of pieces", f"the model's {size}", tokenizer.vocab_size)
-        kind: TokenizerKind = "bpe" if proto.trainer_spec.model_type == proto.trainer_spec.BPE else "unigram"
-        return TokenizerConfig(kind, tokenizer.vocab_size), tokenizer
 
 
 def tie_embeddings(weights: Mapping[str, np.ndarray]) -> Literal["none", "target", "all"]:

@@ -1,0 +1,325 @@
+"""Attention layers of Keras itself, and KerasHub's encoder and decoder layers and embedding of tokens and positions."""
+
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any, overload
+
+import keras
+
+from ..errors import ConfigError
+from ..keras_versions import flash_attention_of, projections_of
+from ..layers import DecoderLayer, EncoderLayer, MultiHeadAttention, PositionalEmbedding
+from ..rules import require
+from .conversion import (
+    as_array,
+    import_package,
+    parts_of,
+    require_defaults,
+    require_own_class,
+    require_settings,
+    require_weights,
+)
+
+if TYPE_CHECKING:
+    import keras_hub
+
+# Arguments that ours has by the same names.
+_SHARED = (
+    *("name", "dtype", "dropout", "use_bias", "sliding_window", "kernel_initializer", "bias_initializer"),
+    *("kernel_regularizer", "bias_regularizer", "activity_regularizer", "kernel_constraint", "bias_constraint"),
+    *("use_gate", "seed"),
+)
+# Our names and theirs of the arguments that only one of the two classes has, or that each calls otherwise.
+_GROUPED = {"num_heads": "num_query_heads", "key_dim": "head_dim", "num_key_value_heads": "num_key_value_heads"}
+_UNGROUPED = {name: name for name in ("num_heads", "key_dim", "value_dim", "output_shape", "attention_axes")}
+# Arguments by our names, and KerasHub's names of them.
+_ALIKE = ("num_heads", "dropout", "activation", "kernel_initializer", "bias_initializer", "name", "dtype")
+_NAMES = {
+    **dict(zip(_ALIKE, _ALIKE)),
+    **{"d_ff": "intermediate_dim", "norm_first": "normalize_first", "epsilon": "layer_norm_epsilon"},
+}
+_NAMES_OF_EMBEDDING = {
+    "vocab_size": "vocabulary_size",
+    "max_length": "sequence_length",
+    "d_model": "embedding_dim",
+    "name": "name",
+}
+# The parts of a layer, in the order of `parts_of`; those of cross-attention are not in every layer.
+_PARTS = (
+    *("_self_attention_layer", "_self_attention_layer_norm", "_cross_attention_layer", "_cross_attention_layer_norm"),
+    *("_feedforward_intermediate_dense", "_feedforward_output_dense", "_feedforward_layer_norm"),
+)
+# What is converted, checked by itself, or left behind.
+_CONVERTED = {*_NAMES, "key_dim", "value_dim", "attention_bias", "attention_dropout", "flash_attention", "seed"}
+
+
+def from_keras(
+    layer: "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention",
+) -> MultiHeadAttention:
+    """Makes a `MultiHeadAttention` with the settings and the weights of an attention layer of Keras.
+
+    Args:
+        layer: a built `keras.layers.MultiHeadAttention` or `keras.layers.GroupQueryAttention`.
+
+    Returns:
+        A built layer with the same outputs, of the same name and dtype policy.
+
+    Raises:
+        ConfigError: The layer is of another class, not built or quantized.
+
+    Example:
+        >>> stock = keras.layers.MultiHeadAttention(num_heads=2, key_dim=4)
+        >>> x = np.ones((2, 5, 8), "float32")
+        >>> expected = stock(x, x)
+        >>> np.allclose(from_keras(stock)(x, x), expected, atol=1e-6)
+        True
+    """
+    require_own_class(layer, (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention))
+    require_weights(layer)
+    config, shapes = layer.get_config(), _build_shapes(layer)
+    names = _GROUPED if isinstance(layer, keras.layers.GroupQueryAttention) else _UNGROUPED
+    settings = {ours: config[theirs] for ours, theirs in names.items()}
+    # A built layer lists the axes that None stands for.
+    if tuple(settings.get("attention_axes", ())) == tuple(range(1, len(shapes[0]) - 1)):
+        del settings["attention_axes"]
+    # Older releases of Keras have fewer.
+    settings |= {name: config[name] for name in _SHARED if name in config}
+    attention = MultiHeadAttention.from_config({**settings, "flash_attention": flash_attention_of(layer)})
+    attention.build(*shapes)
+    _copy_weights(layer, attention)
+    return attention
+
+
+def to_keras(
+    attention: MultiHeadAttention,
+) -> "keras.layers.MultiHeadAttention | keras.layers.GroupQueryAttention":
+    """Makes an attention layer of Keras with the settings and the weights of a `MultiHeadAttention`.
+
+    A `neighborhood` becomes the `sliding_window` of the same positions, which Keras computes as a mask.
+
+    Args:
+        attention: a built `MultiHeadAttention`.
+
+    Returns:
+        A built `keras.layers.GroupQueryAttention` if `num_key_value_heads` is given, otherwise a
+        `keras.layers.MultiHeadAttention`.
+
+    Raises:
+        ConfigError: The layer is of another class, not built or quantized, or has a setting that Keras has not.
+
+    Example:
+        >>> attention = MultiHeadAttention(num_heads=2, key_dim=4)
+        >>> x = np.ones((2, 5, 8), "float32")
+        >>> expected = attention(x, x)
+        >>> np.allclose(to_keras(attention)(x, x), expected, atol=1e-6)
+        True
+    """
+    require_own_class(attention, (MultiHeadAttention,))
+    require_weights(attention)
+    is_grouped = attention.num_key_value_heads is not None
+    target_class = keras.layers.GroupQueryAttention if is_grouped else keras.layers.MultiHeadAttention
+    target = f"keras.layers.{target_class.__name__} (Keras {keras.__version__})"
+    # Older releases have no gate, or no sliding window.
+    known = {"name", "dtype", *inspect.signature(target_class).parameters}
+    converted = {*_SHARED, "neighborhood"} if "sliding_window" in known else {*_SHARED} & known
+    names = _GROUPED if is_grouped else _UNGROUPED
+    require_defaults(attention, target, {*converted, *names, "value_dim", "flash_attention"})
+    config = attention.get_config()
+    settings = {name: config[name] for name in (*_SHARED, "flash_attention") if name in known}
+    settings |= {theirs: config[ours] for ours, theirs in names.items()}
+    if attention.neighborhood is not None:
+        settings["sliding_window"] = (attention.neighborhood + 1) // 2
+    if is_grouped:
+        value_dim = attention.value_dim
+        require(value_dim in (None, attention.key_dim), "value_dim", f"key_dim to become a {target}", value_dim)
+    layer: Any = target_class.from_config(settings)
+    layer.build(*_build_shapes(attention))
+    _copy_weights(attention, layer)
+    return layer
+
+
+def _build_shapes(attention: keras.layers.Layer) -> list[tuple[int | None, ...]]:
+    """The shapes of query, value and key that the layer was built for."""
+    rank = len(attention.get_build_config()["shapes_dict"]["query_shape"])
+    query, key, value, *_ = _projections(attention)
+    return [(*[None] * (rank - 1), dense.kernel.shape[0]) for dense in (query, value, key)]
+
+
+@overload
+def from_keras_hub(layer: "keras_hub.layers.TransformerEncoder") -> EncoderLayer: ...
+@overload
+def from_keras_hub(layer: "keras_hub.layers.TransformerDecoder") -> DecoderLayer: ...
+@overload
+def from_keras_hub(layer: "keras_hub.layers.TokenAndPositionEmbedding") -> PositionalEmbedding: ...
+def from_keras_hub(
+    layer: "keras_hub.layers.TransformerEncoder | keras_hub.layers.TransformerDecoder | "
+    "keras_hub.layers.TokenAndPositionEmbedding",
+) -> EncoderLayer | DecoderLayer | PositionalEmbedding:
+    """Makes a layer with the settings and the weights of a layer of KerasHub.
+
+    A `TransformerEncoder` becomes an `EncoderLayer`, a `TransformerDecoder`, with cross-attention or without, a
+    `DecoderLayer`, and a `TokenAndPositionEmbedding` a `PositionalEmbedding`. KerasHub's `padding_mask` is `mask` here,
+    its `decoder_padding_mask` is `target_mask` and its `encoder_padding_mask` is `source_mask`.
+
+    Args:
+        layer: a built layer of `keras_hub.layers`.
+
+    Returns:
+        A built layer with the same outputs, of the same name and dtype policy.
+
+    Raises:
+        ConfigError: The layer is of another class, not built or quantized, or an embedding with `tie_weights=False`.
+
+    Example:
+        >>> import keras_hub
+        >>> encoder = keras_hub.layers.TransformerEncoder(intermediate_dim=16, num_heads=2)
+        >>> x = np.ones((2, 5, 8), "float32")
+        >>> expected = encoder(x)
+        >>> np.allclose(from_keras_hub(encoder)(x), expected, atol=2e-6)
+        True
+    """
+    keras_hub = sys.modules.get("keras_hub")  # Whoever has one of its layers has imported it.
+    if keras_hub is None:
+        raise ConfigError(f"layer must be a layer of keras_hub; received {type(layer).__name__}")
+    layers = keras_hub.layers
+    require_own_class(layer, (layers.TransformerEncoder, layers.TransformerDecoder, layers.TokenAndPositionEmbedding))
+    require_weights(layer)
+    if isinstance(layer, layers.TokenAndPositionEmbedding):
+        return _from_embedding(layer)
+    config = layer.get_config()
+    d_model, num_heads, key_dim = layer._self_attention_layer.query_dense.kernel.shape
+    settings = {
+        **{ours: config[theirs] for ours, theirs in _NAMES.items()},
+        "attention_dropout": config["dropout"],
+        "attention_bias": True,
+        "key_dim": None if num_heads * key_dim == d_model else key_dim,
+    }
+    is_encoder = isinstance(layer, layers.TransformerEncoder)
+    converted: Any = (EncoderLayer if is_encoder else DecoderLayer).from_config(settings)
+    _build(converted, d_model, getattr(layer, "_cross_attention_layer", None))
+    for ours, theirs in _pairs(converted, layer):
+        _copy_weights(theirs, ours)
+    return converted
+
+
+@overload
+def to_keras_hub(layer: EncoderLayer) -> "keras_hub.layers.TransformerEncoder": ...
+@overload
+def to_keras_hub(layer: DecoderLayer) -> "keras_hub.layers.TransformerDecoder": ...
+@overload
+def to_keras_hub(layer: PositionalEmbedding) -> "keras_hub.layers.TokenAndPositionEmbedding": ...
+def to_keras_hub(
+    layer: EncoderLayer | DecoderLayer | PositionalEmbedding,
+) -> (
+    "keras_hub.layers.TransformerEncoder | keras_hub.layers.TransformerDecoder | "
+    "keras_hub.layers.TokenAndPositionEmbedding"
+):
+    """Makes a layer of KerasHub with the settings and the weights of a layer; `from_keras_hub` says which.
+
+    KerasHub's blocks always have biases, one rate of dropout for sublayers and attention weights, and none inside the
+    feed-forward network. Its embedding is not scaled, and its positions are learned. A seed is left behind.
+
+    Args:
+        layer: a built `EncoderLayer` or `DecoderLayer` with `attention_bias=True` and `attention_dropout` equal to
+            `dropout`, or a `PositionalEmbedding` with `positions="learned"` and `scale_embedding=False`.
+
+    Returns:
+        A built layer of `keras_hub.layers` with the same outputs.
+
+    Raises:
+        ConfigError: The layer is of another class, not built or quantized, or has a setting that KerasHub has not.
+        MissingPackageError: KerasHub is not installed.
+
+    Example:
+        >>> layer = EncoderLayer(num_heads=2, d_ff=16, dropout=0.0, attention_bias=True)
+        >>> x = np.ones((2, 5, 8), "float32")
+        >>> expected = layer(x)
+        >>> np.allclose(to_keras_hub(layer)(x), expected, atol=2e-6)
+        True
+    """
+    require_own_class(layer, (EncoderLayer, DecoderLayer, PositionalEmbedding))
+    require_weights(layer)
+    if isinstance(layer, PositionalEmbedding):
+        return _to_embedding(layer)
+    class_name = "TransformerEncoder" if type(layer) is EncoderLayer else "TransformerDecoder"
+    target = f"keras_hub.layers.{class_name}"
+    require_defaults(layer, target, _CONVERTED)
+    require_settings(layer, target, attention_bias=True, attention_dropout=layer.dropout)
+    attention = layer.attention
+    d_model = attention.query_dense.kernel.shape[0]
+    key_dim = d_model // attention.num_heads
+    require(attention.key_dim == key_dim, "key_dim", f"{key_dim} to become a {target}", attention.key_dim)
+    require(layer.value_dim in (None, key_dim), "value_dim", f"{key_dim} to become a {target}", layer.value_dim)
+    config = layer.get_config()
+    settings = {theirs: config[ours] for ours, theirs in _NAMES.items()}
+    converted = getattr(import_package("keras_hub", "keras-hub").layers, class_name).from_config(settings)
+    _build(converted, d_model, getattr(layer, "source_attention", None))
+    for ours, theirs in _pairs(layer, converted):
+        _copy_weights(ours, theirs)
+    return converted
+
+
+def _from_embedding(layer: "keras_hub.layers.TokenAndPositionEmbedding") -> PositionalEmbedding:
+    config = layer.get_config()
+    require(config["tie_weights"], "tie_weights", "True in an embedding that is converted", config["tie_weights"])
+    embedding = PositionalEmbedding(
+        **{ours: config[theirs] for ours, theirs in _NAMES_OF_EMBEDDING.items()},
+        positions="learned",
+        scale_embedding=False,
+        padding_id=0 if config["mask_zero"] else None,
+        dtype=layer.dtype_policy,
+    )
+    embedding.build((None, None))
+    embedding.token_table.assign(as_array(layer.token_embedding.embeddings))
+    embedding.position_table.assign(as_array(layer.position_embedding.position_embeddings))
+    return embedding
+
+
+def _to_embedding(embedding: PositionalEmbedding) -> "keras_hub.layers.TokenAndPositionEmbedding":
+    target = "keras_hub.layers.TokenAndPositionEmbedding"
+    require_settings(embedding, target, positions="learned", scale_embedding=False, dropout=0)
+    padding_id = embedding.padding_id
+    require(padding_id in (0, None), "padding_id", f"0 or None to become a {target}", padding_id)
+    layer = import_package("keras_hub", "keras-hub").layers.TokenAndPositionEmbedding(
+        **{theirs: getattr(embedding, ours) for ours, theirs in _NAMES_OF_EMBEDDING.items()},
+        mask_zero=padding_id == 0,
+        dtype=embedding.dtype_policy,
+    )
+    layer.build((None, None))
+    layer.token_embedding.embeddings.assign(as_array(embedding.token_table))
+    layer.position_embedding.position_embeddings.assign(as_array(embedding.position_table))
+    return layer
+
+
+def _build(converted: keras.layers.Layer, d_model: int, source_attention: keras.layers.Layer | None) -> None:
+    widths = [d_model, *([] if source_attention is None else [source_attention.value_dense.kernel.shape[0]])]
+    converted.build(*((None, None, width) for width in widths))
+
+
+def _pairs(
+    ours: EncoderLayer | DecoderLayer, theirs: keras.layers.Layer
+) -> list[tuple[keras.layers.Layer, keras.layers.Layer]]:
+    """Returns the parts of a layer, each with its counterpart in KerasHub's."""
+    parts = parts_of(ours)
+    names = [name for name in _PARTS if len(parts) == len(_PARTS) or "_cross" not in name]
+    return [(part, getattr(theirs, name)) for part, name in zip(parts, names, strict=True)]
+
+
+def _projections(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """Returns those of attention, ours or Keras': query, key, value, output and, if it has one, gate."""
+    if not isinstance(layer, MultiHeadAttention):
+        return list(projections_of(layer).values())
+    names = ("query", "key", "value", "output", *(("gate",) if layer.use_gate else ()))
+    return [getattr(layer, f"{name}_dense") for name in names]
+
+
+def _copy_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
+    """Copies the weights of attention, a dense layer or a normalization, whose shapes may be split differently."""
+    for source_part, target_part in zip(
+        _projections(source) or [source], _projections(target) or [target], strict=True
+    ):
+        for name in ("kernel", "bias", "gamma", "beta"):
+            weight = getattr(source_part, name, None)
+            if weight is not None:
+                variable = getattr(target_part, name)
+                variable.assign(as_array(weight).reshape(variable.shape))
