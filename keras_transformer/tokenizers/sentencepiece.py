@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from ..rules import require
 from ..tensors import Tensor
-from .placeholders import NUM_PLACEHOLDERS
 from .sentencepiece_model import SentencePiece, bytes_per_piece, check_piece, load_subwords, parse_model
-from .tokenizer import Tokenizer
+from .tokenizer import NUM_PLACEHOLDERS, Tokenizer
 
 # SentencePiece writes a space as U+2581 and reads every U+2581 as a space. A text's own U+2581 is therefore escaped,
 # with a character that is escaped in turn.
