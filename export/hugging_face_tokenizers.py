@@ -13,8 +13,7 @@ from keras_transformer.tokenizers import (
     Tokenizer,
     TokenizerPair,
 )
-from keras_transformer.tokenizers.sentencepiece import ESCAPES, SPACE
-from keras_transformer.tokenizers.sentencepiece_model import ModelProto, SentencePiece, parse_model
+from keras_transformer.tokenizers.sentencepiece import ESCAPES, SPACE, ModelProto, SentencePiece, parse_model
 
 # Splits texts within what looks like a special piece or a byte, which Unigram of `tokenizers` would find there.
 _DIVIDED = "<(?=/s>|s>|pad>|unk>|0x[0-9A-F]{2}>)"

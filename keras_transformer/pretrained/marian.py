@@ -12,7 +12,7 @@ from ..config.yaml_file import parse_value
 from ..errors import ConfigError, InvalidFileError
 from ..rules import require, shown
 from ..tokenizers import Tokenizer
-from ..tokenizers.sentencepiece_model import parse_model
+from ..tokenizers.sentencepiece import parse_model
 from .foreign_files import (
     option,
     read_bytes,

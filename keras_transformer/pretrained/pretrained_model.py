@@ -17,7 +17,7 @@ from ..models import build_transformer
 from ..models.named_weights import named_weights
 from ..rules import require
 from ..tokenizers import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, Tokenizer, TokenizerPair
-from ..tokenizers.sentencepiece_model import check_piece, parse_model
+from ..tokenizers.sentencepiece import check_piece, parse_model
 from .foreign_files import read_bytes, reading
 
 # The bias of tokens that the other program does not have: their probability is 0 in float32, yet the loss stays finite.
