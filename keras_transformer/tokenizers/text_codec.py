@@ -145,9 +145,8 @@ class TextCodec:
         self, placeholders: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"], prefix: TokenIds | None
     ) -> Annotated[Tensor, "int32 (n,)"]:
         """Returns how many of the sources' placeholders the prefixes lack."""
-        if prefix is None:
-            return _count(placeholders)
-        return _count(placeholders) - _count(prefix >= self.tokenizers.target.placeholder_ids.start)
+        number = _count(placeholders)
+        return number if prefix is None else number - _count(prefix >= self.tokenizers.target.placeholder_ids.start)
 
     def num_tokens(self, texts: Texts, side: Side = "source") -> Annotated[Tensor, "int64 (n,)"]:
         """Returns how many tokens texts have, with tags and end tokens, before any is left out."""

@@ -159,7 +159,7 @@ def translate_documents(
     before = tf.cumsum(codec.count_source_tokens(translated.flat_values) + 1, exclusive=True)
     before -= tf.gather(tf.gather(before, translated.row_starts()), translated.value_rowids())
     translated = tf.ragged.boolean_mask(translated, translated.with_flat_values(before < MAX_TOKENS))
-    goes_on = _num_filled(sentences) > _num_filled(translated)
+    goes_on = tf.not_equal(tf.strings.reduce_join(sentences, axis=1), tf.strings.reduce_join(translated, axis=1))
     searched = search(tf.strings.regex_replace(translated.flat_values, _SPACE_AROUND, ""))
     is_cut = tf.cast(searched.source_lengths, tf.int64) > codec.max_length
     translations = tf.strings.regex_replace(searched.texts[:, 0], _SPACE_AROUND, "")
@@ -180,12 +180,6 @@ def _joined_in_spans(sentences: tf.RaggedTensor, spans: SpanFinder | None) -> tf
     ends = tf.cumsum(tf.strings.length(sentences.flat_values))
     num_begun, num_ended = tf.searchsorted(span_starts, ends), tf.searchsorted(span_ends, ends, side="right")
     return _join_parts(sentences, (num_begun <= num_ended)[:-1])
-
-
-def _num_filled(sentences: tf.RaggedTensor) -> Tensor:
-    # After a line break at the end of a document, there is one more sentence, which is empty.
-    is_filled = sentences.with_flat_values(tf.cast(tf.not_equal(sentences.flat_values, ""), tf.int32))
-    return tf.reduce_sum(is_filled, axis=1)
 
 
 def _spaced_as(sentences: tf.RaggedTensor, translations: Tensor) -> Tensor:

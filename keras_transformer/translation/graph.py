@@ -164,10 +164,6 @@ class TranslationGraph:
             self._stored, self._searched = stored, searched
 
     @property
-    def precision(self) -> str:
-        return "int8-weights" if self.is_int8 else self.model.variables[0].dtype
-
-    @property
     def weights(self) -> list[tf.Variable]:
         """The variables that the functions read."""
         return tf.nest.flatten([stored for _, stored in self._stored])
