@@ -4,7 +4,6 @@ https://www.tensorflow.org/tfx/serving/api_rest has its requests and answers.
 """
 
 import base64
-import contextlib
 import html
 import http.server
 import json
@@ -15,7 +14,7 @@ import re
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple, NoReturn
 
@@ -221,26 +220,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = _SECONDS
 
     def do_GET(self) -> None:
-        with self._answering_errors():
+        """Answers a request, also with what is wrong with it."""
+        try:
             self._check_origin()
-            if self.path.partition("?")[0] == "/":
+            if self.command == "POST":
+                self._send_json(self._ask(self.api.post, self._body()))
+            elif self.path.partition("?")[0] == "/":
                 page = _PAGE.read_text(encoding="utf-8").replace("{{model}}", html.escape(self.api.name))
                 self._send("text/html; charset=utf-8", page.encode(errors="replace"))
             else:
                 self._send_json(self._ask(self.api.get))
-
-    def do_POST(self) -> None:
-        with self._answering_errors():
-            self._check_origin()
-            self._send_json(self._ask(self.api.post, self._body()))
-
-    @contextlib.contextmanager
-    def _answering_errors(self) -> Iterator[None]:
-        """Sends what is wrong with a request as its answer."""
-        try:
-            yield
         except RequestError as error:
             self._send_json({"error": str(error)}, error.status)
+
+    do_POST = do_GET
 
     def _check_origin(self) -> None:
         """Refuses what a page of another site sends; such a site may have its own name for this machine."""
