@@ -3,8 +3,8 @@
     python -m benchmarks.fuzzing --servable servable/en-de/1 --texts 20000 --json fuzzing.json
 
 Random bytes, invalid UTF-8, control characters, surrogates, text from right to left, thousands of combining marks,
-special symbols, lines of a megabyte, ... (hostile_texts.py), in requests of 31 and an ordinary text. Each signature has
-a process of its own (contenders/fuzzed_requests.py). "MB more" is by how much it raises the peak of the process'
+special symbols, lines of a megabyte, ..., in requests of 31 and an ordinary text. Each signature has a process of its
+own, which draws them (contenders/fuzzed_requests.py). "MB more" is by how much it raises the peak of the process'
 resident memory. A wrong answer ends the process with a message.
 """
 

@@ -8,6 +8,7 @@ blocks of one backend run in one process and take turns, step by step.
 """
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
@@ -40,47 +41,25 @@ def attention_models(length: int) -> dict[str, Callable[[], Any]]:
     return {"ours": lambda: model(MultiHeadAttention), "stock Keras": lambda: model(keras.layers.MultiHeadAttention)}
 
 
-def encoder_models(length: int) -> dict[str, Callable[[], Any]]:
-    """Returns functions that make a model of one encoder layer, by library."""
+def block_models(kind: str, num_inputs: int, length: int) -> dict[str, Callable[[], Any]]:
+    """Returns functions that make a model of one layer of a kind, "Encoder" or "Decoder", by library."""
     import keras
 
-    from keras_transformer import EncoderLayer
+    import keras_transformer
 
-    def model(block: Callable[[Any], Any]) -> Any:
-        inputs = keras.Input((length, D_MODEL))
-        return keras.Model(inputs, block(inputs))
+    def model(block: Callable[..., Any]) -> Any:
+        inputs = [keras.Input((length, D_MODEL)) for _ in range(num_inputs)]
+        return keras.Model(inputs, block(*inputs))
 
-    def hub_block(inputs: Any) -> Any:
+    def hub_block(*inputs: Any) -> Any:
         import keras_hub
 
-        layer = keras_hub.layers.TransformerEncoder(D_FF, NUM_HEADS, DROPOUT, layer_norm_epsilon=EPSILON)
-        return layer(inputs)
+        layer_class = getattr(keras_hub.layers, f"Transformer{kind}")
+        return layer_class(D_FF, NUM_HEADS, DROPOUT, layer_norm_epsilon=EPSILON)(*inputs)
 
-    ours = EncoderLayer(NUM_HEADS, D_FF, dropout=DROPOUT, attention_bias=True, epsilon=EPSILON)
-    blocks = {"ours": ours, "stock Keras": _stock_encoder}
-    if importlib.util.find_spec("keras_hub"):
-        blocks["KerasHub"] = hub_block
-    return {name: lambda block=block: model(block) for name, block in blocks.items()}
-
-
-def decoder_models(length: int) -> dict[str, Callable[[], Any]]:
-    """Returns functions that make a model of one decoder layer, by library."""
-    import keras
-
-    from keras_transformer import DecoderLayer
-
-    def model(block: Callable[[Any, Any], Any]) -> Any:
-        target, source = keras.Input((length, D_MODEL)), keras.Input((length, D_MODEL))
-        return keras.Model([target, source], block(target, source))
-
-    def hub_block(target: Any, source: Any) -> Any:
-        import keras_hub
-
-        layer = keras_hub.layers.TransformerDecoder(D_FF, NUM_HEADS, DROPOUT, layer_norm_epsilon=EPSILON)
-        return layer(target, source)
-
-    ours = DecoderLayer(NUM_HEADS, D_FF, dropout=DROPOUT, attention_bias=True, epsilon=EPSILON)
-    blocks = {"ours": ours, "stock Keras": _stock_decoder}
+    layer_class = getattr(keras_transformer, f"{kind}Layer")
+    ours = layer_class(NUM_HEADS, D_FF, dropout=DROPOUT, attention_bias=True, epsilon=EPSILON)
+    blocks = {"ours": ours, "stock Keras": {"Encoder": _stock_encoder, "Decoder": _stock_decoder}[kind]}
     if importlib.util.find_spec("keras_hub"):
         blocks["KerasHub"] = hub_block
     return {name: lambda block=block: model(block) for name, block in blocks.items()}
@@ -109,7 +88,11 @@ def _stock_feed_forward(inputs: Any) -> Any:
     return keras.layers.LayerNormalization(epsilon=EPSILON)(inputs + keras.layers.Dropout(DROPOUT)(hidden))
 
 
-MODELS = {"attention": attention_models, "encoder layer": encoder_models, "decoder layer": decoder_models}
+MODELS = {
+    "attention": attention_models,
+    "encoder layer": functools.partial(block_models, "Encoder", 1),
+    "decoder layer": functools.partial(block_models, "Decoder", 2),
+}
 
 
 def measure(seconds: float) -> list[dict[str, Any]]:
@@ -128,7 +111,7 @@ def measure(seconds: float) -> list[dict[str, Any]]:
                 model = make()
                 model.compile("sgd", "mse")
                 features = np.random.default_rng(0).normal(size=(batch, length, D_MODEL)).astype("float32")
-                inputs = [features] * len(model.inputs) if len(model.inputs) > 1 else features
+                inputs = [features] * len(model.inputs)
                 calls["forward"][library] = lambda m=model, x=inputs: synchronized(m.predict_on_batch(x))
                 calls["training step"][library] = lambda m=model, x=inputs, y=features: synchronized(
                     m.train_on_batch(x, y)

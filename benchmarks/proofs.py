@@ -140,25 +140,11 @@ def verify_all(models: list[pathlib.Path], rng: random.Random) -> Iterator[dict[
         servable = Servable(translator, {name: SIGNATURES[name]})
     with tempfile.TemporaryDirectory() as path:
         tf.saved_model.save(servable, path, signatures=servable.functions)
-        program = [
-            "taskset",
-            "--cpu-list",
-            ",".join(map(str, cores)),
-            sys.executable,
-            "-c",
-            SESSION,
-            path,
-            str(SESSION_MODE),
-        ]
+        program = ["taskset", "--cpu-list", ",".join(map(str, cores))]
+        program += [sys.executable, "-c", SESSION, path, str(SESSION_MODE)]
         environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": onednn}
-        with subprocess.Popen(
-            program,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        ) as process:
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        with subprocess.Popen(program, text=True, env=environment, **pipes) as process:
 
             def run(path: pathlib.Path, requests: Any, python: str) -> Any:
                 print(json.dumps([str(path), requests]), file=process.stdin, flush=True)

@@ -29,8 +29,7 @@ from keras_transformer.tokenizers import (
     Tokenizer,
     TokenizerPair,
 )
-from keras_transformer.tokenizers.sentencepiece import ESCAPES, SPACE
-from keras_transformer.tokenizers.sentencepiece_model import ModelProto, SentencePiece, parse_model
+from keras_transformer.tokenizers.sentencepiece import ESCAPES, SPACE, ModelProto, SentencePiece, parse_model
 from keras_transformer.translation import Translator
 
 from .publishing import PROBES, Facts, publish, require_supported, transformer_of, verify_scores

@@ -122,7 +122,7 @@ def run_score(options: argparse.Namespace) -> None:
             log_truncated(translator, np.asarray(scores.target_lengths), first, name_of(options.target))
             values = np.asarray(scores.log_probs)
             if reverse is not None:
-                from ..translation.results import dual_scores
+                from ..translation.graph import dual_scores
 
                 values = dual_scores(scores, reverse.score_tokens(targets, sources))
             write_lines(f"{value:.4f}" for value in bar.count(values))

@@ -31,7 +31,7 @@ from .options import (
 from .trained import LINES_PER_BLOCK, load_translator, log_truncated, read_trained, sampling_of
 
 if TYPE_CHECKING:
-    from ..serving.rest import RestApi
+    from ..serving.server import RestApi
     from ..translation import Translator
 
 _log = logging.getLogger(__name__)
@@ -214,15 +214,14 @@ def _api_of_model_dir(options: argparse.Namespace) -> "RestApi":
     from keras_transformer.export.servable import graph_of
     from keras_transformer.export.signatures import signatures_of
 
-    from ..serving.rest import RestApi, Signature
-    from ..serving.server import MAX_ROWS
+    from ..serving.server import RestApi, Signature
 
     # Traced at the first request.
     signatures: dict[str, Signature] = {
         key: Signature(signature.inputs, graph_of(signature, translator))
         for key, signature in signatures_of(translator).items()
     }
-    return RestApi(pathlib.Path(options.model_dir).resolve().name, signatures, MAX_ROWS)
+    return RestApi(pathlib.Path(options.model_dir).resolve().name, signatures)
 
 
 def _api_of_servable(options: argparse.Namespace) -> "RestApi":
@@ -233,8 +232,6 @@ def _api_of_servable(options: argparse.Namespace) -> "RestApi":
             "SavedModel has its own"
         )
     with tensorflow_backend():
-        from ..serving.rest import RestApi, load_servable
-        from ..serving.server import MAX_ROWS
+        from ..serving.server import load_servable
 
-        servable = load_servable(options.servable)
-    return RestApi(servable.name, servable.signatures, MAX_ROWS, servable.version)
+        return load_servable(options.servable)

@@ -21,7 +21,7 @@ from ..layers.positional_encoding import sinusoids
 from ..model_dir.files import UNREADABLE
 from ..rules import check, require, shown
 from ..tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair
-from ..tokenizers.sentencepiece_model import parse_model
+from ..tokenizers.sentencepiece import parse_model
 from .pretrained_model import (
     MAX_VOCABULARY_BYTES,
     PretrainedModel,

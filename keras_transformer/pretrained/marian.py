@@ -16,7 +16,7 @@ from ..errors import ConfigError, InvalidFileError
 from ..model_dir.files import UNREADABLE
 from ..rules import require, shown
 from ..tokenizers import Tokenizer, TokenizerPair
-from ..tokenizers.sentencepiece_model import parse_model
+from ..tokenizers.sentencepiece import parse_model
 from .pretrained_model import (
     PretrainedModel,
     Tokenizers,

@@ -22,7 +22,7 @@ from ..models import build_transformer
 from ..models.named_weights import named_weights
 from ..rules import check, require, shown
 from ..tokenizers import PretrainedSentencePieceTokenizer, Tokenizer, TokenizerPair
-from ..tokenizers.sentencepiece_model import check_piece
+from ..tokenizers.sentencepiece import check_piece
 
 Value = TypeVar("Value", bool, int, float, str)
 

@@ -1,21 +1,30 @@
-"""The server: one process on the loopback interface, for trying a model."""
+"""The server to try a model with: one process on the loopback interface, with TensorFlow Serving's REST API.
 
-import contextlib
+https://www.tensorflow.org/tfx/serving/api_rest has its requests and answers.
+"""
+
+import base64
 import html
 import http.server
 import json
 import logging
+import os
 import pathlib
 import re
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the operations of tokenizers)
+
+from ..errors import ConfigError, Error, InvalidFileError
 from ..rules import shown
-from .rest import RequestError, RestApi
+from ..tensors import Tensor
 
 MAX_BYTES = 2**20
 MAX_ROWS = 128
@@ -23,6 +32,166 @@ _LOOPBACK = "127.0.0.1"
 _SECONDS = 30
 _log = logging.getLogger(__name__)
 _PAGE = pathlib.Path(__file__).with_name("page.html")
+
+
+class RequestError(Error):
+    """A request that cannot be answered."""
+
+    def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Signature(NamedTuple):
+    """A way to call a servable: its inputs by name, and what computes outputs by name from them."""
+
+    inputs: Mapping[str, tf.TensorSpec]
+    function: Callable[..., Mapping[str, Tensor]]
+
+
+class RestApi(NamedTuple):
+    """Answers requests as TensorFlow Serving does; one that cannot be answered is a RequestError.
+
+    Attributes:
+        name: the model's name, which is a part of the paths.
+        max_rows: the most rows of a request.
+        version: that of a model directory, which has none, is 1.
+    """
+
+    name: str
+    signatures: Mapping[str, Signature]
+    max_rows: int = MAX_ROWS
+    version: int = 1
+
+    def get(self, path: str) -> dict[str, object]:
+        """Answers a GET request: whether the model is there."""
+        self._check_path(path, "")
+        status = {"error_code": "OK", "error_message": ""}
+        return {"model_version_status": [{"version": str(self.version), "state": "AVAILABLE", "status": status}]}
+
+    def post(self, path: str, body: bytes) -> dict[str, object]:
+        """Answers a POST request: predicts."""
+        self._check_path(path, ":predict")
+        try:
+            request = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"the request is not JSON: {error}") from None
+        return self._predict(request if isinstance(request, dict) else {})
+
+    def _check_path(self, path: str, verb: str) -> None:
+        if not re.fullmatch(rf"/v1/models/{re.escape(self.name)}(/versions/0*{self.version})?{verb}", path):
+            message = f"this server has /v1/models/{self.name}{verb}, version {self.version}; received {shown(path)}"
+            raise RequestError(message, HTTPStatus.NOT_FOUND)
+
+    def _predict(self, request: dict[str, object]) -> dict[str, object]:
+        name = request.get("signature_name") or "serving_default"
+        if not isinstance(name, str) or name not in self.signatures:
+            raise RequestError(f"signature_name must be one of {', '.join(self.signatures)}; received {shown(name)}")
+        signature = self.signatures[name]
+        columns = request.get("inputs")
+        if ("instances" in request) == ("inputs" in request):
+            raise RequestError("a request must have either instances or inputs")
+        if "instances" in request:
+            columns = _columns_of(request["instances"], signature.inputs)
+        elif not _is_named(columns) and len(signature.inputs) == 1:
+            columns = dict.fromkeys(signature.inputs, columns)
+        if not isinstance(columns, dict) or {*columns} != {*signature.inputs}:
+            raise RequestError(f"inputs must have the keys {', '.join(signature.inputs)}; received {shown(columns)}")
+        arrays = {name: _read(name, columns[name], spec) for name, spec in signature.inputs.items()}
+        num_rows = max(map(len, arrays.values()))
+        if num_rows > self.max_rows:
+            raise RequestError(f"a request must have at most {self.max_rows} rows; received {num_rows}")
+        try:
+            outputs = signature.function(**{name: tf.constant(array) for name, array in arrays.items()})
+        except tf.errors.InvalidArgumentError as error:
+            # For example, an unknown tag. The other lines say where in the graph it happened.
+            raise RequestError(error.message.rpartition("assertion failed: ")[2].splitlines()[0]) from None
+        columns = {name: _write(np.asarray(output)) for name, output in sorted(outputs.items())}
+        (only, *others) = columns.values()
+        if "inputs" in request:
+            return {"outputs": columns if others else only}
+        rows = zip(*columns.values(), strict=True)
+        return {"predictions": [dict(zip(columns, row)) if others else row[0] for row in rows]}
+
+
+def _columns_of(rows: object, specs: Mapping[str, tf.TensorSpec]) -> dict[str, list[object]]:
+    """Returns rows as inputs by name. A row has its inputs by name, or is the only one."""
+    if not isinstance(rows, list) or not rows:
+        raise RequestError(f"instances must be a list with at least one row; received {shown(rows)}")
+    if len(specs) == 1 and not any(map(_is_named, rows)):
+        return dict.fromkeys(specs, rows)
+    for row in rows:
+        if not isinstance(row, dict) or {*row} != {*specs}:
+            raise RequestError(f"each of instances must have the keys {', '.join(specs)}; received {shown(row)}")
+    return {name: [row[name] for row in rows] for name in specs}
+
+
+def _is_named(value: object) -> bool:
+    """Whether it is an object with inputs by name, and not bytes."""
+    return isinstance(value, dict) and not ([*value] == ["b64"] and isinstance(value["b64"], str))
+
+
+def _read(name: str, value: object, spec: tf.TensorSpec) -> np.ndarray:
+    """Returns the array of lists in lists of texts, bytes or integers."""
+    is_text = spec.dtype == tf.string
+    try:
+        array = np.array(_with_bytes(value), object)
+        fits = spec.shape.is_compatible_with(array.shape) and all(
+            isinstance(leaf, bytes) if is_text else type(leaf) is int and spec.dtype.min <= leaf <= spec.dtype.max
+            for leaf in array.flat
+        )
+    except (ValueError, RecursionError):
+        # Text that is not Unicode, bytes that are not base64, lists of different lengths or too deep.
+        fits = False
+    if not fits:
+        raise RequestError(f"{name} must be {spec.dtype.name} of shape {spec.shape}; received {shown(value)}")
+    return array if is_text else array.astype(spec.dtype.as_numpy_dtype)
+
+
+def _with_bytes(value: object) -> object:
+    """Returns lists in lists with the bytes of texts and of base64."""
+    if isinstance(value, list):
+        return [_with_bytes(inner) for inner in value]
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and not _is_named(value):
+        return base64.b64decode(value["b64"], validate=True)
+    return value
+
+
+def _write(array: np.ndarray) -> list[object]:
+    if array.dtype.kind == "f":
+        # The fewest digits that distinguish a number from its neighbors.
+        return array.astype("U").astype("float64").tolist()
+    if array.dtype.kind == "O":
+        return np.frompyfunc(lambda text: text.decode("utf-8", "replace"), 1, 1)(array).tolist()
+    return array.tolist()
+
+
+def load_servable(path: str | os.PathLike[str]) -> RestApi:
+    """Loads a SavedModel of a version, or of the highest one in a directory, and returns what answers with it.
+
+    A SavedModel may run any code: load only what you trust.
+
+    Raises:
+        ConfigError: There is no version.
+        InvalidFileError: The version cannot be loaded.
+    """
+    directory = pathlib.Path(path).resolve()
+    folders = [
+        folder
+        for folder in (directory, *directory.iterdir())
+        if folder.name.isascii() and folder.name.isdigit() and (folder / "saved_model.pb").is_file()
+    ]
+    if not folders:
+        raise ConfigError(f"{path}: no saved_model.pb here or in a folder that is named by a version, such as 1")
+    folder = max(folders, key=lambda folder: int(folder.name))
+    try:
+        functions = tf.saved_model.load(str(folder)).signatures
+    except (OSError, ValueError, KeyError, tf.errors.OpError) as error:
+        raise InvalidFileError(f"{folder}: the SavedModel cannot be loaded: {str(error).splitlines()[0]}") from None
+    signatures = {name: Signature(functions[name].structured_input_signature[1], functions[name]) for name in functions}
+    return RestApi(folder.parent.name, signatures, version=int(folder.name))
 
 
 def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
@@ -51,26 +220,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = _SECONDS
 
     def do_GET(self) -> None:
-        with self._answering_errors():
+        """Answers a request, also with what is wrong with it."""
+        try:
             self._check_origin()
-            if self.path.partition("?")[0] == "/":
+            if self.command == "POST":
+                self._send_json(self._ask(self.api.post, self._body()))
+            elif self.path.partition("?")[0] == "/":
                 page = _PAGE.read_text(encoding="utf-8").replace("{{model}}", html.escape(self.api.name))
                 self._send("text/html; charset=utf-8", page.encode(errors="replace"))
             else:
                 self._send_json(self._ask(self.api.get))
-
-    def do_POST(self) -> None:
-        with self._answering_errors():
-            self._check_origin()
-            self._send_json(self._ask(self.api.post, self._body()))
-
-    @contextlib.contextmanager
-    def _answering_errors(self) -> Iterator[None]:
-        """Sends what is wrong with a request as its answer."""
-        try:
-            yield
         except RequestError as error:
             self._send_json({"error": str(error)}, error.status)
+
+    do_POST = do_GET
 
     def _check_origin(self) -> None:
         """Refuses what a page of another site sends; such a site may have its own name for this machine."""

@@ -10,8 +10,7 @@ from ..runtime.packages import missing_packages_named
 
 with missing_packages_named():
     from .sentencepiece import PretrainedSentencePieceTokenizer, SentencePieceTokenizer
-    from .tokenizer import Tokenizer, TokenizerPair
-    from .wordpiece import WordPieceTokenizer
+    from .tokenizer import Tokenizer, TokenizerPair, WordPieceTokenizer
 
 __all__ = [
     "PretrainedSentencePieceTokenizer",

@@ -15,9 +15,7 @@ from ..config import DecodingConfig
 from ..errors import ConfigError
 from ..rules import require, shown
 from ..tensors import Tensor
-from .tokenizer import Texts, Tokenizer
-
-NUM_PLACEHOLDERS = 8
+from .tokenizer import NUM_PLACEHOLDERS, Texts, Tokenizer
 
 # Marks are put into the text, here around spans that are kept and around words. They begin with a character that
 # Unicode reserves for programs; where a text itself has it, it is escaped by a letter that no mark has.

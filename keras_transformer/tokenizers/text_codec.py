@@ -13,9 +13,9 @@ from ..config.values import listed
 from ..errors import ConfigError
 from ..rules import require
 from ..tensors import Tensor
-from .placeholders import NUM_PLACEHOLDERS, SPACES, Divided, SpanFinder, in_common, numbered_as, span_finder
+from .placeholders import SPACES, Divided, SpanFinder, in_common, numbered_as, span_finder
 from .terms import Glossary, segment_annotated
-from .tokenizer import Texts, TokenIds, Tokenizer, TokenizerPair
+from .tokenizer import NUM_PLACEHOLDERS, Texts, TokenIds, Tokenizer, TokenizerPair
 
 Side = Literal["source", "target"]
 
@@ -27,22 +27,14 @@ class Encoded(NamedTuple):
         token_ids: with tags and end tokens, without the tokens beyond the longest length.
         lengths: the numbers of tokens before any is left out. For a text that was shortened, it is some number above
             the longest length.
+        divided: the spans of sources that are translated; None for other texts, and for a model without placeholders.
+        placeholders: which placeholders are read; None if `divided` is.
     """
 
     token_ids: TokenIds
     lengths: Annotated[Tensor, "int64 (n,)"]
-
-
-class EncodedSource(NamedTuple):
-    """Sources as a model reads them, and what is needed to write their translations.
-
-    The spans of the texts, and the placeholders that are read, are None for a model without placeholders.
-    """
-
-    token_ids: TokenIds
-    lengths: Annotated[Tensor, "int64 (n,)"]
-    divided: Divided | None
-    placeholders: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"] | None
+    divided: Divided | None = None
+    placeholders: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"] | None = None
 
 
 class TextCodec:
@@ -99,7 +91,7 @@ class TextCodec:
         tags = self.tokenizers.source.tags
         require(tag in tags, name, f"one of {listed(tags)}" if tags else "null: the vocabulary has no tags", tag)
 
-    def encode_sources(self, texts: Texts, tags: Texts | None = None) -> EncodedSource:
+    def encode_sources(self, texts: Texts, tags: Texts | None = None) -> Encoded:
         """Encodes sources to translate. Texts of too many bytes are shortened first, so that none costs much.
 
         Each source has its tag in front, or the codec's where that is empty; an unknown one is an error of the graph.
@@ -109,10 +101,10 @@ class TextCodec:
         token_ids = self._tokenize("source", texts, divided)
         encoded = self._limit(self._complete(token_ids, self._tags(tf.size(texts), tags)), is_cut)
         if divided is None:
-            return EncodedSource(*encoded, None, None)
+            return encoded
         placeholder_ids = tf.range(NUM_PLACEHOLDERS) + self.tokenizers.source.placeholder_ids.start
         is_read = tf.reduce_any(tf.equal(encoded.token_ids.to_tensor()[..., None], placeholder_ids), axis=1)
-        return EncodedSource(*encoded, divided, is_read)
+        return encoded._replace(divided=divided, placeholders=is_read)
 
     def encode_pairs(self, sources: Texts, targets: Texts) -> tuple[Encoded, Encoded]:
         """Encodes sources and their translations. Texts of too many bytes are shortened first, as in `encode_sources`.
@@ -136,7 +128,7 @@ class TextCodec:
             target_ids = self._tokenize_divided("target", target, numbers)
         return self._complete(source_ids, tags), self._complete(target_ids, None)
 
-    def encode_prefixes(self, prefixes: Texts, source: EncodedSource) -> TokenIds:
+    def encode_prefixes(self, prefixes: Texts, source: Encoded) -> TokenIds:
         """Encodes what translations begin with, without the white space at its end, which belongs to the next token."""
         tokenizer = self.tokenizers.target
         prefixes, _ = tokenizer.shorten(prefixes, self.max_length)
@@ -153,9 +145,8 @@ class TextCodec:
         self, placeholders: Annotated[Tensor, "bool (n, NUM_PLACEHOLDERS)"], prefix: TokenIds | None
     ) -> Annotated[Tensor, "int32 (n,)"]:
         """Returns how many of the sources' placeholders the prefixes lack."""
-        if prefix is None:
-            return _count(placeholders)
-        return _count(placeholders) - _count(prefix >= self.tokenizers.target.placeholder_ids.start)
+        number = _count(placeholders)
+        return number if prefix is None else number - _count(prefix >= self.tokenizers.target.placeholder_ids.start)
 
     def num_tokens(self, texts: Texts, side: Side = "source") -> Annotated[Tensor, "int64 (n,)"]:
         """Returns how many tokens texts have, with tags and end tokens, before any is left out."""
@@ -167,7 +158,7 @@ class TextCodec:
         return self.encode_sources(texts).lengths - len(self.tag_ids) - 1
 
     def decode(
-        self, token_ids: Annotated[tf.RaggedTensor, "int32 (n * n_best, None)"], source: EncodedSource, n_best: int
+        self, token_ids: Annotated[tf.RaggedTensor, "int32 (n * n_best, None)"], source: Encoded, n_best: int
     ) -> Annotated[Tensor, "string (n * n_best,)"]:
         """Joins the tokens of translations, `n_best` of each source, into texts, with spans for their placeholders."""
         tokenizer = self.tokenizers.target

@@ -13,12 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from ..config.model import AttentionKind, AttentionView
-from ..masks import padding_mask
 from ..model_dir.files import replacing
 from ..models import Transformer
 from ..rules import PicturePath, Sentence, check
 from ..tensors import Tensor
-from .forced_decoding import attention_to_source
 from .translator import Translator
 
 if TYPE_CHECKING:
@@ -82,13 +80,14 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
     written, before = tokenizers.target.pieces(labels), tokenizers.target.pieces(target[0])
 
     encoded, source_mask = model.encode(source)
-    hidden = model.target_embedding(target)
-    cross_weights = _stacked([*attention_to_source(model, hidden, encoded, source_mask)])
-    by_kind: dict[AttentionKind, Attention] = {"cross": Attention(cross_weights, written, source_pieces)}
+    embedded = model.target_embedding(target)
+    _, decoder_weights, cross_weights = model.decoder(
+        embedded, encoded, source_mask=source_mask, return_attention_scores=True
+    )
+    by_kind: dict[AttentionKind, Attention] = {"cross": Attention(_stacked(cross_weights), written, source_pieces)}
     if model.config.neighborhood is None:
         embedded = model.source_embedding(source)
-        _, encoder_weights = model.encoder(embedded, mask=padding_mask(source), return_attention_scores=True)
-        _, decoder_weights, _ = model.decoder(hidden, encoded, source_mask=source_mask, return_attention_scores=True)
+        _, encoder_weights = model.encoder(embedded, mask=source_mask, return_attention_scores=True)
         by_kind["encoder"] = Attention(_stacked(encoder_weights), source_pieces, source_pieces)
         by_kind["decoder"] = Attention(_stacked(decoder_weights), written, before)
     return TranslationAttention(text, np.asarray(translations.texts)[0, 0].decode(), by_kind)

@@ -1,8 +1,12 @@
-"""What a translator computes, as functions of tensors: they are traced for Python's calls and for SavedModels."""
+"""What a translator computes, as functions of tensors: they are traced for Python's calls and for SavedModels.
+
+Lengths are the numbers of tokens of texts, with their end tokens. They are above the model's `max_length` where a text
+is truncated; what is far beyond it is not counted.
+"""
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, NamedTuple, cast
 
 import keras
@@ -12,22 +16,101 @@ import tensorflow as tf
 from ..config import DecodingConfig
 from ..config.values import Language
 from ..layers import TiedProjection
+from ..losses import token_crossentropy
 from ..models import Transformer
 from ..models.transformer import GUIDED_HEAD
 from ..rules import require
-from ..tensors import Tensor
+from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
 from ..tokenizers.text_codec import Side, TextCodec
 from ..tokenizers.tokenizer import Texts
 from .documents import TranslatedDocuments, translate_documents
-from .forced_decoding import mean_encoding, source_attention, token_log_probs
-from .results import Alignments, Embeddings, Tokens, TokenScores, Translations
-from .search import Candidates, Request, Sampling, SearchedModel, TranslationModel, search_tokens
+from .search import Candidates, Sampling, SearchedModel, TranslationModel, map_in_length_batches, search_tokens
 
 # The layer of the decoder whose attention aligns.
 ALIGNMENT_LAYER = -1
 # The largest integer of a matrix in 8 bits.
 _LARGEST = 127
+
+
+class Translations(NamedTuple):
+    """What a search finds for every text, the best first.
+
+    Attributes:
+        scores: log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1, the log
+            probability.
+        token_ids: the tokens of the translations, after their prefixes and with end tokens, padded with 0.
+    """
+
+    texts: Annotated[Tensor, "string (batch, n_best)"]
+    scores: Annotated[Tensor, "float32 (batch, n_best)"]
+    token_ids: Annotated[Tensor, "int32 (batch, n_best, length)"]
+    source_lengths: Annotated[Tensor, "int64 (batch,)"]
+
+
+class TokenScores(NamedTuple):
+    """The log probabilities of pairs, those of their tokens, and how long their texts are.
+
+    Attributes:
+        log_probs: the sums of the tokens'.
+        token_log_probs: of every token of the targets, with end tokens; 0 after them.
+    """
+
+    log_probs: Annotated[Tensor, "float32 (number of pairs,)"]
+    token_log_probs: Annotated[Tensor, "float32 (number of pairs, target length)"]
+    source_lengths: Annotated[Tensor, "int64 (number of pairs,)"]
+    target_lengths: Annotated[Tensor, "int64 (number of pairs,)"]
+
+
+def dual_scores(forward: TokenScores, backward: TokenScores) -> Annotated[np.ndarray, "float (number of pairs,)"]:
+    """Computes scores by dual conditional cross-entropy (Junczys-Dowmunt 2018, arXiv 1809.00197).
+
+    They are `exp(-(|a - b| + (a + b) / 2))`, of the cross-entropies `a` of the target given its source and `b` of the
+    source given the target, each for a token: 1 for pairs of which both models are certain, near 0 for those that one
+    of them finds less probable than the other, or both improbable.
+
+    Args:
+        forward: of the pairs.
+        backward: of the same pairs by a model of the opposite direction, to which targets are sources.
+
+    Example:
+        >>> english, german, log_probs = np.array([1]), np.array([2]), np.array([[-2.0]])
+        >>> forward = TokenScores(log_probs[:, 0], log_probs, english, german)
+        >>> dual_scores(forward, TokenScores(log_probs[:, 0] - 1, log_probs - 1, german, english)).round(4)
+        array([0.0183])
+    """
+    ours, theirs = (-scores.log_probs / scores.target_lengths for scores in (forward, backward))
+    return np.exp(-(np.abs(ours - theirs) + (ours + theirs) / 2))
+
+
+class Tokens(NamedTuple):
+    """The tokens of texts as a model reads them: truncated, with end tokens, as text to show and as ids."""
+
+    pieces: Annotated[Tensor, 'string (batch, length), padded with ""']
+    token_ids: Annotated[Tensor, "int32 (batch, length), padded with 0"]
+    lengths: Annotated[Tensor, "int64 (batch,)"]
+
+
+class Alignments(NamedTuple):
+    """Which tokens of their sources the tokens of targets come from.
+
+    Attributes:
+        positions: for each token of a target the position in its source that is attended to most; -1 after end tokens.
+        attention: of a layer of the decoder, the mean of its heads, or the head that was trained to align: rows that
+            sum to 1; 0 after end tokens.
+    """
+
+    source: Tokens
+    target: Tokens
+    positions: Annotated[Tensor, "int32 (number of pairs, target length)"]
+    attention: Annotated[Tensor, "float32 (number of pairs, target length, source length)"]
+
+
+class Embeddings(NamedTuple):
+    """The encoder's outputs for texts: their mean over the tokens of a text, with its end token."""
+
+    vectors: Annotated[Tensor, "float32 (batch, d_model)"]
+    source_lengths: Annotated[Tensor, "int64 (batch,)"]
 
 
 @dataclasses.dataclass(eq=False)
@@ -81,10 +164,6 @@ class TranslationGraph:
             self._stored, self._searched = stored, searched
 
     @property
-    def precision(self) -> str:
-        return "int8-weights" if self.is_int8 else self.model.variables[0].dtype
-
-    @property
     def weights(self) -> list[tf.Variable]:
         """The variables that the functions read."""
         return tf.nest.flatten([stored for _, stored in self._stored])
@@ -121,9 +200,7 @@ class TranslationGraph:
             tags: those in front of the sources, see `Translator.translate`.
         """
         source = self.codec.encode_sources(texts, tags)
-        max_length, max_extra = self.model.config.max_length, self.decoding.max_extra_tokens
-        most = tf.minimum(tf.cast(source.token_ids.row_lengths(), tf.int32) + max_extra, max_length)
-        limits = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, most)
+        limits = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, self._searched.most_tokens(source.token_ids))
         if max_lengths is not None:
             limits = tf.where(max_lengths > 0, tf.minimum(limits, max_lengths), limits)
         prefix = None
@@ -133,8 +210,9 @@ class TranslationGraph:
         if source.placeholders is not None:
             limits = tf.maximum(limits, self.codec.num_missing(source.placeholders, prefix))
         with self._read_weights():
-            request = Request(source.token_ids, most, limits, prefix, source.placeholders, sampling)
-            token_ids, scores = search_tokens(self._searched, request, n_best)
+            token_ids, scores = search_tokens(
+                self._searched, source.token_ids, limits, n_best, prefix, source.placeholders, sampling
+            )
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
         ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
         if prefix is not None:
@@ -151,17 +229,15 @@ class TranslationGraph:
         Returns:
             The tokens of the translations, with end tokens and padded with 0, and their scores, as `search` does.
         """
-        max_length, max_extra = self.model.config.max_length, self.decoding.max_extra_tokens
         is_known = (token_ids >= 0) & (token_ids < self.model.config.source_vocab_size)
-        token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)[:, :max_length]
+        token_ids = tf.where(is_known, token_ids, Tokenizer.unk_id)[:, : self.model.config.max_length]
         lengths = tf.RaggedTensor.from_tensor(token_ids, padding=Tokenizer.pad_id).row_lengths()
         # Keep one token for the encoder in a row that is all padding.
         padded = tf.pad(token_ids, [[0, 0], [0, 1]], constant_values=Tokenizer.pad_id)
         source = tf.RaggedTensor.from_tensor(padded, lengths=tf.maximum(lengths, 1))
-        most = tf.minimum(tf.cast(source.row_lengths(), tf.int32) + max_extra, max_length)
-        limits = tf.where(lengths > 1, most, 0)
+        limits = tf.where(lengths > 1, self._searched.most_tokens(source), 0)
         with self._read_weights():
-            translations, scores = search_tokens(self._searched, Request(source, most, limits), n_best=1)
+            translations, scores = search_tokens(self._searched, source, limits)
         return translations[:, 0], scores[:, 0]
 
     def translate_documents(self, texts: Texts, language: Language | None = None) -> TranslatedDocuments:
@@ -170,20 +246,33 @@ class TranslationGraph:
 
     def score(self, sources: Texts, targets: Texts) -> TokenScores:
         """Computes the log probability of every token of the targets."""
+        model = cast(Transformer, self.model)
         source, target = self.codec.encode_pairs(sources, targets)
-        with self._read_weights():
-            log_probs = token_log_probs(cast(Transformer, self.model), source.token_ids, target.token_ids)
+
+        def score(source: Tensor, labels: Tensor) -> Tensor:
+            logits = model({"source": source, "target": _shifted(labels)}, training=False)
+            return tf.where(tf.not_equal(labels, Tokenizer.pad_id), -token_crossentropy(labels, logits), 0.0)
+
+        log_probs = self._in_batches(score, [source.token_ids, target.token_ids], [_width(target.token_ids)])
         return TokenScores(tf.reduce_sum(log_probs, axis=1), log_probs, source.lengths, target.lengths)
 
     def align(self, sources: Texts, targets: Texts, layer: int = ALIGNMENT_LAYER) -> Alignments:
         """Finds which tokens of its source each token of a target comes from, see `Translator.align`."""
-        num_layers = self.model.config.depths[1]
+        model, num_layers = cast(Transformer, self.model), self.model.config.depths[1]
         require(-num_layers <= layer < num_layers, "layer", f"from {-num_layers} to {num_layers - 1}", layer)
         source, target = self.codec.encode_pairs(sources, targets)
-        head = GUIDED_HEAD if self.is_guided and layer in (ALIGNMENT_LAYER, num_layers - 1) else None
-        with self._read_weights():
-            model = cast(Transformer, self.model)
-            attention = source_attention(model, source.token_ids, target.token_ids, layer, head)
+        has_guided_head = self.is_guided and layer in (ALIGNMENT_LAYER, num_layers - 1)
+
+        def attend(source: Tensor, labels: Tensor) -> Tensor:
+            encoded, source_mask = model.encode(source)
+            embedded = model.target_embedding(_shifted(labels))
+            _, _, scores = model.decoder(embedded, encoded, source_mask=source_mask, return_attention_scores=True)
+            by_head = tf.cast(scores[layer], tf.float32)
+            weights = by_head[:, GUIDED_HEAD] if has_guided_head else tf.reduce_mean(by_head, axis=1)
+            return tf.where(tf.not_equal(labels, Tokenizer.pad_id)[:, :, None], weights, 0.0)
+
+        sides = [source.token_ids, target.token_ids]
+        attention = self._in_batches(attend, sides, [_width(target.token_ids), _width(source.token_ids)])
         # A row of a text has an end token, so that no axis is empty unless there are no texts.
         positions = tf.argmax(tf.pad(attention, [[0, 0], [0, 0], [0, 1]]), axis=2, output_type=tf.int32)
         is_token = tf.sequence_mask(target.token_ids.row_lengths(), tf.shape(attention)[1])
@@ -196,9 +285,15 @@ class TranslationGraph:
 
     def encode(self, texts: Texts) -> Embeddings:
         """Computes the means of the encoder's outputs."""
+        model = cast(Transformer, self.model)
         source = self.codec.encode_sources(texts)
-        with self._read_weights():
-            return Embeddings(mean_encoding(cast(Transformer, self.model), source.token_ids), source.lengths)
+
+        def encode(source: Tensor) -> Tensor:
+            encoded, mask = model.encode(source)
+            weights = tf.cast(mask, tf.float32)[:, :, None]
+            return tf.reduce_sum(tf.cast(encoded, tf.float32) * weights, axis=1) / tf.reduce_sum(weights, axis=1)
+
+        return Embeddings(self._in_batches(encode, [source.token_ids], [model.config.d_model]), source.lengths)
 
     def tokenize(self, texts: Texts) -> Tokens:
         """Splits sources into the tokens that the model reads."""
@@ -209,6 +304,30 @@ class TranslationGraph:
         tokenizer = getattr(self.codec.tokenizers, side)
         pieces = token_ids.with_flat_values(tokenizer.id_to_piece(token_ids.flat_values))
         return Tokens(pieces.to_tensor(), token_ids.to_tensor(), lengths)
+
+    def _in_batches(
+        self, function: Callable[..., Tensor], sides: list[tf.RaggedTensor], shape: list[Dimension]
+    ) -> Tensor:
+        """Applies a function to the sides of pairs, in batches of similar lengths, and pads its results to a shape."""
+
+        def compute(rows: Tensor) -> Tensor:
+            results = function(*(tf.gather(side, rows).to_tensor() for side in sides))
+            missing = [[0, size - tf.shape(results)[axis]] for axis, size in enumerate(shape, start=1)]
+            return tf.pad(results, [[0, 0], *missing])
+
+        lengths = tf.reduce_max([tf.cast(side.row_lengths(), tf.int32) for side in sides], axis=0)
+        with self._read_weights():
+            return map_in_length_batches(compute, lengths, lengths, tf.zeros([tf.size(lengths), *shape]))
+
+
+def _shifted(labels: Annotated[Tensor, "int32 (batch, length)"]) -> Tensor:
+    """What the decoder reads to predict the labels: they begin with the start token."""
+    starts = tf.fill([tf.shape(labels)[0], 1], Tokenizer.start_id)
+    return tf.concat([starts, labels[:, :-1]], axis=1)
+
+
+def _width(rows: tf.RaggedTensor) -> Tensor:
+    return tf.cast(rows.bounding_shape()[1], tf.int32)
 
 
 class _Int8Matrix(NamedTuple):

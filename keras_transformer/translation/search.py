@@ -8,13 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import DecodingConfig, TransformerConfig
-from ..decoding import Constraints, Decodable, Hypotheses, beam_search, greedy_search, sample
+from ..decoding import Constraints, Decodable, beam_search, greedy_search, sample
 from ..decoding.sampling import check_sampling
 from ..model_dir.shortlist_file import Shortlist
 from ..rules import check
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
 
+Sources = Annotated[tf.RaggedTensor, "int32 (batch, None)"]
 # A nest of tensors.
 Results = TypeVar("Results")
 
@@ -118,96 +119,87 @@ class SearchedModel(NamedTuple):
     candidates: Candidates | None
     output_projection: keras.layers.Layer | None = None
 
-
-class Request(NamedTuple):
-    """What is to be translated.
-
-    Attributes:
-        source: the tokens of each text, with end tokens.
-        positions: what a text adds to a batch, see `map_in_length_batches`.
-        max_lengths: the most tokens of each translation, without its prefix.
-        prefix: the tokens that each translation begins with.
-        placeholders: which placeholders each text has, and its translation exactly once. They are the last tokens of a
-            vocabulary.
-        sampling: for translations drawn at random instead of searched.
-    """
-
-    source: Annotated[tf.RaggedTensor, "int32 (batch, None)"]
-    positions: Annotated[Tensor, "int32 (batch,)"]
-    max_lengths: Annotated[Tensor, "int32 (batch,)"]
-    prefix: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None = None
-    placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None = None
-    sampling: Sampling | None = None
+    def most_tokens(self, source: Sources) -> Annotated[Tensor, "int32 (batch,)"]:
+        """Returns how many tokens each translation may have, with its prefix and its end token."""
+        lengths = tf.cast(source.row_lengths(), tf.int32)
+        return tf.minimum(lengths + self.decoding.max_extra_tokens, self.model.config.max_length)
 
 
 def search_tokens(
-    searched: SearchedModel, request: Request, n_best: int
+    searched: SearchedModel,
+    source: Sources,
+    max_lengths: Annotated[Tensor, "int32 (batch,)"],
+    n_best: int = 1,
+    prefix: Annotated[tf.RaggedTensor, "int32 (batch, None)"] | None = None,
+    placeholders: Annotated[Tensor, "bool (batch, NUM_PLACEHOLDERS)"] | None = None,
+    sampling: Sampling | None = None,
 ) -> tuple[Annotated[Tensor, "int32 (batch, n_best, length)"], Annotated[Tensor, "float32 (batch, n_best)"]]:
     """Returns the tokens of the best translations of each text, padded with 0, and their scores.
 
     Args:
         searched: whose variables are read as tensors already.
+        source: the tokens of each text, with end tokens.
+        max_lengths: the most tokens of each translation, without its prefix.
         n_best: at most the beam size; 1 with sampling.
+        prefix: the tokens that each translation begins with.
+        placeholders: which placeholders each text has, and its translation exactly once. They are the last tokens of a
+            vocabulary.
+        sampling: for translations drawn at random instead of searched.
     """
-    width = tf.reduce_max(tf.concat([request.max_lengths, [1]], 0))
+    model, decoding, candidates, output_projection = searched
+    beam_size = 1 if sampling else decoding.beam_size
+    num_texts = source.nrows(tf.int32)
+    width = tf.reduce_max(tf.concat([max_lengths, [1]], 0))
 
     def search_batch(rows: Tensor) -> tuple[Tensor, Tensor]:
-        hypotheses = _search_batch(searched, request, rows, n_best)
+        source_ids, limits = tf.gather(source, rows).to_tensor(), tf.gather(max_lengths, rows)
+        start_id: Any = Tokenizer.start_id
+        options: dict[str, Any] = {}
+        if prefix is not None:
+            starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
+            beginnings = tf.concat([starts, tf.gather(prefix, rows)], axis=1)
+            # Prefixes end together, with -1 before the shorter ones.
+            start_id = tf.reverse(beginnings[:, ::-1].to_tensor(-1), [1])
+            options["prefix"] = start_id[:, :-1]
+        if candidates is not None:
+            options["candidates"] = candidates.of(source_ids, None if prefix is None else start_id)
+        if output_projection is not None:
+            options["output_projection"] = output_projection
+        step, state = model.start_decoding(source_ids, beam_size, **options)
+        constraints = Constraints(
+            repetition_penalty=decoding.repetition_penalty,
+            no_repeat_ngram_size=decoding.no_repeat_ngram_size,
+            min_length=decoding.min_length,
+            forbidden_ids=_FORBIDDEN_IDS[decoding.forbidden_tokens],
+            exactly_once=None if placeholders is None else tf.gather(placeholders, rows),
+            candidates=options.get("candidates"),
+        )
+        arguments: dict[str, Any] = dict(
+            max_length=tf.reduce_max(limits),
+            start_id=start_id,
+            end_id=Tokenizer.end_id,
+            constraints=constraints,
+            drop_finished=True,
+        )
+        if sampling:
+            draw: dict[str, Any] = sampling._asdict()
+            hypotheses = sample(step, state, limits, rows=rows + draw.pop("first_row"), **draw, **arguments)
+        elif beam_size == 1:
+            hypotheses = greedy_search(step, state, limits, **arguments)
+        else:
+            arguments |= dict(beam_size=beam_size, length_penalty=decoding.length_penalty, n_best=n_best)
+            hypotheses = beam_search(step, state, limits, **arguments)
         padding = [[0, 0], [0, 0], [0, width - tf.shape(hypotheses.token_ids)[2]]]
         return tf.pad(hypotheses.token_ids, padding), hypotheses.scores
 
-    num_texts = request.source.nrows(tf.int32)
     return map_in_length_batches(
         search_batch,
-        tf.cast(request.source.row_lengths(), tf.int32),
-        request.positions,
+        tf.cast(source.row_lengths(), tf.int32),
+        searched.most_tokens(source),
         (tf.zeros([num_texts, n_best, width], tf.int32), tf.zeros([num_texts, n_best])),
         max_rows=tf.maximum((num_texts + 1) // 2, MIN_TEXTS_PER_BATCH),
         parallel_iterations=PARALLEL_SEARCHES,
     )
-
-
-def _search_batch(searched: SearchedModel, request: Request, rows: Tensor, n_best: int) -> Hypotheses:
-    # rows: int32 (n,)
-    model, decoding, candidates, output_projection = searched
-    source, max_lengths = tf.gather(request.source, rows).to_tensor(), tf.gather(request.max_lengths, rows)
-    start_id: Any = Tokenizer.start_id
-    options: dict[str, Any] = {}
-    if request.prefix is not None:
-        starts = tf.fill([tf.size(rows), 1], Tokenizer.start_id)
-        prefix = tf.concat([starts, tf.gather(request.prefix, rows)], axis=1)
-        # Prefixes end together, with -1 before the shorter ones.
-        start_id = tf.reverse(prefix[:, ::-1].to_tensor(-1), [1])
-        options["prefix"] = start_id[:, :-1]
-    if candidates is not None:
-        options["candidates"] = candidates.of(source, None if request.prefix is None else start_id)
-    if output_projection is not None:
-        options["output_projection"] = output_projection
-    constraints = Constraints(
-        repetition_penalty=decoding.repetition_penalty,
-        no_repeat_ngram_size=decoding.no_repeat_ngram_size,
-        min_length=decoding.min_length,
-        forbidden_ids=_FORBIDDEN_IDS[decoding.forbidden_tokens],
-        exactly_once=None if request.placeholders is None else tf.gather(request.placeholders, rows),
-        candidates=options.get("candidates"),
-    )
-    arguments: dict[str, Any] = dict(
-        max_length=tf.reduce_max(max_lengths),
-        start_id=start_id,
-        end_id=Tokenizer.end_id,
-        constraints=constraints,
-        drop_finished=True,
-    )
-    sampling = request.sampling
-    beam_size = 1 if sampling else decoding.beam_size
-    step, state = model.start_decoding(source, beam_size, **options)
-    if sampling:
-        draw: dict[str, Any] = sampling._asdict()
-        return sample(step, state, max_lengths, rows=rows + draw.pop("first_row"), **draw, **arguments)
-    if beam_size == 1:
-        return greedy_search(step, state, max_lengths, **arguments)
-    arguments |= dict(beam_size=beam_size, length_penalty=decoding.length_penalty, n_best=n_best)
-    return beam_search(step, state, max_lengths, **arguments)
 
 
 def map_in_length_batches(

@@ -4,7 +4,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,11 +19,30 @@ from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from ..tokenizers.text_codec import Side, TextCodec
 from .documents import TranslatedDocument
-from .graph import ALIGNMENT_LAYER, TranslationGraph
-from .results import Alignment, TokenScores, Translation, Translations
+from .graph import ALIGNMENT_LAYER, TokenScores, TranslationGraph, Translations
 from .search import Candidates, Sampling, TranslationModel
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Translation(NamedTuple):
+    """The best translations of one text.
+
+    Attributes:
+        hypotheses: each translation with its score, as in `Translations`.
+    """
+
+    hypotheses: list[tuple[str, float]]
+    source_length: int
+
+
+class Alignment(NamedTuple):
+    """Which tokens of its source the tokens of a target come from: `Alignments` of one pair, without padding."""
+
+    source: list[str]
+    target: list[str]
+    positions: list[int]
+    attention: Annotated[np.ndarray, "float32 (target length, source length)"]
 
 
 class Translator:
@@ -145,7 +164,7 @@ class Translator:
     @property
     def precision(self) -> str:
         """The precision of the weights."""
-        return self.graph.precision
+        return "int8-weights" if self.graph.is_int8 else self.model.variables[0].dtype
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
         """Returns the best translation of every text."""

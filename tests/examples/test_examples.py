@@ -20,7 +20,7 @@ from examples import batch_translation, constrained_search, train_with_fit
 from keras_transformer.decoding import beam_search
 from keras_transformer.losses import MaskedLabelSmoothedCrossentropy
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.serving.rest import RestApi, Signature
+from keras_transformer.serving.server import RestApi, Signature
 from keras_transformer.translation import Translator
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"

@@ -17,8 +17,7 @@ from model_server import serve
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
-from benchmarks.contenders.fuzzed_requests import fuzz
-from benchmarks.hostile_texts import hostile_texts
+from benchmarks.contenders.fuzzed_requests import fuzz, hostile_texts
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "serving"
 SOURCES, TARGETS = (list(side) for side in zip(*sentence_pairs()[::7]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.serving.rest import RequestError, RestApi, Signature
+from keras_transformer.serving.server import RequestError, RestApi, Signature
 
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])

@@ -19,8 +19,7 @@ import tensorflow as tf
 from keras_transformer.export.servable import graph_of
 from keras_transformer.export.signatures import SIGNATURES
 
-from keras_transformer.serving.rest import RestApi, Signature, load_servable
-from keras_transformer.serving.server import MAX_BYTES, make_server
+from keras_transformer.serving.server import MAX_BYTES, RestApi, Signature, load_servable, make_server
 
 TEXTS = ["Anna sees a tree.", "the dog buys two apples.", "", "🐶 כלב"]
 
@@ -99,8 +98,9 @@ def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
     shutil.copytree(servable, tmp_path / "tiny" / "7")
     (tmp_path / "tiny" / "6").mkdir()
     served = load_servable(tmp_path / "tiny")
-    assert load_servable(tmp_path / "tiny" / "7")[:2] == ("tiny", 7)
-    assert served[:2] == ("tiny", 7) and set(served.signatures) == set(SIGNATURES)
+    of_version = load_servable(tmp_path / "tiny" / "7")
+    assert (served.name, served.version) == (of_version.name, of_version.version) == ("tiny", 7)
+    assert set(served.signatures) == set(SIGNATURES)
     expected = served.signatures["serving_default"].function(text=tf.constant(TEXTS))
     texts = [text.decode() for text in expected["text"].numpy()]
     path = "/v1/models/tiny/versions/1:predict"
@@ -113,7 +113,7 @@ def test_rest_answers_as_the_servable_does(port, servable, tmp_path):
     assert columns["outputs"]["text"] == texts and columns["outputs"]["score"] == scores
 
     # The SavedModel itself can be served.
-    with serving(RestApi("tiny", served.signatures, 8, served.version)) as own_port:
+    with serving(served) as own_port:
         assert ask(own_port, "POST", path, "{}")[0] == 404
         _, _, own_rows = ask(own_port, "POST", path.replace("1:", "7:"), json.dumps({"instances": TEXTS}))
         assert [row["text"] for row in own_rows["predictions"]] == texts

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer
-from keras_transformer.tokenizers.sentencepiece_model import ModelProto, SentencePiece, load_subwords, parse_model
+from keras_transformer.tokenizers.sentencepiece import ModelProto, SentencePiece, load_subwords, parse_model
 
 LINES = [f"a{first} b{second} ab" for first in "cdefg" for second in "hijkl"]
 

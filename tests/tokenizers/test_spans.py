@@ -7,8 +7,9 @@ from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.errors import ConfigError
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair
-from keras_transformer.tokenizers.placeholders import NUM_PLACEHOLDERS, SpanFinder, numbered_as
+from keras_transformer.tokenizers.placeholders import SpanFinder, numbered_as
 from keras_transformer.tokenizers.text_codec import TextCodec
+from keras_transformer.tokenizers.tokenizer import NUM_PLACEHOLDERS
 
 LINES = ["the dog runs to a tree", "a cat sees the house {now}"] * 5
 SIZES = {"bpe": 292, "unigram": 285, "wordpiece": 46}

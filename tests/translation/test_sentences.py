@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from examples.corpus import generate
-from keras_transformer.translation.sentences import ABBREVIATIONS, divide_long_sentences, split_sentences
+from keras_transformer.translation.documents import ABBREVIATIONS, divide_long_sentences, split_sentences
 
 # Characters that the rules are about, and those of the marks, among all others.
 SPECIAL = [

@@ -17,8 +17,8 @@ from keras_transformer.errors import ConfigError, Error
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.translation import Sampling, Translator, documents
-from keras_transformer.translation.results import Translations
-from keras_transformer.translation.sentences import divide_long_sentences
+from keras_transformer.translation.documents import divide_long_sentences
+from keras_transformer.translation.graph import Translations
 
 LONG = "Anna sees a tree. the dog buys two apples. " * 120
 

@@ -21,9 +21,9 @@ from keras_transformer.errors import ConfigError
 from keras_transformer.rules import Size, check, checked
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair, WordPieceTokenizer
-from keras_transformer.tokenizers.placeholders import NUM_PLACEHOLDERS
 from keras_transformer.tokenizers.sentencepiece import prepare_line
 from keras_transformer.tokenizers.terms import NUM_TERM_PIECES
+from keras_transformer.tokenizers.tokenizer import NUM_PLACEHOLDERS
 
 from ..text.corpus import SentencePairs
 

@@ -9,7 +9,7 @@ from keras_transformer.training.batches import vocabulary
 from keras_transformer.training.batches.vocabulary import sample_lines, train_tokenizer
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
-from keras_transformer.tokenizers.placeholders import NUM_PLACEHOLDERS
+from keras_transformer.tokenizers.tokenizer import NUM_PLACEHOLDERS
 
 SIZES = {"bpe": 320, "unigram": 320, "wordpiece": 108}
 STEMS = ["brücke", "garten", "walk", "sing", "Hafen", "quick", "jung", "zwölf", "river", "Vogel"]

@@ -29,9 +29,9 @@ from keras_transformer.config import DataConfig, DecodingConfig, TransformerConf
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
-from keras_transformer.serving.rest import RequestError, RestApi, load_servable
+from keras_transformer.serving.server import RequestError, RestApi, load_servable
 from keras_transformer.tokenizers import PretrainedSentencePieceTokenizer, TokenizerPair
-from keras_transformer.tokenizers.sentencepiece_model import parse_model
+from keras_transformer.tokenizers.sentencepiece import parse_model
 from keras_transformer.tokenizers.text_codec import TextCodec
 
 PAIRS = sentence_pairs()
