@@ -113,6 +113,6 @@ def _tfds_corpora(name: str | None, split: str) -> "list[Corpus]":
     if name is None:
         return []
     with tensorflow_backend():
-        from keras_transformer.training.text.tfds_corpus import tfds_corpus
+        from keras_transformer.training.text.parallel_text import tfds_corpus
 
         return [tfds_corpus(name, split)]

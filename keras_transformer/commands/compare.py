@@ -132,7 +132,7 @@ def _with_terms(
     comparison: "Comparison", glossary: dict[str, str], pairs: "SentencePairs", systems: "Sequence[System]"
 ) -> "Comparison":
     with tensorflow_backend():
-        from keras_transformer.training.comparison.term_use import count_terms
+        from keras_transformer.training.evaluate import count_terms
 
     uses = count_terms(glossary, list(pairs.source), *(system.translations for system in systems))
     results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]

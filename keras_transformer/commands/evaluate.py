@@ -58,7 +58,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
         interval = f" (95% confidence: ± {intervals[name]:.2f})" if name in intervals else ""
         lines += [f"{score.text}{interval}", f"  {score.signature}"]
     if glossary := glossary_of(options):
-        from keras_transformer.training.comparison.term_use import count_terms
+        from keras_transformer.training.evaluate import count_terms
 
         (use,) = count_terms(glossary, list(pairs.source), result.translations)
         records["terms"] = use._asdict()

@@ -28,7 +28,7 @@ def run_average(options: argparse.Namespace) -> None:
     if not model_dir.checkpoints():
         raise ConfigError(f"{model_dir}: no checkpoints to average")
     with tensorflow_backend():
-        from keras_transformer.training.run.checkpoints import average_checkpoints
+        from keras_transformer.training.run.state import average_checkpoints
     paths = average_checkpoints(model_dir, last=options.last, best=options.best)
     write_lines([f"averaged {', '.join(path.name for path in paths)}"])
 

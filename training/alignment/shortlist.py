@@ -25,8 +25,7 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from keras_transformer.translation import Translator
 
-from ..text.corpus import SentencePairs, in_chunks
-from ..text.fingerprint import fingerprint_of
+from ..text.corpus import SentencePairs, fingerprint_of, in_chunks
 from .model_1 import PASSES, Counts, Sentences, best_links, count_links, in_blocks
 
 # The number of candidates for each source token, and of frequent tokens that are always candidates.

@@ -18,8 +18,7 @@ from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.tokenizers.text_codec import TextCodec
 
 from ..alignment.model_1 import Counts, Sentences, best_links, in_blocks, learn_probabilities
-from ..text.corpus import SentencePairs, in_chunks, pairs_of_epoch, pairs_per_epoch
-from ..text.fingerprint import TextFingerprint, TextHash
+from ..text.corpus import SentencePairs, TextFingerprint, TextHash, in_chunks, pairs_of_epoch, pairs_per_epoch
 from .augmentation import Augmentation, TermAnnotation
 
 # Sentences tokenized at a time; bounds memory.

@@ -1,12 +1,9 @@
-"""What the text becomes for training: tokenizers, token ids, and batches of them."""
+"""What the text becomes for training: tokenizers, token ids, and plans of batches of them."""
 
 import functools
 import logging
 import pathlib
-from collections.abc import Iterable
-from typing import NamedTuple, cast
-
-import tensorflow as tf
+from typing import cast
 
 from keras_transformer.config import Config
 from keras_transformer.model_dir import ModelDir
@@ -20,57 +17,15 @@ from keras_transformer.tokenizers.text_codec import TextCodec
 from ..alignment.lexicon import learn_lexicon
 from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
 from ..batches.encoded_pairs import EncodedPairs, Epochs, align_encoded, encode
-from ..batches.pipeline import training_dataset, validation_dataset
-from ..batches.plan import BatchPlan, plan_batches
+from ..batches.pipeline import BatchPlan, plan_batches
 from ..batches.vocabulary import learn_tokenizers
-from ..step.model import Batch
 from ..text.corpus import SentencePairs
-from ..text.fingerprint import Fingerprint
 from .devices import Workers
 
 _log = logging.getLogger(__name__)
 
 # A vocabulary leaves out one character in 10,000 of the text that it is learned from.
 _NOTABLE_SHARE = 0.01
-
-
-class Batches(NamedTuple):
-    """Endless batches: the shares of the replicas of this process.
-
-    The validation text has `num_valid` batches. They come again and again: several workers would have to agree after
-    each batch on whether there is another one.
-    """
-
-    train: Iterable[Batch]
-    valid: Iterable[Batch]
-    num_valid: int
-
-
-class TrainingData(NamedTuple):
-    """The plans of the batches."""
-
-    train: BatchPlan
-    valid: BatchPlan
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """What a resumed run recognizes the texts by."""
-        return {"train": self.train.pairs.fingerprint, "valid": self.valid.pairs.fingerprint}
-
-    def batches(
-        self, seed: int, start_id: int, first_step: int, strategy: tf.distribute.Strategy, replicas: range
-    ) -> Batches:
-        """Returns the batches from a step on; see `training_dataset`."""
-        shares = dict(start_id=start_id, replicas=replicas, num_replicas=strategy.num_replicas_in_sync)
-        datasets = (
-            training_dataset(self.train, seed=seed, first_step=first_step, **shares),
-            validation_dataset(self.valid, **shares).repeat(),
-        )
-        # Each dataset has the batches of all replicas of this process, one after another.
-        train, valid = (
-            strategy.distribute_datasets_from_function(lambda _, dataset=dataset: dataset) for dataset in datasets
-        )
-        return Batches(train, valid, self.valid.num_steps)
 
 
 class TrainingText:
@@ -117,8 +72,12 @@ class TrainingText:
             workers.from_chief(tokenizer.file_content)
         return tokenizers
 
-    def plan(self, tokenizers: TokenizerPair, num_parts: int, directory: pathlib.Path) -> TrainingData:
-        """Tokenizes the texts into files of the directory, and plans batches that divide into so many parts."""
+    def plan(self, tokenizers: TokenizerPair, num_parts: int, directory: pathlib.Path) -> tuple[BatchPlan, BatchPlan]:
+        """Tokenizes the texts into files of the directory, and plans batches that divide into so many parts.
+
+        Returns:
+            The plans of the training text and of the validation text.
+        """
         training, max_length = self.config.training, self.config.model.max_length
         samplers, terms = tokenizers, None
         if training.subword_dropout:
@@ -148,7 +107,7 @@ class TrainingText:
             plan_batches(ids, training.tokens_per_batch, training.num_buckets, num_parts)
             for ids in (train_ids, valid_ids)
         )
-        return TrainingData(train, valid)
+        return train, valid
 
 
 def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:

@@ -13,13 +13,10 @@ from keras_transformer.errors import DivergedError
 from keras_transformer.model_dir import ModelDir
 
 from ..step.model import Batch, TrainingModel
-from .checkpoints import delete_outdated, forget_outdated, save_checkpoint
-from .data import Batches
 from .devices import Workers
 from .interruption import Interruption
-from .report import ProgressReport, write_log
-from .state import Row, RunState, save_training_state, values_of
-from .validation import Sample
+from .report import ProgressReport, Sample, write_log
+from .state import Row, RunState, save_training_state, save_validation, values_of
 
 _log = logging.getLogger(__name__)
 
@@ -43,18 +40,26 @@ class TrainingRun:
 
 
 def run_loop(
-    run: TrainingRun, batches: Batches, report: ProgressReport, user_callbacks: Sequence[keras.callbacks.Callback]
+    run: TrainingRun,
+    train_batches: Iterator[Batch],
+    valid_batches: Iterator[Batch],
+    num_valid: int,
+    report: ProgressReport,
+    user_callbacks: Sequence[keras.callbacks.Callback],
 ) -> None:
     """Trains until the last step, or until patience, a callback or a signal ends it.
 
     For callbacks, each validation is the end of an epoch. An error or a signal ends the run without `on_train_end`.
+
+    Args:
+        train_batches: endless, the shares of the replicas of this process.
+        valid_batches: likewise; `num_valid` batches are the validation text, which comes again and again.
 
     Raises:
         DivergedError: A number is not finite; nothing of it is saved.
         KeyboardInterrupt: A signal was received, here or by another worker; everything is saved.
     """
     model, state, config, interruption = run.model, run.state, run.config, run.interruption
-    train_batches, valid_batches = iter(batches.train), iter(batches.valid)
     callbacks = keras.callbacks.CallbackList(list(user_callbacks), add_history=True, model=model)
     num_epochs = math.ceil(config.steps / config.validate_every)
     model.stop_training = must_stop = False
@@ -89,7 +94,7 @@ def run_loop(
             if is_interrupted and i + 1 < num_steps:
                 _save_between_validations(run, [total_loss, num_tokens])
                 _interrupt(run)
-        logs = {"loss": loss, **_validate(run, valid_batches, batches.num_valid, callbacks)}
+        logs = {"loss": loss, **_validate(run, valid_batches, num_valid, callbacks)}
         if run.workers.is_chief:
             _save_validation(run, epoch, logs)
             report.after_validation(logs)
@@ -145,11 +150,7 @@ def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
     state.validations_since_best += 1
     if score > state.best_score or not model_dir.best_path.exists():
         state.best_score, state.validations_since_best = score, 0
-    save_checkpoint(model_dir, run.model.validated, state)
-    outdated = forget_outdated(model_dir, state, config.keep_checkpoints, config.average_best)
-    # Save the state before deleting anything: a run that ends before repeats the steps since the last state.
-    save_training_state(model_dir, values, state)
-    delete_outdated(model_dir, outdated)
+    save_validation(model_dir, run.model, values, state, config)
     write_log(model_dir, state.rows, samples)
 
 

@@ -1,31 +1,40 @@
-"""What people see of a training run: a bar, a line for each validation, `log.csv`, and TensorBoard's files."""
+"""What people see of a training run: a bar, a line for each validation, BLEU, `log.csv`, and TensorBoard's files."""
 
 import collections
 import csv
+import dataclasses
 import errno
 import html
+import itertools
 import logging
 import pathlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
+import sacrebleu
 import tensorflow as tf
 from tensorboard.plugins.text.summary_v2 import text_pb
 
+from keras_transformer.config import DecodingConfig
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import remove_leftovers, replacing
+from keras_transformer.models import Transformer
 from keras_transformer.runtime.progress import ProgressBar, counted
+from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.translation import Translator
 
 from ..step.model import TrainingModel
+from ..text.corpus import SentencePairs
 from .state import Row
-from .validation import Sample
 
 _log = logging.getLogger(__name__)
 
 # The bar shows the speed of this many recent steps.
 _LAST_STEPS = 50
 _SECONDS_PER_DESCRIPTION = 0.5
+_NUM_SAMPLES = 5
 
 
 class ProgressReport:
@@ -72,6 +81,51 @@ class ProgressReport:
 
     def _speed(self, num_steps: int, seconds: float) -> str:
         return f"{num_steps * self.target_tokens_per_step / seconds:,.0f} target tokens/s"
+
+
+class Sample(NamedTuple):
+    """A sentence of the validation text, to look at."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+def bleu_measure(
+    model: Transformer, tokenizers: TokenizerPair, decoding: DecodingConfig, pairs: SentencePairs
+) -> Callable[[], tuple[float, list[Sample]]]:
+    """Returns a function that ranks checkpoints: it translates the validation text, without a beam.
+
+    It returns the BLEU of the translations, and the first of them. Where the text has several tags, the log has the
+    BLEU of each.
+    """
+    runs = [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
+    # Each tag has a graph of its own.
+    translators = {
+        tag: Translator(model, tokenizers, dataclasses.replace(decoding, beam_size=1, tag=tag or None))
+        for _, tag in runs
+    }
+
+    def measure() -> tuple[float, list[Sample]]:
+        texts = zip(pairs.source, pairs.target, strict=True)
+        samples: list[Sample] = []
+        bleu_of_tags = []
+        for number, tag in runs:
+            sources, references = zip(*itertools.islice(texts, number), strict=True)
+            samples_of_tag = [*map(Sample, sources, references, translators[tag](list(sources)))]
+            samples += samples_of_tag
+            if len(runs) > 1:
+                bleu_of_tags.append(f"{tag or 'without a tag'} {_bleu(samples_of_tag):.2f}")
+        if bleu_of_tags:
+            _log.info(f"BLEU {', '.join(bleu_of_tags)}")
+        return _bleu(samples), samples[:_NUM_SAMPLES]
+
+    return measure
+
+
+def _bleu(samples: list[Sample]) -> float:
+    references = [sample.reference for sample in samples]
+    return sacrebleu.corpus_bleu([sample.translation for sample in samples], [references]).score
 
 
 def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:

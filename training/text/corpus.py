@@ -1,12 +1,13 @@
-"""Sentence pairs to train on, how often they are used, and the first pass over their text, with its filters."""
+"""Sentence pairs to train on, how often they are used, the first pass over their text, and its fingerprint."""
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 
@@ -274,3 +275,34 @@ def _kept(parts: Sequence[Iterable[str]], bits: np.ndarray | None) -> Iterator[s
     return itertools.compress(
         sentences, itertools.chain.from_iterable(np.unpackbits(block).tobytes() for block in blocks)
     )
+
+
+class TextFingerprint(TypedDict):
+    """The number of lines of a text, and the SHA-256 of the lines of each side."""
+
+    lines: int
+    source: str
+    target: str
+
+
+class TextHash:
+    """The fingerprint of a parallel text that is read in chunks."""
+
+    def __init__(self) -> None:
+        self._num_lines = 0
+        self._source, self._target = hashlib.sha256(), hashlib.sha256()
+
+    def add(self, sources: Iterable[str], targets: Sequence[str]) -> None:
+        for hash_, lines in ((self._source, sources), (self._target, targets)):
+            hash_.update("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
+        self._num_lines += len(targets)
+
+    def fingerprint(self) -> TextFingerprint:
+        return {"lines": self._num_lines, "source": self._source.hexdigest(), "target": self._target.hexdigest()}
+
+
+def fingerprint_of(pairs: Iterable[Pair]) -> TextFingerprint:
+    text = TextHash()
+    for chunk in in_chunks(iter(pairs)):
+        text.add(*zip(*chunk))
+    return text.fingerprint()

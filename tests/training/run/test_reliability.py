@@ -21,12 +21,11 @@ import test_training
 from keras_transformer.export.publishing import publish
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import loop
-from keras_transformer.training.run.checkpoints import average_checkpoints
 from keras_transformer.training.run.data import TrainingText
 from keras_transformer.training.run.devices import Workers, make_strategy
 from keras_transformer.training.run.interruption import Interruption
 from keras_transformer.training.run.report import ProgressReport
-from keras_transformer.training.run.state import read_progress, restore_training_state
+from keras_transformer.training.run.state import average_checkpoints, read_progress, restore_training_state
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.step import model as step_model
 from keras_transformer.training.step.model import build_training_model

@@ -20,9 +20,9 @@ from keras_transformer.export.servable import export_servable
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run import data, trainer
-from keras_transformer.training.run.checkpoints import average_checkpoints
 from keras_transformer.training.run.data import TrainingText
 from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.state import average_checkpoints
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.step import model as step_model
 from keras_transformer.training.step.model import build_training_model
