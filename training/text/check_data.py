@@ -66,7 +66,7 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
             for filter_, count, places in zip(filters, counts[1:], examples[1:])
         ],
         "kept": int(counts[0]),
-        "held_out": len(held_out.finish().pairs) if held_out else 0,
+        "held_out": len(held_out.finish()[0]) if held_out else 0,
     }
 
 

@@ -7,21 +7,14 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from keras_transformer.errors import ConfigError, InvalidFileError
 from keras_transformer.rules import shown
 
 from .text_files import Reread, name_of, read_lines, read_texts, shards_of
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
-
 Path = str | os.PathLike[str]
-
-# How often tensorflow-datasets tries again to download.
-_MAX_RETRIES = 4
 
 
 class Shard(NamedTuple):
@@ -131,16 +124,16 @@ def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
 
 def _paired_shard(path: Path) -> Shard:
     lines, name = read_lines(path), name_of(path)
-    source, target = (Reread(functools.partial(_column, lines, side, name)) for side in (0, 1))
+
+    def read(side: int) -> Iterator[str]:
+        for number, line in enumerate(lines, start=1):
+            columns = line.split("\t")
+            if len(columns) != 2:
+                raise InvalidFileError(f"{name}: line {number} must have exactly one tab; received {shown(line)}")
+            yield columns[side]
+
+    source, target = (Reread(functools.partial(read, side)) for side in (0, 1))
     return Shard(source, target, name, name)
-
-
-def _column(lines: Iterable[str], side: int, name: str) -> Iterator[str]:
-    for number, line in enumerate(lines, start=1):
-        columns = line.split("\t")
-        if len(columns) != 2:
-            raise InvalidFileError(f"{name}: line {number} must have exactly one tab; received {shown(line)}")
-        yield columns[side]
 
 
 def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
@@ -155,38 +148,10 @@ def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
             on disk and could not be downloaded.
     """
     import tensorflow_datasets as tfds
-
-    builder = _builder(name, data_dir)
-    texts = [key for key, feature in builder.info.features.items() if isinstance(feature, tfds.features.Text)]
-    languages = builder.info.supervised_keys
-    if not (languages and len(languages) == 2 and all(key in texts for key in languages)):
-        raise ConfigError(
-            f"{name} is not a dataset of text pairs: its supervised pair is {languages}, "
-            f"its texts are {', '.join(texts) or 'none'}"
-        )
-    _prepare(builder, name)
-    try:
-        dataset = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
-    except Exception as error:  # the parser of splits raises any type
-        raise ConfigError(
-            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} ({_one_line(error)})"
-        ) from error
-
-    source, target = (Reread(functools.partial(_texts, dataset, side)) for side in (0, 1))
-    corpus_name = f"{name}, {split}"
-    return Corpus(corpus_name, [Shard(source, target, corpus_name, corpus_name)])
-
-
-def _texts(dataset: "tf.data.Dataset", side: int) -> Iterator[str]:
-    for texts in dataset.map(lambda *pair: pair[side]).batch(1024).as_numpy_iterator():
-        yield from (text.decode("utf-8") for text in texts)
-
-
-def _builder(name: str, data_dir: Path | None) -> "tfds.core.DatasetBuilder":
-    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.download import downloader
 
     try:
-        return tfds.builder(name, data_dir=data_dir)
+        builder = tfds.builder(name, data_dir=data_dir)
     except Exception as error:  # a dataset's own code may raise any type
         dataset = name.partition("/")[0].partition(":")[0]
         known = tfds.list_builders(with_community_datasets=False)
@@ -198,22 +163,38 @@ def _builder(name: str, data_dir: Path | None) -> "tfds.core.DatasetBuilder":
         raise ConfigError(
             f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} ({_one_line(error)})"
         ) from error
-
-
-def _prepare(builder: "tfds.core.DatasetBuilder", name: str) -> None:
-    from tensorflow_datasets.core.download import downloader
-
+    texts = [key for key, feature in builder.info.features.items() if isinstance(feature, tfds.features.Text)]
+    languages = builder.info.supervised_keys
+    if not (languages and len(languages) == 2 and all(key in texts for key in languages)):
+        raise ConfigError(
+            f"{name} is not a dataset of text pairs: its supervised pair is {languages}, "
+            f"its texts are {', '.join(texts) or 'none'}"
+        )
     # Its ten retries with doubling pauses make a machine without a network wait for 205 s, and no option changes them.
     # A test counts the retries, in case a release of tensorflow-datasets renames this.
-    downloader.MAX_RETRIES = _MAX_RETRIES
+    downloader.MAX_RETRIES = 4
     try:
         # tensorflow-datasets prints progress on standard output, which is for the results of a command.
         with contextlib.redirect_stdout(sys.stderr):
             builder.download_and_prepare()
-    except Exception as error:  # a dataset's own code may raise any type
+    except Exception as error:
         raise ConfigError(
             f"{name} is not on disk in {builder.data_dir} and could not be downloaded: {_one_line(error)}"
         ) from error
+    try:
+        examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
+    except Exception as error:  # the parser of splits raises any type
+        raise ConfigError(
+            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} ({_one_line(error)})"
+        ) from error
+
+    def read(side: int) -> Iterator[str]:
+        for texts in examples.map(lambda *pair: pair[side]).batch(1024).as_numpy_iterator():
+            yield from (text.decode("utf-8") for text in texts)
+
+    source, target = (Reread(functools.partial(read, side)) for side in (0, 1))
+    corpus_name = f"{name}, {split}"
+    return Corpus(corpus_name, [Shard(source, target, corpus_name, corpus_name)])
 
 
 def _one_line(error: Exception) -> str:

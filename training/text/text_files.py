@@ -12,8 +12,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager
-from typing import BinaryIO, TypeVar, cast
+from typing import TypeVar, cast
 
 import zstandard
 
@@ -105,70 +104,52 @@ def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
     return dict(sorted((file[before.start() : len(file) - len(after[0])], file) for file in files))
 
 
-def _open(path: str | os.PathLike[str]) -> AbstractContextManager[io.BufferedIOBase]:
-    if path == "-":
-        return contextlib.nullcontext(cast(io.BufferedIOBase, standard_input()))
+def _chunks(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """Reads what a file holds, decompressed."""
     name = os.fspath(path)
-    if name.endswith(".gz"):
-        return gzip.open(path, "rb")
-    if name.endswith(".xz"):
-        return lzma.open(path, "rb")
     if name.endswith(".zst"):
-        return io.BufferedReader(_Zstandard(open(path, "rb")))
-    return open(path, "rb")
+        yield from _zstandard_chunks(name)
+        return
+    openers: dict[str, Callable[..., io.BufferedIOBase]] = {".gz": gzip.GzipFile, ".xz": lzma.LZMAFile}
+    open_file = openers.get(name[-3:], open)
+    standard = cast(io.BufferedIOBase, standard_input()) if path == "-" else None
+    with contextlib.nullcontext(standard) if standard else open_file(name, "rb") as file:
+        while chunk := file.read1(_BYTES_PER_READ):
+            yield chunk
 
 
-class _Zstandard(io.RawIOBase):
+def _zstandard_chunks(name: str) -> Iterator[bytes]:
     """Decompresses frames of Zstandard; the package's own reader accepts a file that was cut off as a whole one."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._compressed = b""
-        self._text = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while not self._text:
-            self._compressed = self._compressed or self._file.read(_COMPRESSED_BYTES_PER_READ)
-            if not self._compressed:
-                if self._frame is not None:
-                    raise EOFError("Compressed file ended before the end of a frame was reached")
-                return 0
-            self._frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
-            self._text = memoryview(self._frame.decompress(self._compressed))
-            self._compressed = self._frame.unused_data
-            if self._frame.eof:
-                self._frame = None
-        size = min(len(buffer), len(self._text))
-        buffer[:size], self._text = self._text[:size], self._text[size:]
-        return size
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+    frame: zstandard.ZstdDecompressionObj | None = None
+    with open(name, "rb") as file:
+        while compressed := file.read(_COMPRESSED_BYTES_PER_READ):
+            while compressed:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                text = frame.decompress(compressed)
+                yield from (text[begin : begin + _BYTES_PER_READ] for begin in range(0, len(text), _BYTES_PER_READ))
+                compressed = frame.unused_data
+                frame = None if frame.eof else frame
+    if frame is not None:
+        raise EOFError("Compressed file ended before the end of a frame was reached")
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
     number = 0
     try:
-        with _open(path) as file:
-            for block in _blocks(file):
-                # All lines but the first are shorter than a read.
-                if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
-                    raise InvalidFileError(
-                        f"{name_of(path)}: line {number + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
-                    )
-                lines: Iterable[str]
-                try:
-                    lines = block.decode("utf-8").split("\n")
-                except UnicodeDecodeError:
-                    lines = (line.decode("utf-8") for line in block.split(b"\n"))
-                for line in lines:
-                    number += 1
-                    yield line
+        for block in _blocks(_chunks(path)):
+            # All lines but the first are shorter than a read.
+            if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
+                raise InvalidFileError(
+                    f"{name_of(path)}: line {number + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
+                )
+            lines: Iterable[str]
+            try:
+                lines = block.decode("utf-8").split("\n")
+            except UnicodeDecodeError:
+                lines = (line.decode("utf-8") for line in block.split(b"\n"))
+            for line in lines:
+                number += 1
+                yield line
     except UnicodeDecodeError as error:
         raise InvalidFileError(
             f"{name_of(path)}: line {number + 1} is not valid UTF-8: {error.reason} "
@@ -180,13 +161,13 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
         raise ConfigError(f"{name_of(path)}: {error.strerror or error}") from None
 
 
-def _blocks(file: io.BufferedIOBase) -> Iterator[bytes]:
-    r"""Reads whole lines, many at a time, without the end of the last one and "\r" before the ends.
+def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    r"""Joins chunks to whole lines, many at a time, without the end of the last one and "\r" before the ends.
 
     The part of a line that is longer than allowed is a block too.
     """
-    rest = file.read1(_BYTES_PER_READ)
-    while len(rest) < len(codecs.BOM_UTF8) and (chunk := file.read1(_BYTES_PER_READ)):
+    rest = next(chunks, b"")
+    while len(rest) < len(codecs.BOM_UTF8) and (chunk := next(chunks, b"")):
         rest += chunk
     chunk, rest = rest.removeprefix(codecs.BOM_UTF8), b""
     while chunk:
@@ -196,6 +177,6 @@ def _blocks(file: io.BufferedIOBase) -> Iterator[bytes]:
         # The additional byte may be the "\r" of a line end.
         if len(rest) > MAX_LINE_BYTES + 1:
             yield rest
-        chunk = file.read1(_BYTES_PER_READ)
+        chunk = next(chunks, b"")
     if rest:
         yield rest.removesuffix(b"\r")
