@@ -1,6 +1,7 @@
 """Training on one device or several, from the first step or where an earlier run stopped.
 
-Below `train` is what it asks of the model directory: what an earlier run left there, and what a run writes first.
+Below `train` is what the text becomes, tokenizers and plans of batches of token ids, and what is asked of the model
+directory: what an earlier run left there, and what a run writes first.
 """
 
 import contextlib
@@ -19,17 +20,29 @@ from keras_transformer.config import Config
 from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.files import checksum_path, locked, remove_leftovers, temporary_beside
+from keras_transformer.model_dir.files import (
+    checksum_path,
+    locked,
+    naming_errors,
+    remove_leftovers,
+    temporary_beside,
+)
+from keras_transformer.rules import require
 from keras_transformer.runtime.device import choose_precision
 from keras_transformer.runtime.memory import require_memory
 from keras_transformer.runtime.progress import ProgressBar, counted, quiet
-from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
+from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
+from keras_transformer.tokenizers.text_codec import TextCodec
 
+from ..alignment.lexicon import learn_lexicon
 from ..alignment.shortlist import build_shortlist
-from ..batches.pipeline import training_dataset, validation_dataset
+from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
+from ..batches.encoded_pairs import EncodedPairs, Epochs, align_encoded, encode
+from ..batches.pipeline import BatchPlan, plan_batches, training_dataset, validation_dataset
+from ..batches.vocabulary import learn_tokenizers
 from ..step.model import Batch, build_training_model
 from ..text.corpus import SentencePairs, TextFingerprint
-from .data import TrainingText
 from .devices import Workers
 from .interruption import Interruption
 from .loop import TrainingRun, run_loop
@@ -37,6 +50,9 @@ from .report import ProgressReport, bleu_measure, restore_log
 from .state import average_checkpoints, restore_training_state
 
 _log = logging.getLogger(__name__)
+
+# A vocabulary leaves out one character in 10,000 of the text that it is learned from.
+_NOTABLE_SHARE = 0.01
 
 
 def train(
@@ -119,13 +135,21 @@ def train(
         num_parts = strategy.num_replicas_in_sync * parts_per_device
         config = _resumable_config(model_dir, config, workers, num_parts)
         training = config.training
-        text = TrainingText(config, train_pairs, valid_pairs)
-        with _directory_for_token_ids(model_dir) as directory:
-            tokenizers = text.tokenizers(model_dir, init_from, workers, directory)
+        augmentation, seen_pairs = None, train_pairs
+        if config.data.augment:
+            augmentation = Augmentation(config.data.augment, training.seed, SpanFinder(config.decoding.keep or ()))
+            # In the shapes in which the model sees the text.
+            seen_pairs = augmentation.text(train_pairs)
+        remove_leftovers(model_dir.checkpoints_path)
+        # The system's own temporary files may be in memory.
+        with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
+            tokenizers = load_or_learn_tokenizers(config, seen_pairs, model_dir, init_from, workers, directory)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             # Before the whole text is tokenized: a model that does not fit into memory is noticed early.
             model = build_training_model(config.model, training, strategy, parts_per_device)
-            plan, valid_plan = text.plan(tokenizers, num_parts, directory)
+            plan, valid_plan = plan_texts(
+                config, train_pairs, valid_pairs, augmentation, tokenizers, num_parts, directory
+            )
             with strategy.scope():
                 state = restore_training_state(model_dir, model, workers, init_from)
             fingerprints = {"train": plan.pairs.fingerprint, "valid": valid_plan.pairs.fingerprint}
@@ -178,7 +202,88 @@ def train(
                     paths = average_checkpoints(model_dir, **{name: number})
                     _log.info(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
-                build_shortlist(model_dir, text.seen_pairs)
+                build_shortlist(model_dir, seen_pairs)
+
+
+def load_or_learn_tokenizers(
+    config: Config,
+    pairs: SentencePairs,
+    model_dir: ModelDir,
+    init_from: ModelDir | None,
+    workers: Workers,
+    directory: pathlib.Path,
+) -> TokenizerPair:
+    """Loads the tokenizers of an earlier run or of `init_from`, or learns them from the pairs.
+
+    The other workers get those of the chief, and keep them in the directory.
+    """
+    if not workers.is_chief:
+        for name in tokenizer_filenames(config.tokenizer):
+            path, content = directory / name, workers.from_chief(b"")
+            with naming_errors(path):
+                path.write_bytes(content)
+        return load_tokenizers(directory, config.tokenizer)
+    trained = model_dir if model_dir.is_trained() else init_from
+    if trained is not None:
+        tokenizers = load_tokenizers(trained.path, config.tokenizer)
+    else:
+        tokenizers = learn_tokenizers(pairs, config.tokenizer, config.data.terms > 0)
+    for tokenizer in tokenizers.files().values():
+        workers.from_chief(tokenizer.file_content)
+    return tokenizers
+
+
+def plan_texts(
+    config: Config,
+    train_pairs: SentencePairs,
+    valid_pairs: SentencePairs,
+    augmentation: Augmentation | None,
+    tokenizers: TokenizerPair,
+    num_parts: int,
+    directory: pathlib.Path,
+) -> tuple[BatchPlan, BatchPlan]:
+    """Tokenizes both texts into files of the directory, and plans batches that divide into so many parts."""
+    training, max_length = config.training, config.model.max_length
+    samplers, terms = tokenizers, None
+    if training.subword_dropout:
+        # Both sides share one sampler if they share the vocabulary.
+        dropouts = [
+            SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
+            for tokenizer in tokenizers.files().values()
+        ]
+        samplers = TokenizerPair(dropouts[0], dropouts[-1])
+    if share := config.data.terms:
+        has_pieces = len(tokenizers.source.term_ids) > 0
+        require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", share)
+        terms = TermAnnotation(learn_lexicon(train_pairs), share, training.seed)
+    is_drawn_anew = training.subword_dropout or augmentation or terms
+    epochs = Epochs(train_pairs, training.subword_samples if is_drawn_anew else 1, augmentation, terms)
+    spans = span_finder(config.decoding, tokenizers)
+    train_codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
+    train_ids = encode(epochs, train_codec, directory / "train")
+    if training.guided_alignment:
+        train_ids = align_encoded(train_ids)
+    valid_ids = encode(Epochs(valid_pairs), TextCodec(tokenizers, max_length, spans), directory / "valid")
+    _report_pairs("training text", train_ids, tokenizers)
+    _report_pairs("validation text", valid_ids, tokenizers)
+    train_plan, valid_plan = (
+        plan_batches(ids, training.tokens_per_batch, training.num_buckets, num_parts) for ids in (train_ids, valid_ids)
+    )
+    return train_plan, valid_plan
+
+
+def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:
+    counts = ((pairs.num_empty, "empty"), (pairs.num_too_long, "too long"))
+    left_out = [f"{count:,} {reason}" for count, reason in counts if count]
+    remark = f" (left out: {', '.join(left_out)})" if left_out else ""
+    _log.info(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
+    for side, tokenizer in tokenizers._asdict().items():
+        share = pairs.share_of(tokenizer.unknown_ids(), side)
+        if share >= _NOTABLE_SHARE:
+            _log.warning(
+                f"{name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or spelled in bytes, "
+                "as with another script; a model learns little from them"
+            )
 
 
 def _distributed(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Iterator[Batch]:
@@ -273,15 +378,6 @@ def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config
                     f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; received "
                     f"{section}.{name}={now!r}. Resume with the old value, or train in another --model-dir"
                 )
-
-
-@contextlib.contextmanager
-def _directory_for_token_ids(model_dir: ModelDir) -> Iterator[pathlib.Path]:
-    """A directory in the model directory while training runs: the system's own temporary files may be in memory."""
-    for left_by_a_killed_run in (model_dir.path, model_dir.checkpoints_path):
-        remove_leftovers(left_by_a_killed_run)
-    with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
-        yield directory
 
 
 def _write_description(model_dir: ModelDir, config: Config, tokenizers: TokenizerPair) -> None:

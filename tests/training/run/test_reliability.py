@@ -20,8 +20,7 @@ import pytest
 import test_training
 from keras_transformer.export.publishing import publish
 from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run import loop
-from keras_transformer.training.run.data import TrainingText
+from keras_transformer.training.run import loop, trainer
 from keras_transformer.training.run.devices import Workers, make_strategy
 from keras_transformer.training.run.interruption import Interruption
 from keras_transformer.training.run.report import ProgressReport
@@ -334,7 +333,7 @@ def test_a_signal_stops_after_a_step_that_is_saved(
 
 
 def test_a_signal_before_the_first_step_leaves_no_folder(default_signals, tmp_path, monkeypatch, capsys):
-    interrupt(monkeypatch, TrainingText, "plan", 1, signal.SIGTERM)
+    interrupt(monkeypatch, trainer, "plan_texts", 1, signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped, Interruption() as interruption:
         train_here(tmp_path / "model", interruption=interruption)
     assert stopped.value.code == 143
