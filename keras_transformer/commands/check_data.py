@@ -12,7 +12,7 @@ from .options import Fraction, Parser
 
 if TYPE_CHECKING:
     from keras_transformer.training.text.filters import HeldOut
-    from keras_transformer.training.text.parallel_text import Corpus
+    from keras_transformer.training.text.text_files import Corpus
 
 # Which of --source, --target, --pairs and --tfds are given.
 _WAYS_TO_GIVE_A_TEXT = ([True, True, False, False], [False, False, True, False], [False, False, False, True])
@@ -104,7 +104,7 @@ def _valid_options(options: argparse.Namespace) -> list[str]:
 
 
 def _corpora_of_files(sources: list[str] | None, targets: list[str] | None, pairs: list[str] | None) -> "list[Corpus]":
-    from keras_transformer.training.text.parallel_text import paired_corpora, text_corpora
+    from keras_transformer.training.text.text_files import paired_corpora, text_corpora
 
     return text_corpora(sources or [], targets or []) + paired_corpora(pairs or [])
 
@@ -113,6 +113,6 @@ def _tfds_corpora(name: str | None, split: str) -> "list[Corpus]":
     if name is None:
         return []
     with tensorflow_backend():
-        from keras_transformer.training.text.parallel_text import tfds_corpus
+        from keras_transformer.training.text.text_files import tfds_corpus
 
         return [tfds_corpus(name, split)]

@@ -74,8 +74,7 @@ def run(options: argparse.Namespace) -> None:
     from keras_transformer.training.comparison.compare import System, compare, require_comparable
     from keras_transformer.training.comparison.report import write_reports
     from keras_transformer.training.text.corpus import read_pairs
-    from keras_transformer.training.text.parallel_text import Shard
-    from keras_transformer.training.text.text_files import read_lines
+    from keras_transformer.training.text.text_files import Shard, read_lines
 
     from ..model_dir.files import replacing
 

@@ -71,7 +71,7 @@ def run_build_shortlist(options: argparse.Namespace) -> None:
     """Learn which tokens translate which, to search among fewer tokens."""
     check_outputs(options, [options.links] if options.links else [])
     from keras_transformer.training.text.corpus import read_text
-    from keras_transformer.training.text.parallel_text import text_corpora
+    from keras_transformer.training.text.text_files import text_corpora
 
     from ..model_dir import ModelDir
 

@@ -84,7 +84,7 @@ def _backtranslate(options: argparse.Namespace, trained: Trained) -> None:
 
 
 def _distill(options: argparse.Namespace, trained: Trained) -> None:
-    from keras_transformer.training.text.parallel_text import read_lines_or_pairs
+    from keras_transformer.training.text.text_files import read_lines_or_pairs
 
     beam_size = trained.decoding.beam_size
     n_best = 1 if options.target is None else options.n_best or beam_size
@@ -136,7 +136,7 @@ def run_augment(options: argparse.Namespace) -> None:
     sides = ("source",) if options.target is None else ("source", "target")
     paths = [f"{options.output}.{side}" for side in sides]
     check_outputs(options, paths)
-    from keras_transformer.training.text.parallel_text import read_lines_or_pairs
+    from keras_transformer.training.text.text_files import read_lines_or_pairs
 
     from ..model_dir.files import replacing
     from ..runtime.progress import ProgressBar

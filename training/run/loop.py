@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from keras_transformer.config import TrainingConfig
 from keras_transformer.errors import DivergedError
 from keras_transformer.model_dir import ModelDir
 
@@ -26,7 +26,6 @@ class TrainingRun:
     """What a training run consists of."""
 
     model: TrainingModel
-    config: TrainingConfig
     model_dir: ModelDir
     state: RunState  # what was saved last
     workers: Workers
@@ -36,13 +35,14 @@ class TrainingRun:
 
     def is_out_of_patience(self) -> bool:
         """Returns whether training ends because validations no longer get better."""
-        return self.config.patience is not None and self.state.validations_since_best >= self.config.patience
+        patience = self.model.config.patience
+        return patience is not None and self.state.validations_since_best >= patience
 
 
 def run_loop(
     run: TrainingRun,
-    train_batches: Iterator[Batch],
-    valid_batches: Iterator[Batch],
+    train_dataset: tf.data.Dataset,
+    valid_dataset: tf.data.Dataset,
     num_valid: int,
     report: ProgressReport,
     user_callbacks: Sequence[keras.callbacks.Callback],
@@ -52,14 +52,18 @@ def run_loop(
     For callbacks, each validation is the end of an epoch. An error or a signal ends the run without `on_train_end`.
 
     Args:
-        train_batches: endless, the shares of the replicas of this process.
-        valid_batches: likewise; `num_valid` batches are the validation text, which comes again and again.
+        train_dataset: endless batches: the shares of all replicas of this process, one after another.
+        valid_dataset: likewise; `num_valid` batches are the validation text, which comes again and again.
 
     Raises:
         DivergedError: A number is not finite; nothing of it is saved.
         KeyboardInterrupt: A signal was received, here or by another worker; everything is saved.
     """
-    model, state, config, interruption = run.model, run.state, run.config, run.interruption
+    model, state, config, interruption = run.model, run.state, run.model.config, run.interruption
+    train_batches, valid_batches = (
+        iter(model.strategy.distribute_datasets_from_function(lambda _, dataset=dataset: dataset))
+        for dataset in (train_dataset, valid_dataset)
+    )
     callbacks = keras.callbacks.CallbackList(list(user_callbacks), add_history=True, model=model)
     num_epochs = math.ceil(config.steps / config.validate_every)
     model.stop_training = must_stop = False
@@ -138,7 +142,7 @@ def _validate(
 
 def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
     """Measures BLEU, if checkpoints are ranked by it, adds it to the logs, and saves everything."""
-    model_dir, state, config = run.model_dir, run.state, run.config
+    model_dir, state, config = run.model_dir, run.state, run.model.config
     samples: list[Sample] = []
     if run.measure_bleu is not None:
         logs["val_bleu"], samples = run.measure_bleu()
@@ -150,7 +154,7 @@ def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
     state.validations_since_best += 1
     if score > state.best_score or not model_dir.best_path.exists():
         state.best_score, state.validations_since_best = score, 0
-    save_validation(model_dir, run.model, values, state, config)
+    save_validation(model_dir, run.model, values, state)
     write_log(model_dir, state.rows, samples)
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.config import TrainingConfig
 from keras_transformer.errors import ConfigError, DamagedFileError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import (
@@ -73,7 +72,7 @@ def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], s
 
 
 def save_validation(
-    model_dir: ModelDir, model: TrainingModel, values: Mapping[str, np.ndarray], state: RunState, config: TrainingConfig
+    model_dir: ModelDir, model: TrainingModel, values: Mapping[str, np.ndarray], state: RunState
 ) -> None:
     """Saves a checkpoint, also as the best one if it is, and the state; deletes what is not kept any longer."""
     save_weights(model.validated, model_dir.checkpoint_path(state.step))
@@ -82,7 +81,7 @@ def save_validation(
     checkpoints = model_dir.checkpoints()
     # A run that went back to an earlier state has left checkpoints of later steps.
     past = [step for step in checkpoints if step <= state.step]
-    kept = past[-config.keep_checkpoints :] + _best_steps(state, past, config.average_best)
+    kept = past[-model.config.keep_checkpoints :] + _best_steps(state, past, model.config.average_best)
     state.scores = {step: state.scores[step] for step in kept if step in state.scores}
     # Save the state before deleting anything: a run that ends before repeats the steps since the last state.
     save_training_state(model_dir, values, state)
@@ -167,7 +166,13 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
         state = RunState(**json.loads(bytes(arrays["progress"])))
         # JSON has turned the steps into text.
         state.scores = {int(step): score for step, score in state.scores.items()}
-        _require_numbers(state)
+        # A file without a checksum may have been written by another program.
+        numbers = [state.step, state.best_score, state.validations_since_best, *state.loss_sums, *state.scores.values()]
+        for row in state.rows:
+            numbers += [row["step"], *row.values()]
+        numbers += [fingerprint["lines"] for fingerprint in state.text.values()]
+        if not isinstance(state.step, int) or not all(isinstance(number, int | float) for number in numbers):
+            raise ValueError("its progress has values of other types")
         for name, variable in variables.items():
             if name.startswith("loss_scale.") and name not in arrays:
                 continue  # The training was in another precision before.
@@ -179,16 +184,6 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
                 )
             variable.assign(array)
         return state
-
-
-def _require_numbers(state: RunState) -> None:
-    """Checks the progress of a file without a checksum, which another program may have written."""
-    numbers = [state.step, state.best_score, state.validations_since_best, *state.loss_sums, *state.scores.values()]
-    for row in state.rows:
-        numbers += [row["step"], *row.values()]
-    numbers += [fingerprint["lines"] for fingerprint in state.text.values()]
-    if not isinstance(state.step, int) or not all(isinstance(number, int | float) for number in numbers):
-        raise ValueError("its progress has values of other types")
 
 
 def _named_variables(model: TrainingModel) -> dict[str, keras.Variable]:

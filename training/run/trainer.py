@@ -14,19 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config import Config
 from keras_transformer.config.values import TrainingPrecision
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.files import (
-    checksum_path,
-    locked,
-    naming_errors,
-    remove_leftovers,
-    temporary_beside,
-)
+from keras_transformer.model_dir.files import checksum_path, locked, naming_errors, remove_leftovers, temporary_beside
 from keras_transformer.rules import require
 from keras_transformer.runtime.device import choose_precision
 from keras_transformer.runtime.memory import require_memory
@@ -35,13 +30,13 @@ from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, 
 from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
 from keras_transformer.tokenizers.text_codec import TextCodec
 
-from ..alignment.lexicon import learn_lexicon
+from ..alignment.model_1 import learn_lexicon
 from ..alignment.shortlist import build_shortlist
 from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
 from ..batches.encoded_pairs import EncodedPairs, Epochs, align_encoded, encode
 from ..batches.pipeline import BatchPlan, plan_batches, training_dataset, validation_dataset
 from ..batches.vocabulary import learn_tokenizers
-from ..step.model import Batch, build_training_model
+from ..step.model import build_training_model
 from ..text.corpus import SentencePairs, TextFingerprint
 from .devices import Workers
 from .interruption import Interruption
@@ -160,7 +155,10 @@ def train(
             measure = None
             if workers.is_chief:
                 # Nothing is written before everything that was given has been read.
-                _write_description(model_dir, config, tokenizers)
+                if not model_dir.config_path.is_file():
+                    _move_foreign_files(model_dir, tokenizers)
+                tokenizers.save(model_dir.path)
+                model_dir.write_config(config)
                 restore_log(model_dir, state.rows, state.step)
                 if training.validate_by == "bleu":
                     measure = bleu_measure(model.validated, tokenizers, config.decoding, valid_pairs)
@@ -172,7 +170,7 @@ def train(
                 f"one pass over the text takes {counted(plan.num_steps, 'step')}, with batches of "
                 f"{counted(len(plan.buckets), 'shape')} and {plan.padding_share:.0%} padding"
             )
-            run = TrainingRun(model, training, model_dir, state, workers, interruption or Interruption(), measure)
+            run = TrainingRun(model, model_dir, state, workers, interruption or Interruption(), measure)
             if workers.any(state.step >= training.steps or run.is_out_of_patience()):
                 _log.info(f"training has already ended, after step {state.step:,}")
             else:
@@ -188,14 +186,7 @@ def train(
                 valid_batches = validation_dataset(valid_plan, **shares).repeat()
                 with ProgressBar("training", "steps", training.steps, done=state.step) as bar:
                     report = ProgressReport(bar, plan.pairs.num_target_tokens / plan.num_steps)
-                    run_loop(
-                        run,
-                        _distributed(strategy, train_batches),
-                        _distributed(strategy, valid_batches),
-                        valid_plan.num_steps,
-                        report,
-                        callbacks,
-                    )
+                    run_loop(run, train_batches, valid_batches, valid_plan.num_steps, report, callbacks)
         if workers.is_chief:
             for name, number in (("last", training.average_last), ("best", training.average_best)):
                 if number:
@@ -278,17 +269,13 @@ def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> 
     remark = f" (left out: {', '.join(left_out)})" if left_out else ""
     _log.info(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
     for side, tokenizer in tokenizers._asdict().items():
-        share = pairs.share_of(tokenizer.unknown_ids(), side)
+        # The first block stands for all, because pairs were assigned to blocks at random.
+        share = np.isin(np.asarray(pairs.token_ids(side, 0)), tokenizer.unknown_ids()).mean()
         if share >= _NOTABLE_SHARE:
             _log.warning(
                 f"{name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or spelled in bytes, "
                 "as with another script; a model learns little from them"
             )
-
-
-def _distributed(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Iterator[Batch]:
-    """Gives each replica its share of a dataset that has those of all replicas of this process, one after another."""
-    return iter(strategy.distribute_datasets_from_function(lambda _: batches))
 
 
 def _require_memory(config: Config) -> None:
@@ -378,14 +365,6 @@ def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config
                     f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; received "
                     f"{section}.{name}={now!r}. Resume with the old value, or train in another --model-dir"
                 )
-
-
-def _write_description(model_dir: ModelDir, config: Config, tokenizers: TokenizerPair) -> None:
-    """Writes what makes the directory a model directory."""
-    if not model_dir.config_path.is_file():
-        _move_foreign_files(model_dir, tokenizers)
-    tokenizers.save(model_dir.path)
-    model_dir.write_config(config)
 
 
 def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:

@@ -258,19 +258,16 @@ def _make_blocks(
         for number, block in enumerate(in_chunks(iter(pairs), LINES_PER_BLOCK), start=1):
             text.add(*zip(*block))
             if number > num_before:
-                _add(unfinished, make(first, block)._asdict())
+                line = json.dumps(make(first, block)._asdict(), ensure_ascii=False)
+                with naming_errors(unfinished), open(unfinished, "a", encoding="utf-8") as file:
+                    file.write(f"{line}\n")
+                    file.flush()
+                    os.fsync(file.fileno())
             first += len(block)
             bar.advance(len(block))
     if text.fingerprint() != settings["text"]:
         unfinished.unlink()
         raise ConfigError("the text has changed while it was translated; give the command again")
-
-
-def _add(unfinished: pathlib.Path, block: Mapping[str, object]) -> None:
-    with naming_errors(unfinished), open(unfinished, "a", encoding="utf-8") as file:
-        file.write(f"{json.dumps(block, ensure_ascii=False)}\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) -> None:

@@ -11,7 +11,7 @@ from keras_transformer.config import DataConfig
 
 from .corpus import judged_pairs, name_of_text, require_one_for_each
 from .filters import RECOMMENDED, HeldOut, filters_of
-from .parallel_text import Corpus
+from .text_files import Corpus
 
 _PERCENTILES = (1, 50, 90, 99)
 _EXAMPLES = 2

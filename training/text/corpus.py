@@ -17,8 +17,7 @@ from keras_transformer.rules import require
 from keras_transformer.runtime.progress import ProgressBar, counted
 
 from .filters import Filter, HeldOut, Pair, Scores, filters_of, judge
-from .parallel_text import Corpus, Shard, text_corpora
-from .text_files import CountedReread
+from .text_files import Corpus, CountedReread, Shard, text_corpora
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +185,18 @@ def read_text(
         _report_left_out(filters, np.bincount(np.frombuffer(verdicts, np.uint8)), name)
     is_kept = np.frombuffer(verdicts, np.uint8) == 0
     valid_pairs = _hold_out(held_out, is_kept, sizes, data, name) if held_out else None
-    return _kept_pairs(corpora, sizes, is_kept, data, name), valid_pairs
+    sizes_kept = [int(part.sum()) for part in np.split(is_kept, np.cumsum(sizes)[:-1])]
+    bits = np.packbits(is_kept)
+
+    def read(side: int) -> Iterator[str]:
+        sentences = itertools.chain.from_iterable(shard[side] for corpus in corpora for shard in corpus.shards)
+        blocks = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
+        selectors = itertools.chain.from_iterable(np.unpackbits(block).tobytes() for block in blocks)
+        return itertools.compress(sentences, selectors)
+
+    source, target = (CountedReread(functools.partial(read, side), sum(sizes_kept)) for side in (0, 1))
+    weights = tuple(zip(sizes_kept, data.weights)) if data.weights else ()
+    return SentencePairs(source, target, name, weights, _tag_runs(sizes_kept, data)), valid_pairs
 
 
 def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePairs:
@@ -247,23 +257,6 @@ def _hold_out(held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: Da
 
 def _tag_runs(numbers: list[int], data: DataConfig) -> tuple[tuple[int, str], ...]:
     return tuple((number, tag or "") for number, tag in zip(numbers, data.tags or (), strict=False))
-
-
-def _kept_pairs(
-    corpora: Sequence[Corpus], sizes: list[int], is_kept: np.ndarray, data: DataConfig, name: str
-) -> SentencePairs:
-    numbers_kept = [int(part.sum()) for part in np.split(is_kept, np.cumsum(sizes)[:-1])]
-    bits = np.packbits(is_kept)
-
-    def read(side: int) -> Iterator[str]:
-        sentences = itertools.chain.from_iterable(shard[side] for corpus in corpora for shard in corpus.shards)
-        blocks = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
-        selectors = itertools.chain.from_iterable(np.unpackbits(block).tobytes() for block in blocks)
-        return itertools.compress(sentences, selectors)
-
-    source, target = (CountedReread(functools.partial(read, side), sum(numbers_kept)) for side in (0, 1))
-    weights = tuple(zip(numbers_kept, data.weights)) if data.weights else ()
-    return SentencePairs(source, target, name, weights, _tag_runs(numbers_kept, data))
 
 
 class TextFingerprint(TypedDict):

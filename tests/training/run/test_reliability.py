@@ -30,7 +30,7 @@ from keras_transformer.training.step import model as step_model
 from keras_transformer.training.step.model import build_training_model
 from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.filters import HeldOut
-from keras_transformer.training.text.parallel_text import Corpus, Shard
+from keras_transformer.training.text.text_files import Corpus, Shard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_training import PAIRS, ROOT, TINY, load_model, logged, pairs
 from training_runs import differences, leftovers
