@@ -17,8 +17,6 @@ _IS_IN_A_WORD = regex.compile(IN_A_WORD)
 
 
 class Score(NamedTuple):
-    """A corpus score."""
-
     score: float
     text: str  # the score with its parts, as sacreBLEU prints it
     signature: str  # how it was computed

@@ -16,15 +16,13 @@ from ..step.model import Batch, TrainingModel
 from .devices import Workers
 from .interruption import Interruption
 from .report import ProgressReport, Sample, write_log
-from .state import Row, RunState, save_training_state, save_validation, values_of
+from .state import Row, RunState, named_variables, save_training_state, save_validation
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
 class TrainingRun:
-    """What a training run consists of."""
-
     model: TrainingModel
     model_dir: ModelDir
     state: RunState  # what was saved last
@@ -174,7 +172,7 @@ def _interrupt(run: TrainingRun) -> None:
 
 
 def _finite_values(run: TrainingRun) -> dict[str, np.ndarray]:
-    values = values_of(run.model)
+    values = {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(run.model).items()}
     if not all(np.isfinite(array).all() for array in values.values()):
         raise _diverged(run, "a weight is NaN or infinite")
     return values

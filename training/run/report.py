@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 _LAST_STEPS = 50
 _SECONDS_PER_DESCRIPTION = 0.5
 _NUM_SAMPLES = 5
+# The name of a file of TensorBoard, with its step.
+_EVENT_FILE = "events.out.tfevents.{}.keras_transformer"
 
 
 class ProgressReport:
@@ -55,7 +57,6 @@ class ProgressReport:
         self._last_ends = collections.deque([self._begin], maxlen=_LAST_STEPS + 1)
 
     def after_step(self, loss: float, model: TrainingModel) -> None:
-        """Moves the bar on."""
         now = time.monotonic()
         self._last_ends.append(now)
         self._num_steps += 1
@@ -67,7 +68,6 @@ class ProgressReport:
             self.bar.details = f"loss {loss:.3f}, {speed}, learning rate {model.learning_rate:.1e}"
 
     def after_validation(self, logs: Mapping[str, float]) -> None:
-        """Says what was measured."""
         items = [
             f"loss {logs['loss']:.3f}",
             f"validation loss {logs['val_loss']:.3f}",
@@ -139,7 +139,16 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
-    _write_events(model_dir.tensorboard_path, rows[-1], samples)
+    curves = {name: value for name, value in rows[-1].items() if name not in ("epoch", "step")}
+    validation = {name.removeprefix("val_"): value for name, value in curves.items() if name.startswith("val_")}
+    train = {name: value for name, value in curves.items() if not name.startswith("val_")}
+    step = int(rows[-1]["step"])
+    for run, values, texts in (("train", train, ()), ("validation", validation, samples)):
+        # The names sort as the steps do, as TensorBoard reads them.
+        path = model_dir.tensorboard_path / run / _EVENT_FILE.format(f"{step:010d}")
+        if not path.is_file():
+            with replacing(path) as temporary:
+                _write_event(temporary, step, values, texts)
 
 
 def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
@@ -149,22 +158,10 @@ def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
     if rows:
         # A run that was killed after it had saved its state has not written the last one.
         write_log(model_dir, rows)
-    for path in model_dir.tensorboard_path.glob(f"*/{_event_file('*')}"):
+    for path in model_dir.tensorboard_path.glob(f"*/{_EVENT_FILE.format('*')}"):
         number = re.search(r"\d+", path.name)
         if number and int(number[0]) > step:
             path.unlink()
-
-
-def _write_events(directory: pathlib.Path, row: Row, samples: Sequence[Sample]) -> None:
-    curves = {name: value for name, value in row.items() if name not in ("epoch", "step")}
-    validation = {name.removeprefix("val_"): value for name, value in curves.items() if name.startswith("val_")}
-    train = {name: value for name, value in curves.items() if not name.startswith("val_")}
-    for run, values, texts in (("train", train, ()), ("validation", validation, samples)):
-        # The names sort as the steps do, as TensorBoard reads them.
-        path = directory / run / _event_file(f"{int(row['step']):010d}")
-        if not path.is_file():
-            with replacing(path) as temporary:
-                _write_event(temporary, int(row["step"]), values, texts)
 
 
 def _write_event(path: pathlib.Path, step: int, values: Row, samples: Sequence[Sample]) -> None:
@@ -191,7 +188,3 @@ def _write_event(path: pathlib.Path, step: int, values: Row, samples: Sequence[S
 def _as_markdown(text: str) -> str:
     """The text as it is, for TensorBoard, which reads Markdown."""
     return re.sub(r"[\\`*_{}\[\]()#+.!|-]", r"\\\g<0>", html.escape(text, quote=False))
-
-
-def _event_file(step: str) -> str:
-    return f"events.out.tfevents.{step}.keras_transformer"

@@ -54,11 +54,6 @@ class RunState:
     text: dict[str, TextFingerprint] = dataclasses.field(default_factory=dict)
 
 
-def values_of(model: TrainingModel) -> dict[str, np.ndarray]:
-    """Returns the values of all variables of a model, of its average and of its optimizer."""
-    return {name: keras.ops.convert_to_numpy(variable) for name, variable in _named_variables(model).items()}
-
-
 def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], state: RunState) -> None:
     """Saves the state of a training run; the one before is kept under another name.
 
@@ -117,13 +112,13 @@ def restore_training_state(
     """
     state = RunState()
     if workers.is_chief:
-        path, state = _read_last_state(model_dir, _named_variables(model))
+        path, state = _read_last_state(model_dir, named_variables(model))
         if path == model_dir.previous_state_path:
             rename_with_checksum(path, model_dir.training_state_path)
         if init_from is not None and not state.step:
             _log.info(f"training starts with the weights of {init_from.load_weights(model.transformer)}")
     if workers.number > 1:
-        _share(state, [*_named_variables(model).values()], workers)
+        _share(state, [*named_variables(model).values()], workers)
     return state
 
 
@@ -186,9 +181,11 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
         return state
 
 
-def _named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
-    # Weights, seeds of dropout, and the optimizer's moments and step; by number, since Keras gives layers new names
-    # in every process.
+def named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
+    """Returns weights, seeds of dropout, and the optimizer's moments and step.
+
+    Their names are numbers, since Keras gives layers new names in every process.
+    """
     owners = {
         "model": model.transformer,
         "optimizer": model.optimizer,
