@@ -99,8 +99,7 @@ def prepare(
         ConfigError: The text is too small for the vocabulary.
     """
     from keras_transformer.training.batches.encoded_pairs import Epochs, encode
-    from keras_transformer.training.batches.pipeline import training_dataset
-    from keras_transformer.training.batches.plan import plan_batches
+    from keras_transformer.training.batches.pipeline import plan_batches, training_dataset
     from keras_transformer.training.batches.vocabulary import train_tokenizer
     from keras_transformer.training.recipe import load_recipe
 

@@ -1,16 +1,22 @@
-"""BLEU and chrF of a translator, by sacreBLEU."""
+"""BLEU and chrF of a translator, by sacreBLEU, and how often translations use the terms of a glossary."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import regex
 import sacrebleu
+import tensorflow as tf
+
+from keras_transformer.tokenizers.placeholders import IN_A_WORD
+from keras_transformer.tokenizers.terms import Glossary
 
 from .text.corpus import SentencePairs
 
+_IS_IN_A_WORD = regex.compile(IN_A_WORD)
+
 
 class Score(NamedTuple):
-    """A corpus score."""
-
     score: float
     text: str  # the score with its parts, as sacreBLEU prints it
     signature: str  # how it was computed
@@ -40,3 +46,48 @@ def evaluate(translate: Callable[[list[str]], list[str]], pairs: SentencePairs, 
 
     bleu = sacrebleu.metrics.BLEU(tokenize=tokenize, force=tokenize == "none")
     return Evaluation(score(bleu), score(sacrebleu.metrics.CHRF()), translations)
+
+
+class TermUse(NamedTuple):
+    """How often translations use the terms of a glossary."""
+
+    used: int  # how many terms of the sources have their translations
+    number: int  # how many terms the sources have
+    share: float  # the share that is used; 1 if there are no terms
+
+    def __str__(self) -> str:
+        return f"{self.share:.1%} of {self.number:,}"
+
+
+def count_terms(glossary: Mapping[str, str], sources: Sequence[str], *systems: Sequence[str]) -> list[TermUse]:
+    """Counts for each system the terms of sources whose translations are in its translations.
+
+    A translation counts where its words are whole words, written as in the glossary; its first letter may be a
+    capital. A term that comes twice must be translated twice.
+
+    Example:
+        >>> count_terms({"dog": "Hund"}, ["Dog bites dog.", "A dog."], ["Hund beißt Mann.", "Hunde."])
+        [TermUse(used=1, number=3, share=0.3333333333333333)]
+    """
+    expected = [
+        Counter(row) for row in Glossary(glossary).translations(tf.constant(list(sources), tf.string)).to_list()
+    ]
+    number = sum(row.total() for row in expected)
+    results = []
+    for translations in systems:
+        used = sum(
+            min(count, len(_pattern(term.decode()).findall(text)))
+            for row, text in zip(expected, translations, strict=True)
+            for term, count in row.items()
+        )
+        results.append(TermUse(used, number, used / number if number else 1.0))
+    return results
+
+
+def _pattern(term: str) -> regex.Pattern[str]:
+    first = regex.escape(term[0])
+    if len(term[0].upper()) == 1:
+        first = f"(?:{first}|{regex.escape(term[0].upper())})"
+    front = r"(?<![\p{L}\p{M}\p{N}])" if _IS_IN_A_WORD.fullmatch(term[0]) else ""
+    behind = r"(?![\p{L}\p{M}\p{N}])" if _IS_IN_A_WORD.fullmatch(term[-1]) else ""
+    return regex.compile(front + first + regex.escape(term[1:]) + behind)

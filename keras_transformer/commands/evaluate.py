@@ -76,7 +76,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
         interval = f" (95% confidence: ± {intervals[name]:.2f})" if name in intervals else ""
         lines += [f"{score.text}{interval}", f"  {score.signature}"]
     if glossary := glossary_of(options):
-        from keras_transformer.training.comparison.term_use import count_terms
+        from keras_transformer.training.evaluate import count_terms
 
         (use,) = count_terms(glossary, list(pairs.source), result.translations)
         records["terms"] = use._asdict()
@@ -177,8 +177,7 @@ def run_compare(options: argparse.Namespace) -> None:
     from keras_transformer.training.comparison.compare import System, compare, require_comparable
     from keras_transformer.training.comparison.report import write_reports
     from keras_transformer.training.text.corpus import read_pairs
-    from keras_transformer.training.text.parallel_text import Shard
-    from keras_transformer.training.text.text_files import read_lines
+    from keras_transformer.training.text.text_files import Shard, read_lines
 
     from ..model_dir.files import replacing
 
@@ -207,7 +206,7 @@ def run_compare(options: argparse.Namespace) -> None:
         comparison = compare(compared, pairs, options.tokenize, options.test)
         if glossary is not None:
             with tensorflow_backend():
-                from keras_transformer.training.comparison.term_use import count_terms
+                from keras_transformer.training.evaluate import count_terms
             uses = count_terms(glossary, list(pairs.source), *(system.translations for system in compared))
             results = [result._replace(terms=use) for result, use in zip(comparison.results, uses, strict=True)]
             comparison = comparison._replace(results=results)

@@ -64,8 +64,7 @@ def run_synthesize(options: argparse.Namespace) -> None:
     beam_size = trained.decoding.beam_size
     n_best = 1 if options.target is None else options.n_best or beam_size
     require(n_best <= beam_size, "--n-best", f"at most the beam size {beam_size}", n_best)
-    from keras_transformer.training.text.parallel_text import read_lines_or_pairs
-    from keras_transformer.training.text.text_files import read_texts
+    from keras_transformer.training.text.text_files import read_lines_or_pairs, read_texts
 
     # Errors in files are found before TensorFlow is loaded.
     if options.source is None:
@@ -118,7 +117,7 @@ def run_augment(options: argparse.Namespace) -> None:
     sides = ("source",) if options.target is None else ("source", "target")
     paths = [f"{options.output}.{side}" for side in sides]
     check_outputs(options, paths)
-    from keras_transformer.training.text.parallel_text import read_lines_or_pairs
+    from keras_transformer.training.text.text_files import read_lines_or_pairs
 
     from ..model_dir.files import replacing
     from ..runtime.progress import ProgressBar

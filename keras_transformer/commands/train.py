@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from keras_transformer.training.run.interruption import Interruption
     from keras_transformer.training.text.corpus import SentencePairs
     from keras_transformer.training.text.filters import HeldOut
-    from keras_transformer.training.text.parallel_text import Corpus
+    from keras_transformer.training.text.text_files import Corpus
 
 
 def _add_text_options(parser: Parser) -> None:
@@ -60,7 +60,7 @@ def check_text_options(options: argparse.Namespace, needs_validation: bool = Fal
 
 def _corpora(options: argparse.Namespace, split: Literal["train", "validation"]) -> "list[Corpus]":
     """Opens the text of a split; none if it is held out of the training text."""
-    from keras_transformer.training.text.parallel_text import paired_corpora, text_corpora
+    from keras_transformer.training.text.text_files import paired_corpora, text_corpora
 
     prefix = "valid_" if split == "validation" else ""
     source, target, pairs = (getattr(options, f"{prefix}{name}") or [] for name in ("source", "target", "pairs"))
@@ -68,7 +68,7 @@ def _corpora(options: argparse.Namespace, split: Literal["train", "validation"])
     if corpora or options.tfds is None or (split == "validation" and _held_out(options)):
         return corpora
     with tensorflow_backend():
-        from keras_transformer.training.text.tfds_corpus import tfds_corpus
+        from keras_transformer.training.text.text_files import tfds_corpus
 
         return [tfds_corpus(options.tfds, split)]
 
@@ -209,7 +209,7 @@ def run_average(options: argparse.Namespace) -> None:
     if not model_dir.checkpoints():
         raise ConfigError(f"{model_dir}: no checkpoints to average")
     with tensorflow_backend():
-        from keras_transformer.training.run.checkpoints import average_checkpoints
+        from keras_transformer.training.run.state import average_checkpoints
     paths = average_checkpoints(model_dir, last=options.last, best=options.best)
     write_lines([f"averaged {', '.join(path.name for path in paths)}"])
 
@@ -238,7 +238,7 @@ def run_build_shortlist(options: argparse.Namespace) -> None:
     """Learn which tokens translate which, to search among fewer tokens."""
     check_outputs(options, [options.links] if options.links else [])
     from keras_transformer.training.text.corpus import read_text
-    from keras_transformer.training.text.parallel_text import text_corpora
+    from keras_transformer.training.text.text_files import text_corpora
 
     from ..model_dir import ModelDir
 

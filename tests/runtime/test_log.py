@@ -58,7 +58,7 @@ import logging
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
 from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.filters import HeldOut
-from keras_transformer.training.text.parallel_text import paired_corpora
+from keras_transformer.training.text.text_files import paired_corpora
 from keras_transformer.config import DataConfig
 read_text(paired_corpora(["-"]), DataConfig(), HeldOut(size=1))
 """

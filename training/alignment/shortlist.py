@@ -25,8 +25,7 @@ from keras_transformer.runtime.progress import ProgressBar, counted
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from keras_transformer.translation import Translator
 
-from ..text.corpus import SentencePairs, in_chunks
-from ..text.fingerprint import fingerprint_of
+from ..text.corpus import SentencePairs, fingerprint_of, in_chunks
 from .model_1 import PASSES, Counts, Sentences, best_links, count_links, in_blocks
 
 # The number of candidates for each source token, and of frequent tokens that are always candidates.
@@ -121,7 +120,10 @@ def _same_pieces(tokenizers: TokenizerPair) -> Annotated[np.ndarray, "int32 (sou
 
 
 def _learn_counts(path: pathlib.Path, pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int) -> Counts:
-    name = _name_of(pairs, tokenizers, max_length)
+    # What counts depend on, for short.
+    text = fingerprint_of(zip(pairs.source, pairs.target))
+    contents = [hashlib.sha256(tokenizer.file_content).hexdigest() for tokenizer in tokenizers]
+    name = " ".join(map(str, [*text.values(), max_length, *contents]))
     done, counts = _read_state(path, name)
     if done:
         _log.info(f"resuming after pass {done} of {PASSES}")
@@ -147,23 +149,13 @@ def _tokenized(
         ]
         # A pair of which a side is empty has no links: not even end tokens.
         is_whole = np.all([side.row_lengths() > 0 for side in sides], axis=0)
-        source, target = (_sentences(side, is_whole) for side in sides)
+        with_ends = [tf.concat([side, tf.fill([side.nrows(), 1], Tokenizer.end_id)], axis=1) for side in sides]
+        lengths = [side.row_lengths().numpy() for side in with_ends]
+        source, target = (
+            Sentences(side.flat_values.numpy()[np.repeat(is_whole, lengths_of_side)], lengths_of_side * is_whole)
+            for side, lengths_of_side in zip(with_ends, lengths, strict=True)
+        )
         yield source, target
-
-
-def _sentences(rows: tf.RaggedTensor, is_kept: np.ndarray) -> Sentences:
-    """The rows with end tokens behind them; those that are not kept are empty."""
-    rows = tf.concat([rows, tf.fill([rows.nrows(), 1], Tokenizer.end_id)], axis=1)
-    lengths = rows.row_lengths().numpy()
-    return Sentences(rows.flat_values.numpy()[np.repeat(is_kept, lengths)], lengths * is_kept)
-
-
-def _name_of(pairs: SentencePairs, tokenizers: TokenizerPair, max_length: int) -> str:
-    """What counts depend on, for short."""
-    text = fingerprint_of(zip(pairs.source, pairs.target))
-    contents = [tokenizer.file_content for tokenizer in tokenizers]
-    parts = [*text.values(), max_length, *(hashlib.sha256(content).hexdigest() for content in contents)]
-    return " ".join(map(str, parts))
 
 
 def _write_state(path: pathlib.Path, name: str, done: int, counts: Counts) -> None:

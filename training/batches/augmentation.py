@@ -18,7 +18,7 @@ from keras_transformer.tokenizers.placeholders import SpanFinder
 from keras_transformer.tokenizers.sentencepiece import escape
 from keras_transformer.tokenizers.terms import annotated, escaped
 
-from ..alignment.lexicon import Lexicon, Term
+from ..alignment.model_1 import Lexicon, Term
 from ..text.corpus import SentencePairs, in_chunks
 from ..text.filters import Pair
 from ..text.text_files import CountedReread
@@ -41,6 +41,7 @@ _MAX_TERMS = 4
 Change = Callable[[str, str, random.Random], Pair]
 
 
+@dataclasses.dataclass(frozen=True)
 class Augmentation:
     """Changes a share of the pairs of a text as `data.augment` says.
 
@@ -52,10 +53,9 @@ class Augmentation:
         [('SEE <b>A</b> STREET', 'SIEH <b>EINE</b> STRASSE')]
     """
 
-    def __init__(self, config: AugmentConfig, seed: int, spans: SpanFinder) -> None:
-        self.config = config
-        self.seed = seed
-        self.spans = spans
+    config: AugmentConfig
+    seed: int
+    spans: SpanFinder
 
     def text(self, pairs: SentencePairs) -> SentencePairs:
         """Returns a text as it is in the first epoch, augmented anew in each iteration."""
@@ -107,22 +107,17 @@ class Augmentation:
         shares = self.config
         # Always draw five numbers, so that a share does not change what the others draw.
         case, punctuation, typos, spaces, emoji = (rng.random() for _ in range(5))
-        changes: list[Change] = []
-        if punctuation < shares.no_final_punctuation:
-            changes.append(_without_final_punctuation)
-        if case < shares.upper_case:
-            changes.append(_upper_case)
-        elif case < shares.upper_case + shares.title_case:
-            changes.append(_title_case)
-        elif case < shares.upper_case + shares.title_case + shares.lower_case:
-            changes.append(_lower_case)
-        if typos < shares.typos:
-            changes.append(_with_typos)
-        if spaces < shares.spaces:
-            changes.append(_with_wrong_spaces)
-        if emoji < shares.emoji:
-            changes.append(_with_emoji)
-        return changes
+        upper, title = shares.upper_case, shares.upper_case + shares.title_case
+        is_drawn: dict[Change, bool] = {
+            _without_final_punctuation: punctuation < shares.no_final_punctuation,
+            _upper_case: case < upper,
+            _title_case: upper <= case < title,
+            _lower_case: title <= case < title + shares.lower_case,
+            _with_typos: typos < shares.typos,
+            _with_wrong_spaces: spaces < shares.spaces,
+            _with_emoji: emoji < shares.emoji,
+        }
+        return [change for change in is_drawn if is_drawn[change]]
 
 
 def _with_spans(text: str, spans: Sequence[str]) -> str:

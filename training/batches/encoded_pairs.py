@@ -18,8 +18,7 @@ from keras_transformer.tokenizers import Tokenizer
 from keras_transformer.tokenizers.text_codec import TextCodec
 
 from ..alignment.model_1 import Counts, Sentences, best_links, in_blocks, learn_probabilities
-from ..text.corpus import SentencePairs, in_chunks, pairs_of_epoch, pairs_per_epoch
-from ..text.fingerprint import TextFingerprint, TextHash
+from ..text.corpus import SentencePairs, TextFingerprint, TextHash, in_chunks, pairs_of_epoch, pairs_per_epoch
 from .augmentation import Augmentation, TermAnnotation
 
 # Sentences tokenized at a time; bounds memory.
@@ -63,10 +62,6 @@ class EncodedPairs:
     def num_target_tokens(self) -> int:
         """The number of tokens on the target side."""
         return int((self.length_counts["target_length"] * self.length_counts["num_pairs"]).sum())
-
-    def share_of(self, token_ids: Sequence[int], side: str) -> float:
-        """Returns the share of the tokens on a side that are among some ids, in the first block alone."""
-        return float(np.isin(np.asarray(self.token_ids(side, 0)), token_ids).mean())
 
     def token_ids(self, side: str, block: Dimension) -> Annotated[Tensor, "uint16 or int32 (num_tokens,)"]:
         """Reads the token ids of a block, all sequences end to end."""
@@ -138,7 +133,10 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
     Raises:
         ConfigError: No pair is left, or the vocabulary lacks a tag.
     """
-    _require_tags(epochs.pairs, codec.tokenizers.source)
+    tokenizer = codec.tokenizers.source
+    if missing := {tag for _, tag in epochs.pairs.tags if tag and tag not in tokenizer.tags}:
+        known = f"among {listed(tokenizer.tags)}, which the vocabulary has" if tokenizer.tags else "left out"
+        raise ConfigError(f"data.tags must be {known}; received {listed(sorted(missing))}")
     directory.mkdir()
     num_blocks = max(-(-len(epochs) // _PAIRS_PER_BLOCK), 1)
     dtype = "uint16" if max(tokenizer.vocab_size for tokenizer in codec.tokenizers) <= 2**16 else "int32"
@@ -146,7 +144,7 @@ def encode(epochs: Epochs, codec: TextCodec, directory: pathlib.Path) -> Encoded
     num_kept = num_empty = num_too_long = 0
     text = TextHash()
     for tags, sources, targets in epochs.chunks(text):
-        tag_ids = _tag_ids(tags, codec.tokenizers.source)
+        tag_ids = _tag_ids(tags, tokenizer)
         sides = codec.encode_whole_pairs(tf.constant(sources), tf.constant(targets), tag_ids)
         lengths = np.stack([np.asarray(side.lengths) for side in sides])  # (2, chunk)
         is_empty = (lengths == [[1 + (tag != "") for tag in tags], [1] * len(tags)]).any(axis=0)
@@ -201,12 +199,6 @@ def _nothing_left(epochs: Epochs, num_empty: int, num_too_long: int, max_length:
         f"{pairs.name}: none of the {num_empty + num_too_long:,} sentence pairs can be used: {num_empty:,} are "
         f"empty on one side, {num_too_long:,} are longer than max_length={max_length} tokens"
     )
-
-
-def _require_tags(pairs: SentencePairs, tokenizer: Tokenizer) -> None:
-    if missing := {tag for _, tag in pairs.tags if tag and tag not in tokenizer.tags}:
-        known = f"among {listed(tokenizer.tags)}, which the vocabulary has" if tokenizer.tags else "left out"
-        raise ConfigError(f"data.tags must be {known}; received {listed(sorted(missing))}")
 
 
 def _tag_ids(tags: Sequence[str], tokenizer: Tokenizer) -> tf.RaggedTensor | None:

@@ -147,12 +147,12 @@ def _train_sentencepiece(
     except RuntimeError as error:
         too_small = re.search(r"smaller than required_chars\. -?\d+ vs (\d+)", str(error))
         if too_small:
-            raise _too_small(vocab_size, int(too_small[1]), terms) from None
+            raise _wrong_size(vocab_size, int(too_small[1]), terms) from None
         raise ConfigError(f"no vocabulary can be learned from the training text: {str(error).strip()}") from None
     tokenizer = SentencePieceTokenizer.with_placeholders(model.getvalue(), terms)
     num_learned = tokenizer.vocab_size - _num_reserved(terms)
     if num_learned < vocab_size:
-        raise _too_large(vocab_size, num_learned, terms)
+        raise _wrong_size(vocab_size, num_learned, terms)
     return tokenizer
 
 
@@ -171,7 +171,7 @@ def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str], ter
     num_characters = min(len(set().union(*counts)), max_characters)
     # Each character is a piece at the start of a word, and another one inside a word.
     if vocab_size < len(special) + 2 * num_characters:
-        raise _too_small(vocab_size, len(special) + 2 * num_characters, terms)
+        raise _wrong_size(vocab_size, len(special) + 2 * num_characters, terms)
 
     def learn(threshold: int) -> list[str]:
         return wordpiece.learn(
@@ -198,20 +198,15 @@ def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str], ter
         else:
             high, vocabulary = middle, candidate
     if high == 1 and len(vocabulary) < vocab_size:
-        raise _too_large(vocab_size, len(vocabulary), terms)
+        raise _wrong_size(vocab_size, len(vocabulary), terms)
     term_pieces = WordPieceTokenizer.term_pieces if terms else ()
     return WordPieceTokenizer([*vocabulary, *term_pieces, *WordPieceTokenizer.placeholder_pieces])
 
 
-def _wrong_size(vocab_size: int, rule: str, terms: bool) -> ConfigError:
-    received = vocab_size + _num_reserved(terms)
+def _wrong_size(vocab_size: int, limit: int, terms: bool) -> ConfigError:
+    """Says that a size is below or above a limit of the text; both are without the pieces that are reserved."""
+    received, limit = vocab_size + _num_reserved(terms), limit + _num_reserved(terms)
+    rule = f"at most {limit}, which is all that this text supports"
+    if limit > received:
+        rule = f"at least {limit} for the alphabet of this text"
     return ConfigError(f"tokenizer.vocab_size must be {rule}; received tokenizer.vocab_size={received}")
-
-
-def _too_small(vocab_size: int, smallest: int, terms: bool) -> ConfigError:
-    return _wrong_size(vocab_size, f"at least {smallest + _num_reserved(terms)} for the alphabet of this text", terms)
-
-
-def _too_large(vocab_size: int, largest: int, terms: bool) -> ConfigError:
-    rule = f"at most {largest + _num_reserved(terms)}, which is all that this text supports"
-    return _wrong_size(vocab_size, rule, terms)

@@ -14,7 +14,7 @@ from ..text.corpus import SentencePairs
 
 if TYPE_CHECKING:
     # Importing this needs TensorFlow.
-    from .term_use import TermUse
+    from ..evaluate import TermUse
 
 Test = Literal["bootstrap", "randomization"]
 _TESTS = {"bootstrap": "bs", "randomization": "ar"}

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import tabulate
 
-from .compare import Comparison, Difference, Result, Score
+from .compare import Comparison, Result, Score
 
 Format = Literal["text", "markdown", "html", "json"]
 _TABLES = {"text": "simple", "markdown": "pipe", "html": "html"}
@@ -111,7 +111,14 @@ def _parts(comparison: Comparison, format: Format, level: int = 2) -> list[str]:
         parts.append(_heading(f"Where {name} differs most from {comparison.results[0].name}", format, level))
         if not differences:
             parts.append(_paragraph("All translations are the same.", format))
-        parts += [_table([f"line {difference.number}", ""], _lines(difference), format) for difference in differences]
+        for difference in differences:
+            rows = [
+                ["source", difference.source],
+                ["reference", difference.reference],
+                ["first", difference.first],
+                [f"other ({difference.gain:+.1f} chrF)", difference.other],
+            ]
+            parts.append(_table([f"line {difference.number}", ""], rows, format))
     return parts
 
 
@@ -159,15 +166,6 @@ def _length_row(result: Result) -> list[str]:
         f"{result.length_ratio:.3f}",
         *(f"{share:.2%}" for share in result.faults),
         "" if speed is None else f"{speed:.1f}",
-    ]
-
-
-def _lines(difference: Difference) -> list[list[str]]:
-    return [
-        ["source", difference.source],
-        ["reference", difference.reference],
-        ["first", difference.first],
-        [f"other ({difference.gain:+.1f} chrF)", difference.other],
     ]
 
 

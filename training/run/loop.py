@@ -7,29 +7,23 @@ from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from keras_transformer.config import TrainingConfig
 from keras_transformer.errors import DivergedError
 from keras_transformer.model_dir import ModelDir
 
 from ..step.model import Batch, TrainingModel
-from .checkpoints import delete_outdated, forget_outdated, save_checkpoint
-from .data import Batches
 from .devices import Workers
 from .interruption import Interruption
-from .report import ProgressReport, write_log
-from .state import Row, RunState, save_training_state, values_of
-from .validation import Sample
+from .report import ProgressReport, Sample, write_log
+from .state import Row, RunState, named_variables, save_training_state, save_validation
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
 class TrainingRun:
-    """What a training run consists of."""
-
     model: TrainingModel
-    config: TrainingConfig
     model_dir: ModelDir
     state: RunState  # what was saved last
     workers: Workers
@@ -39,22 +33,35 @@ class TrainingRun:
 
     def is_out_of_patience(self) -> bool:
         """Returns whether training ends because validations no longer get better."""
-        return self.config.patience is not None and self.state.validations_since_best >= self.config.patience
+        patience = self.model.config.patience
+        return patience is not None and self.state.validations_since_best >= patience
 
 
 def run_loop(
-    run: TrainingRun, batches: Batches, report: ProgressReport, user_callbacks: Sequence[keras.callbacks.Callback]
+    run: TrainingRun,
+    train_dataset: tf.data.Dataset,
+    valid_dataset: tf.data.Dataset,
+    num_valid: int,
+    report: ProgressReport,
+    user_callbacks: Sequence[keras.callbacks.Callback],
 ) -> None:
     """Trains until the last step, or until patience, a callback or a signal ends it.
 
     For callbacks, each validation is the end of an epoch. An error or a signal ends the run without `on_train_end`.
 
+    Args:
+        train_dataset: endless batches: the shares of all replicas of this process, one after another.
+        valid_dataset: likewise; `num_valid` batches are the validation text, which comes again and again.
+
     Raises:
         DivergedError: A number is not finite; nothing of it is saved.
         KeyboardInterrupt: A signal was received, here or by another worker; everything is saved.
     """
-    model, state, config, interruption = run.model, run.state, run.config, run.interruption
-    train_batches, valid_batches = iter(batches.train), iter(batches.valid)
+    model, state, config, interruption = run.model, run.state, run.model.config, run.interruption
+    train_batches, valid_batches = (
+        iter(model.strategy.distribute_datasets_from_function(lambda _, dataset=dataset: dataset))
+        for dataset in (train_dataset, valid_dataset)
+    )
     callbacks = keras.callbacks.CallbackList(list(user_callbacks), add_history=True, model=model)
     num_epochs = math.ceil(config.steps / config.validate_every)
     model.stop_training = must_stop = False
@@ -89,7 +96,7 @@ def run_loop(
             if is_interrupted and i + 1 < num_steps:
                 _save_between_validations(run, [total_loss, num_tokens])
                 _interrupt(run)
-        logs = {"loss": loss, **_validate(run, valid_batches, batches.num_valid, callbacks)}
+        logs = {"loss": loss, **_validate(run, valid_batches, num_valid, callbacks)}
         if run.workers.is_chief:
             _save_validation(run, epoch, logs)
             report.after_validation(logs)
@@ -133,7 +140,7 @@ def _validate(
 
 def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
     """Measures BLEU, if checkpoints are ranked by it, adds it to the logs, and saves everything."""
-    model_dir, state, config = run.model_dir, run.state, run.config
+    model_dir, state, config = run.model_dir, run.state, run.model.config
     samples: list[Sample] = []
     if run.measure_bleu is not None:
         logs["val_bleu"], samples = run.measure_bleu()
@@ -145,11 +152,7 @@ def _save_validation(run: TrainingRun, epoch: int, logs: Row) -> None:
     state.validations_since_best += 1
     if score > state.best_score or not model_dir.best_path.exists():
         state.best_score, state.validations_since_best = score, 0
-    save_checkpoint(model_dir, run.model.validated, state)
-    outdated = forget_outdated(model_dir, state, config.keep_checkpoints, config.average_best)
-    # Save the state before deleting anything: a run that ends before repeats the steps since the last state.
-    save_training_state(model_dir, values, state)
-    delete_outdated(model_dir, outdated)
+    save_validation(model_dir, run.model, values, state)
     write_log(model_dir, state.rows, samples)
 
 
@@ -169,7 +172,7 @@ def _interrupt(run: TrainingRun) -> None:
 
 
 def _finite_values(run: TrainingRun) -> dict[str, np.ndarray]:
-    values = values_of(run.model)
+    values = {name: keras.ops.convert_to_numpy(variable) for name, variable in named_variables(run.model).items()}
     if not all(np.isfinite(array).all() for array in values.values()):
         raise _diverged(run, "a weight is NaN or infinite")
     return values

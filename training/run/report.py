@@ -1,31 +1,42 @@
-"""What people see of a training run: a bar, a line for each validation, `log.csv`, and TensorBoard's files."""
+"""What people see of a training run: a bar, a line for each validation, BLEU, `log.csv`, and TensorBoard's files."""
 
 import collections
 import csv
+import dataclasses
 import errno
 import html
+import itertools
 import logging
 import pathlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
+import sacrebleu
 import tensorflow as tf
 from tensorboard.plugins.text.summary_v2 import text_pb
 
+from keras_transformer.config import DecodingConfig
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.files import remove_leftovers, replacing
+from keras_transformer.models import Transformer
 from keras_transformer.runtime.progress import ProgressBar, counted
+from keras_transformer.tokenizers import TokenizerPair
+from keras_transformer.translation import Translator
 
 from ..step.model import TrainingModel
+from ..text.corpus import SentencePairs
 from .state import Row
-from .validation import Sample
 
 _log = logging.getLogger(__name__)
 
 # The bar shows the speed of this many recent steps.
 _LAST_STEPS = 50
 _SECONDS_PER_DESCRIPTION = 0.5
+_NUM_SAMPLES = 5
+# The name of a file of TensorBoard, with its step.
+_EVENT_FILE = "events.out.tfevents.{}.keras_transformer"
 
 
 class ProgressReport:
@@ -46,7 +57,6 @@ class ProgressReport:
         self._last_ends = collections.deque([self._begin], maxlen=_LAST_STEPS + 1)
 
     def after_step(self, loss: float, model: TrainingModel) -> None:
-        """Moves the bar on."""
         now = time.monotonic()
         self._last_ends.append(now)
         self._num_steps += 1
@@ -58,7 +68,6 @@ class ProgressReport:
             self.bar.details = f"loss {loss:.3f}, {speed}, learning rate {model.learning_rate:.1e}"
 
     def after_validation(self, logs: Mapping[str, float]) -> None:
-        """Says what was measured."""
         items = [
             f"loss {logs['loss']:.3f}",
             f"validation loss {logs['val_loss']:.3f}",
@@ -74,6 +83,51 @@ class ProgressReport:
         return f"{num_steps * self.target_tokens_per_step / seconds:,.0f} target tokens/s"
 
 
+class Sample(NamedTuple):
+    """A sentence of the validation text, to look at."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+def bleu_measure(
+    model: Transformer, tokenizers: TokenizerPair, decoding: DecodingConfig, pairs: SentencePairs
+) -> Callable[[], tuple[float, list[Sample]]]:
+    """Returns a function that ranks checkpoints: it translates the validation text, without a beam.
+
+    It returns the BLEU of the translations, and the first of them. Where the text has several tags, the log has the
+    BLEU of each.
+    """
+    runs = [(number, tag) for number, tag in pairs.tags or ((len(pairs), ""),) if number]
+    # Each tag has a graph of its own.
+    translators = {
+        tag: Translator(model, tokenizers, dataclasses.replace(decoding, beam_size=1, tag=tag or None))
+        for _, tag in runs
+    }
+
+    def measure() -> tuple[float, list[Sample]]:
+        texts = zip(pairs.source, pairs.target, strict=True)
+        samples: list[Sample] = []
+        bleu_of_tags = []
+        for number, tag in runs:
+            sources, references = zip(*itertools.islice(texts, number), strict=True)
+            samples_of_tag = [*map(Sample, sources, references, translators[tag](list(sources)))]
+            samples += samples_of_tag
+            if len(runs) > 1:
+                bleu_of_tags.append(f"{tag or 'without a tag'} {_bleu(samples_of_tag):.2f}")
+        if bleu_of_tags:
+            _log.info(f"BLEU {', '.join(bleu_of_tags)}")
+        return _bleu(samples), samples[:_NUM_SAMPLES]
+
+    return measure
+
+
+def _bleu(samples: list[Sample]) -> float:
+    references = [sample.reference for sample in samples]
+    return sacrebleu.corpus_bleu([sample.translation for sample in samples], [references]).score
+
+
 def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample] = ()) -> None:
     """Writes the log after a validation: `log.csv`, and for TensorBoard a file for each validation.
 
@@ -85,7 +139,16 @@ def write_log(model_dir: ModelDir, rows: Sequence[Row], samples: Sequence[Sample
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
-    _write_events(model_dir.tensorboard_path, rows[-1], samples)
+    curves = {name: value for name, value in rows[-1].items() if name not in ("epoch", "step")}
+    validation = {name.removeprefix("val_"): value for name, value in curves.items() if name.startswith("val_")}
+    train = {name: value for name, value in curves.items() if not name.startswith("val_")}
+    step = int(rows[-1]["step"])
+    for run, values, texts in (("train", train, ()), ("validation", validation, samples)):
+        # The names sort as the steps do, as TensorBoard reads them.
+        path = model_dir.tensorboard_path / run / _EVENT_FILE.format(f"{step:010d}")
+        if not path.is_file():
+            with replacing(path) as temporary:
+                _write_event(temporary, step, values, texts)
 
 
 def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
@@ -95,22 +158,10 @@ def restore_log(model_dir: ModelDir, rows: Sequence[Row], step: int) -> None:
     if rows:
         # A run that was killed after it had saved its state has not written the last one.
         write_log(model_dir, rows)
-    for path in model_dir.tensorboard_path.glob(f"*/{_event_file('*')}"):
+    for path in model_dir.tensorboard_path.glob(f"*/{_EVENT_FILE.format('*')}"):
         number = re.search(r"\d+", path.name)
         if number and int(number[0]) > step:
             path.unlink()
-
-
-def _write_events(directory: pathlib.Path, row: Row, samples: Sequence[Sample]) -> None:
-    curves = {name: value for name, value in row.items() if name not in ("epoch", "step")}
-    validation = {name.removeprefix("val_"): value for name, value in curves.items() if name.startswith("val_")}
-    train = {name: value for name, value in curves.items() if not name.startswith("val_")}
-    for run, values, texts in (("train", train, ()), ("validation", validation, samples)):
-        # The names sort as the steps do, as TensorBoard reads them.
-        path = directory / run / _event_file(f"{int(row['step']):010d}")
-        if not path.is_file():
-            with replacing(path) as temporary:
-                _write_event(temporary, int(row["step"]), values, texts)
 
 
 def _write_event(path: pathlib.Path, step: int, values: Row, samples: Sequence[Sample]) -> None:
@@ -137,7 +188,3 @@ def _write_event(path: pathlib.Path, step: int, values: Row, samples: Sequence[S
 def _as_markdown(text: str) -> str:
     """The text as it is, for TensorBoard, which reads Markdown."""
     return re.sub(r"[\\`*_{}\[\]()#+.!|-]", r"\\\g<0>", html.escape(text, quote=False))
-
-
-def _event_file(step: str) -> str:
-    return f"events.out.tfevents.{step}.keras_transformer"

@@ -1,22 +1,35 @@
-"""What a training run saves in order to be resumed: `training_state.npz`, and the one before it."""
+"""What a training run saves: its state, by which it is resumed, and its checkpoints.
+
+`training_state.npz` is the last state; the one before it is kept too. The mean of checkpoints is that of section 6.1 of
+the paper.
+"""
 
 import dataclasses
 import json
 import logging
 import math
+import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_transformer.errors import DamagedFileError, InvalidFileError
+from keras_transformer.errors import ConfigError, DamagedFileError, InvalidFileError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.model_dir.files import reading_archive, rename_with_checksum, replacing_with_checksum
+from keras_transformer.model_dir.directory import load_weights, save_weights
+from keras_transformer.model_dir.files import (
+    reading_archive,
+    remove_with_checksum,
+    rename_with_checksum,
+    replacing_with_checksum,
+)
+from keras_transformer.models import build_transformer
+from keras_transformer.rules import require
 
 from ..step.model import TrainingModel
-from ..text.fingerprint import Fingerprint
+from ..text.corpus import TextFingerprint
 from .devices import Workers
 
 _log = logging.getLogger(__name__)
@@ -37,13 +50,8 @@ class RunState:
     rows: list[Row] = dataclasses.field(default_factory=list)
     # If the run stopped between two validations: the sum of the loss over the tokens since the last one, their number.
     loss_sums: list[float] = dataclasses.field(default_factory=list)
-    # The fingerprints of the training and the validation text.
-    text: Fingerprint = dataclasses.field(default_factory=dict)
-
-
-def values_of(model: TrainingModel) -> dict[str, np.ndarray]:
-    """Returns the values of all variables of a model, of its average and of its optimizer."""
-    return {name: keras.ops.convert_to_numpy(variable) for name, variable in _named_variables(model).items()}
+    # The fingerprints of the texts, "train" and "valid".
+    text: dict[str, TextFingerprint] = dataclasses.field(default_factory=dict)
 
 
 def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], state: RunState) -> None:
@@ -56,6 +64,26 @@ def save_training_state(model_dir: ModelDir, values: Mapping[str, np.ndarray], s
     path, previous = model_dir.training_state_path, model_dir.previous_state_path
     with replacing_with_checksum(path, previous) as temporary, open(temporary, "wb") as file:
         np.savez(file, **fields)
+
+
+def save_validation(
+    model_dir: ModelDir, model: TrainingModel, values: Mapping[str, np.ndarray], state: RunState
+) -> None:
+    """Saves a checkpoint, also as the best one if it is, and the state; deletes what is not kept any longer."""
+    save_weights(model.validated, model_dir.checkpoint_path(state.step))
+    if state.validations_since_best == 0:
+        save_weights(model.validated, model_dir.best_path)
+    checkpoints = model_dir.checkpoints()
+    # A run that went back to an earlier state has left checkpoints of later steps.
+    past = [step for step in checkpoints if step <= state.step]
+    kept = past[-model.config.keep_checkpoints :] + _best_steps(state, past, model.config.average_best)
+    state.scores = {step: state.scores[step] for step in kept if step in state.scores}
+    # Save the state before deleting anything: a run that ends before repeats the steps since the last state.
+    save_training_state(model_dir, values, state)
+    for step in checkpoints.keys() - kept:
+        remove_with_checksum(model_dir.checkpoint_path(step))
+    # The average is one of earlier checkpoints.
+    remove_with_checksum(model_dir.average_path)
 
 
 def read_progress(model_dir: ModelDir) -> RunState:
@@ -84,13 +112,13 @@ def restore_training_state(
     """
     state = RunState()
     if workers.is_chief:
-        path, state = _read_last_state(model_dir, _named_variables(model))
+        path, state = _read_last_state(model_dir, named_variables(model))
         if path == model_dir.previous_state_path:
             rename_with_checksum(path, model_dir.training_state_path)
         if init_from is not None and not state.step:
             _log.info(f"training starts with the weights of {init_from.load_weights(model.transformer)}")
     if workers.number > 1:
-        _share(state, [*_named_variables(model).values()], workers)
+        _share(state, [*named_variables(model).values()], workers)
     return state
 
 
@@ -133,7 +161,13 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
         state = RunState(**json.loads(bytes(arrays["progress"])))
         # JSON has turned the steps into text.
         state.scores = {int(step): score for step, score in state.scores.items()}
-        _require_numbers(state)
+        # A file without a checksum may have been written by another program.
+        numbers = [state.step, state.best_score, state.validations_since_best, *state.loss_sums, *state.scores.values()]
+        for row in state.rows:
+            numbers += [row["step"], *row.values()]
+        numbers += [fingerprint["lines"] for fingerprint in state.text.values()]
+        if not isinstance(state.step, int) or not all(isinstance(number, int | float) for number in numbers):
+            raise ValueError("its progress has values of other types")
         for name, variable in variables.items():
             if name.startswith("loss_scale.") and name not in arrays:
                 continue  # The training was in another precision before.
@@ -147,19 +181,11 @@ def _read_state(path: pathlib.Path, variables: Mapping[str, keras.Variable]) -> 
         return state
 
 
-def _require_numbers(state: RunState) -> None:
-    """Checks the progress of a file without a checksum, which another program may have written."""
-    numbers = [state.step, state.best_score, state.validations_since_best, *state.loss_sums, *state.scores.values()]
-    for row in state.rows:
-        numbers += [row["step"], *row.values()]
-    numbers += [fingerprint["lines"] for fingerprint in state.text.values()]
-    if not isinstance(state.step, int) or not all(isinstance(number, int | float) for number in numbers):
-        raise ValueError("its progress has values of other types")
+def named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
+    """Returns weights, seeds of dropout, and the optimizer's moments and step.
 
-
-def _named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
-    # Weights, seeds of dropout, and the optimizer's moments and step; by number, since Keras gives layers new names
-    # in every process.
+    Their names are numbers, since Keras gives layers new names in every process.
+    """
     owners = {
         "model": model.transformer,
         "optimizer": model.optimizer,
@@ -172,3 +198,60 @@ def _named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
         if owner is not None
         for number, variable in enumerate(owner.variables)
     }
+
+
+def average_checkpoints(
+    model_dir: str | os.PathLike[str] | ModelDir, *, last: int | None = None, best: int | None = None
+) -> list[pathlib.Path]:
+    """Averages checkpoints of a model directory, which then translates with the average.
+
+    Args:
+        model_dir: the directory, or its path.
+        last: how many of the last checkpoints, or all if there are fewer. Defaults to the configuration's
+            `average_last`, or 5 if that is 0, unless `best` is given.
+        best: how many of the checkpoints that are best on the validation text, instead of the last.
+
+    Returns:
+        The paths of the averaged checkpoints. A damaged one is left out, and a warning says so.
+
+    Raises:
+        ConfigError: Both numbers are given, one is not positive, or there are no checkpoints.
+        DamagedFileError: All checkpoints are damaged.
+    """
+    model_dir = ModelDir(model_dir)
+    config = model_dir.read_config()
+    require(last is None or best is None, "last", "None if best is given", last)
+    for name, number in (("last", last), ("best", best)):
+        require(number is None or number > 0, name, "positive", number)
+    checkpoints = model_dir.checkpoints()
+    steps = list(checkpoints)[-(last or config.training.average_last or 5) :]
+    if best is not None:
+        steps = _best_steps(read_progress(model_dir), checkpoints, best)
+    if not steps:
+        scored = "" if best is None else " whose validation score is known"
+        raise ConfigError(f"{model_dir}: no checkpoints to average{scored}")
+    model = build_transformer(config.model, dtype="float32")
+    sums = [np.zeros(weight.shape, "float64") for weight in model.weights]
+    averaged, damages = [], []
+    for path in (checkpoints[step] for step in steps):
+        try:
+            load_weights(model, path)
+        except DamagedFileError as error:
+            damages.append(error)
+            continue
+        averaged.append(path)
+        for sum_, weight in zip(sums, model.get_weights(), strict=True):
+            sum_ += weight
+    if not averaged:
+        raise damages[0]
+    for damage in damages:
+        _log.warning(f"{damage}; it is left out of the average")
+    model.set_weights([sum_ / len(averaged) for sum_ in sums])
+    save_weights(model, model_dir.average_path)
+    return averaged
+
+
+def _best_steps(state: RunState, checkpoints: Iterable[int], number: int) -> list[int]:
+    """Returns the steps of the checkpoints with the highest scores, the best first."""
+    scored = [step for step in checkpoints if step in state.scores]
+    return sorted(scored, key=lambda step: state.scores[step], reverse=True)[:number]

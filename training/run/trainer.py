@@ -1,33 +1,53 @@
-"""Training on one device or several, from the first step or where an earlier run stopped."""
+"""Training on one device or several, from the first step or where an earlier run stopped.
 
-import functools
+Below `train` is what the text becomes, tokenizers and plans of batches of token ids, and what is asked of the model
+directory: what an earlier run left there, and what a run writes first.
+"""
+
+import contextlib
+import dataclasses
+import itertools
 import logging
 import os
-from collections.abc import Sequence
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config import Config
+from keras_transformer.config.values import TrainingPrecision
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.directory import require_memory
+from keras_transformer.model_dir.files import checksum_path, locked, naming_errors, remove_leftovers, temporary_beside
+from keras_transformer.rules import require
+from keras_transformer.runtime.device import choose_precision
 from keras_transformer.runtime.progress import ProgressBar, counted, quiet
+from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair, load_tokenizers, tokenizer_filenames
+from keras_transformer.tokenizers.placeholders import SpanFinder, span_finder
+from keras_transformer.tokenizers.text_codec import TextCodec
 
+from ..alignment.model_1 import learn_lexicon
 from ..alignment.shortlist import build_shortlist
+from ..batches.augmentation import Augmentation, SubwordDropout, TermAnnotation
+from ..batches.encoded_pairs import EncodedPairs, Epochs, align_encoded, encode
+from ..batches.pipeline import BatchPlan, plan_batches, training_dataset, validation_dataset
+from ..batches.vocabulary import learn_tokenizers
 from ..step.model import build_training_model
-from ..text.corpus import SentencePairs
-from ..text.fingerprint import require_same_text
-from .checkpoints import average_checkpoints
-from .data import TrainingText
+from ..text.corpus import SentencePairs, TextFingerprint
 from .devices import Workers
-from .directory import directory_for_token_ids, directory_in_use, resumable_config, write_description
 from .interruption import Interruption
 from .loop import TrainingRun, run_loop
-from .report import ProgressReport, restore_log
-from .state import restore_training_state
-from .validation import greedy_translators, measure_bleu
+from .report import ProgressReport, bleu_measure, restore_log
+from .state import average_checkpoints, restore_training_state
 
 _log = logging.getLogger(__name__)
+
+# A vocabulary leaves out one character in 10,000 of the text that it is learned from.
+_NOTABLE_SHARE = 0.01
 
 
 def train(
@@ -104,59 +124,158 @@ def train(
     model_dir, workers = ModelDir(model_dir), Workers(strategy)
     if not workers.is_chief:
         _log.info(f"{workers.name}: the chief shows the progress")
-    with workers.naming_the_lost(), directory_in_use(model_dir, workers), quiet(not workers.is_chief):
+    with workers.naming_the_lost(), _directory_in_use(model_dir, workers), quiet(not workers.is_chief):
         _require_memory(config)
         parts_per_device = max(parallel_parts // len(workers.replicas), 1)
         num_parts = strategy.num_replicas_in_sync * parts_per_device
-        config = resumable_config(model_dir, config, workers, num_parts)
+        config = _resumable_config(model_dir, config, workers, num_parts)
         training = config.training
-        text = TrainingText(config, train_pairs, valid_pairs)
-        with directory_for_token_ids(model_dir) as directory:
-            tokenizers = text.tokenizers(model_dir, init_from, workers, directory)
+        augmentation, seen_pairs = None, train_pairs
+        if config.data.augment:
+            augmentation = Augmentation(config.data.augment, training.seed, SpanFinder(config.decoding.keep or ()))
+            # In the shapes in which the model sees the text.
+            seen_pairs = augmentation.text(train_pairs)
+        remove_leftovers(model_dir.checkpoints_path)
+        # The system's own temporary files may be in memory.
+        with temporary_beside(model_dir.path / "token-ids", is_directory=True) as directory:
+            tokenizers = load_or_learn_tokenizers(config, seen_pairs, model_dir, init_from, workers, directory)
             config = config.with_vocab_sizes(*(tokenizer.vocab_size for tokenizer in tokenizers))
             # Before the whole text is tokenized: a model that does not fit into memory is noticed early.
             model = build_training_model(config.model, training, strategy, parts_per_device)
-            data = text.plan(tokenizers, num_parts, directory)
+            plan, valid_plan = plan_texts(
+                config, train_pairs, valid_pairs, augmentation, tokenizers, num_parts, directory
+            )
             with strategy.scope():
                 state = restore_training_state(model_dir, model, workers, init_from)
+            fingerprints = {"train": plan.pairs.fingerprint, "valid": valid_plan.pairs.fingerprint}
             if not allow_changed_text:
-                require_same_text(model_dir, state.text, data.fingerprint)
-            state.text = data.fingerprint
+                _require_same_text(model_dir, state.text, fingerprints)
+            state.text = fingerprints
             workers.require_same("the texts", repr(state.text))
             measure = None
             if workers.is_chief:
                 # Nothing is written before everything that was given has been read.
-                write_description(model_dir, config, tokenizers)
+                if not model_dir.config_path.is_file():
+                    _move_foreign_files(model_dir, tokenizers)
+                tokenizers.save(model_dir.path)
+                model_dir.write_config(config)
                 restore_log(model_dir, state.rows, state.step)
                 if training.validate_by == "bleu":
-                    translators = greedy_translators(model.validated, tokenizers, config.decoding)
-                    measure = functools.partial(measure_bleu, translators, valid_pairs)
+                    measure = bleu_measure(model.validated, tokenizers, config.decoding, valid_pairs)
             devices = counted(strategy.num_replicas_in_sync, "device")
             if workers.number > 1:
                 devices += f" of {workers.number} workers"
             _log.info(
                 f"{model.transformer.count_params():,} parameters, {devices}; "
-                f"one pass over the text takes {counted(data.train.num_steps, 'step')}, with batches of "
-                f"{counted(len(data.train.buckets), 'shape')} and {data.train.padding_share:.0%} padding"
+                f"one pass over the text takes {counted(plan.num_steps, 'step')}, with batches of "
+                f"{counted(len(plan.buckets), 'shape')} and {plan.padding_share:.0%} padding"
             )
-            run = TrainingRun(model, training, model_dir, state, workers, interruption or Interruption(), measure)
+            run = TrainingRun(model, model_dir, state, workers, interruption or Interruption(), measure)
             if workers.any(state.step >= training.steps or run.is_out_of_patience()):
                 _log.info(f"training has already ended, after step {state.step:,}")
             else:
                 if state.step:
                     _log.info(f"resuming after step {state.step:,}")
-                start_id = tokenizers.target.start_id
-                batches = data.batches(training.seed, start_id, state.step, strategy, workers.replicas)
+                shares = dict(
+                    start_id=tokenizers.target.start_id,
+                    replicas=workers.replicas,
+                    num_replicas=strategy.num_replicas_in_sync,
+                )
+                train_batches = training_dataset(plan, seed=training.seed, first_step=state.step, **shares)
+                # Endless too: several workers would have to agree after each batch on whether there is another one.
+                valid_batches = validation_dataset(valid_plan, **shares).repeat()
                 with ProgressBar("training", "steps", training.steps, done=state.step) as bar:
-                    report = ProgressReport(bar, data.train.pairs.num_target_tokens / data.train.num_steps)
-                    run_loop(run, batches, report, callbacks)
+                    report = ProgressReport(bar, plan.pairs.num_target_tokens / plan.num_steps)
+                    run_loop(run, train_batches, valid_batches, valid_plan.num_steps, report, callbacks)
         if workers.is_chief:
             for name, number in (("last", training.average_last), ("best", training.average_best)):
                 if number:
                     paths = average_checkpoints(model_dir, **{name: number})
                     _log.info(f"averaged the {name} {counted(len(paths), 'checkpoint')} into {model_dir.average_path}")
             if config.decoding.shortlist and not model_dir.shortlist_path.is_file():
-                build_shortlist(model_dir, text.seen_pairs)
+                build_shortlist(model_dir, seen_pairs)
+
+
+def load_or_learn_tokenizers(
+    config: Config,
+    pairs: SentencePairs,
+    model_dir: ModelDir,
+    init_from: ModelDir | None,
+    workers: Workers,
+    directory: pathlib.Path,
+) -> TokenizerPair:
+    """Loads the tokenizers of an earlier run or of `init_from`, or learns them from the pairs.
+
+    The other workers get those of the chief, and keep them in the directory.
+    """
+    if not workers.is_chief:
+        for name in tokenizer_filenames(config.tokenizer):
+            path, content = directory / name, workers.from_chief(b"")
+            with naming_errors(path):
+                path.write_bytes(content)
+        return load_tokenizers(directory, config.tokenizer)
+    trained = model_dir if model_dir.is_trained() else init_from
+    if trained is not None:
+        tokenizers = load_tokenizers(trained.path, config.tokenizer)
+    else:
+        tokenizers = learn_tokenizers(pairs, config.tokenizer, config.data.terms > 0)
+    for tokenizer in tokenizers.files().values():
+        workers.from_chief(tokenizer.file_content)
+    return tokenizers
+
+
+def plan_texts(
+    config: Config,
+    train_pairs: SentencePairs,
+    valid_pairs: SentencePairs,
+    augmentation: Augmentation | None,
+    tokenizers: TokenizerPair,
+    num_parts: int,
+    directory: pathlib.Path,
+) -> tuple[BatchPlan, BatchPlan]:
+    """Tokenizes both texts into files of the directory, and plans batches that divide into so many parts."""
+    training, max_length = config.training, config.model.max_length
+    samplers, terms = tokenizers, None
+    if training.subword_dropout:
+        # Both sides share one sampler if they share the vocabulary.
+        dropouts = [
+            SubwordDropout(cast(SentencePieceTokenizer, tokenizer), training.subword_dropout, training.seed)
+            for tokenizer in tokenizers.files().values()
+        ]
+        samplers = TokenizerPair(dropouts[0], dropouts[-1])
+    if share := config.data.terms:
+        has_pieces = len(tokenizers.source.term_ids) > 0
+        require(has_pieces, "data.terms", "0 for a vocabulary without pieces for terms", share)
+        terms = TermAnnotation(learn_lexicon(train_pairs), share, training.seed)
+    is_drawn_anew = training.subword_dropout or augmentation or terms
+    epochs = Epochs(train_pairs, training.subword_samples if is_drawn_anew else 1, augmentation, terms)
+    spans = span_finder(config.decoding, tokenizers)
+    train_codec = TextCodec(samplers, max_length, spans, are_annotated=terms is not None)
+    train_ids = encode(epochs, train_codec, directory / "train")
+    if training.guided_alignment:
+        train_ids = align_encoded(train_ids)
+    valid_ids = encode(Epochs(valid_pairs), TextCodec(tokenizers, max_length, spans), directory / "valid")
+    _report_pairs("training text", train_ids, tokenizers)
+    _report_pairs("validation text", valid_ids, tokenizers)
+    train_plan, valid_plan = (
+        plan_batches(ids, training.tokens_per_batch, training.num_buckets, num_parts) for ids in (train_ids, valid_ids)
+    )
+    return train_plan, valid_plan
+
+
+def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:
+    counts = ((pairs.num_empty, "empty"), (pairs.num_too_long, "too long"))
+    left_out = [f"{count:,} {reason}" for count, reason in counts if count]
+    remark = f" (left out: {', '.join(left_out)})" if left_out else ""
+    _log.info(f"{name}: {counted(len(pairs), 'sentence pair')}{remark}")
+    for side, tokenizer in tokenizers._asdict().items():
+        # The first block stands for all, because pairs were assigned to blocks at random.
+        share = np.isin(np.asarray(pairs.token_ids(side, 0)), tokenizer.unknown_ids()).mean()
+        if share >= _NOTABLE_SHARE:
+            _log.warning(
+                f"{name}: {share:.1%} of the {side} tokens are unknown to the vocabulary or spelled in bytes, "
+                "as with another script; a model learns little from them"
+            )
 
 
 def _require_memory(config: Config) -> None:
@@ -171,3 +290,119 @@ def _require_memory(config: Config) -> None:
     if config.training.freeze == "none":
         copies += 2 if tf.config.list_physical_devices("GPU") else 3
     require_memory(config.model.num_parameters, 4 * copies, "to train")
+
+
+@contextlib.contextmanager
+def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
+    """Makes the directory if it does not exist, and keeps other training runs out of it."""
+    model_dir.path.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            locked(model_dir.lock_path, "another training runs here") if workers.is_chief else contextlib.nullcontext()
+        ):
+            yield
+    finally:
+        # Remove the directory again if the run did not start.
+        with contextlib.suppress(OSError):
+            model_dir.path.rmdir()
+
+
+def _resumable_config(model_dir: ModelDir, config: Config, workers: Workers, num_parts: int) -> Config:
+    """Returns the configuration of a new run, or of one that is resumed, with the precision of its first step.
+
+    All devices together divide a batch into `num_parts` parts.
+    """
+    precision = config.training.precision
+    if workers.is_chief:
+        earlier = model_dir.read_config() if model_dir.config_path.is_file() else None
+        _require_state(model_dir, is_described=earlier is not None)
+        if earlier is not None:
+            _require_same_configuration(model_dir, earlier, config)
+        if precision == "auto" and earlier is not None:
+            precision, reason = earlier.training.precision, "this training run started with it"
+        if precision == "auto":
+            tokens_per_part = config.training.tokens_per_batch // num_parts
+            precision, reason = choose_precision(config.model, tokens_per_part, training=True)
+        if precision != config.training.precision:
+            _log.info(f"precision: {precision}, because {reason}")
+    workers.require_same("the options", repr(config))
+    precision = cast(TrainingPrecision, workers.from_chief(precision.encode()).decode())
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
+
+
+def _require_state(model_dir: ModelDir, is_described: bool) -> None:
+    """Checks that the directory of an earlier run has its configuration, and what resuming needs."""
+    # A run that is killed before it has saved a state leaves a checkpoint.
+    paths = [model_dir.training_state_path, model_dir.previous_state_path, *model_dir.checkpoints().values()]
+    of_training = [path for path in paths if path.is_file()]
+    if is_described and not of_training and model_dir.is_trained():
+        raise ConfigError(
+            f"{model_dir}: the directory has trained weights, but no training_state.npz to resume from. To "
+            f"continue from these weights, train in another --model-dir with --init-from {model_dir}"
+        )
+    if of_training and not is_described:
+        raise ConfigError(
+            f"{model_dir}: the directory has {of_training[0].relative_to(model_dir.path)} of an earlier training run, "
+            "but no config.yaml. Put the file back, or train in another --model-dir"
+        )
+
+
+def _require_same_configuration(model_dir: ModelDir, old: Config, config: Config) -> None:
+    """Checks that what a resumed run cannot change is as it was."""
+    # The vocabulary may have turned out smaller than what was asked for.
+    new = config.with_vocab_sizes(old.model.source_vocab_size, old.model.target_vocab_size)
+    for section, names in (
+        ("tokenizer", [field.name for field in dataclasses.fields(old.tokenizer)]),
+        ("model", [field.name for field in dataclasses.fields(old.model)]),
+        # Checkpoints are compared by `validate_by`; the state has the average of `ema`, and Adam's moments of the
+        # weights that are not frozen.
+        ("training", ["validate_by", "ema", "freeze"]),
+    ):
+        for name in names:
+            before, now = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
+            if before != now:
+                raise ConfigError(
+                    f"{section}.{name} must be {before!r}, as in the model that {model_dir} holds; received "
+                    f"{section}.{name}={now!r}. Resume with the old value, or train in another --model-dir"
+                )
+
+
+def _move_foreign_files(model_dir: ModelDir, tokenizers: TokenizerPair) -> None:
+    """Renames files that no training has written, but that have the name of a file that a training writes."""
+    paths = [model_dir.log_path, model_dir.best_path, model_dir.average_path, model_dir.shortlist_path]
+    for name, tokenizer in tokenizers.files().items():
+        path = model_dir.path / name
+        # A run that was killed before it wrote the configuration has written the tokenizers.
+        if path.is_file() and path.read_bytes() != tokenizer.file_content:
+            paths.append(path)
+    for path in [*paths, *map(checksum_path, paths)]:
+        if path.exists():
+            names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+            free = next(name for name in names if not name.exists())
+            path.rename(free)
+            _log.info(f"{path} is not of this training: it is {free.name} now")
+
+
+def _require_same_text(
+    model_dir: ModelDir, before: Mapping[str, TextFingerprint], now: Mapping[str, TextFingerprint]
+) -> None:
+    """Checks that the texts of a resumed run are those with which it was started."""
+    differences = [
+        f"the {what} text {_difference(before[name], now[name])}"
+        for name, what in (("train", "training"), ("valid", "validation"))
+        if name in before and before[name] != now[name]
+    ]
+    if differences:
+        raise ConfigError(
+            f"{model_dir}: this training run started with another text: {'; '.join(differences)}. Use the "
+            "same text, train in another --model-dir, or continue with this text: --allow-changed-text"
+        )
+
+
+def _difference(before: TextFingerprint, now: TextFingerprint) -> str:
+    if (before["source"], before["target"]) == (now["target"], now["source"]):
+        return "has source and target swapped"
+    changed = {"source": before["source"] != now["source"], "target": before["target"] != now["target"]}
+    sides = " and ".join(side for side, is_changed in changed.items() if is_changed)
+    lines = f"{now['lines']:,} lines, {before['lines']:,} before"
+    return f"has another {sides} ({lines if before['lines'] != now['lines'] else 'as many lines'})"

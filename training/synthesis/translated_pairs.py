@@ -1,27 +1,56 @@
-"""Pairs that a model translates: back-translations of a text in the target language, and a teacher's translations."""
+"""Pairs that a model translates: back-translations of a text in the target language, and a teacher's translations.
 
+They are written so that a run that was stopped goes on after its last block:
+
+    NAME.source, NAME.target    the pairs, to train on
+    NAME.json                   what they were made with and of what text, how many were left out, and their checksums
+    NAME.unfinished             until then: a line for the settings, and one for each block of the text
+
+All of them are lines of text; the first three appear when everything is made.
+"""
+
+import collections
+import contextlib
+import hashlib
+import itertools
+import json
+import logging
 import os
-from collections.abc import Iterable
-from typing import Literal
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import sacrebleu
 
-from keras_transformer.rules import Size
-from keras_transformer.translation import Sampling, Translator
+from keras_transformer.errors import ConfigError, InvalidFileError
+from keras_transformer.model_dir.files import locked, naming_errors, replacing
+from keras_transformer.rules import Size, shown
+from keras_transformer.runtime.progress import ProgressBar, counted
 
+from ..text.corpus import TextHash, fingerprint_of, in_chunks
 from ..text.filters import Pair
 from ..text.text_files import Reread
-from .pair_files import Made, Settings, made_of, write_pairs
+
+if TYPE_CHECKING:
+    from keras_transformer.translation import Sampling, Translator
+
+# The most work that is lost when a run is killed.
+LINES_PER_BLOCK = 1024
+_REASONS = {"empty": "empty", "too_long": "too long"}
 
 Metric = Literal["bleu", "chrf"]
+Settings = Mapping[str, object]
+Value = TypeVar("Value")
+
+_log = logging.getLogger(__name__)
 
 
 def backtranslate(
-    translator: Translator,
+    translator: "Translator",
     targets: Iterable[str],
     output: str | os.PathLike[str],
     settings: Settings,
-    sampling: Sampling | None = None,
+    sampling: "Sampling | None" = None,
 ) -> None:
     r"""Writes pairs of back-translations and a text (Sennrich et al. 2016, arXiv 1511.06709).
 
@@ -52,7 +81,7 @@ def backtranslate(
 
 
 def distill(
-    translator: Translator,
+    translator: "Translator",
     pairs: Iterable[Pair],
     output: str | os.PathLike[str],
     settings: Settings,
@@ -105,3 +134,170 @@ def most_like(reference: str, translations: list[str], score: sacrebleu.metrics.
     if len(translations) == 1 or not reference.strip():
         return translations[0]
     return max(translations, key=lambda text: score.sentence_score(text, [reference]).score)
+
+
+class Made(NamedTuple):
+    """What a model makes of a block of lines."""
+
+    pairs: list[Pair]
+    num_empty: int  # lines left out because they or their translations are blank
+    num_too_long: int  # lines left out because the model would read only their beginnings
+
+
+def made_of(pairs: Iterable[Pair], is_too_long: Sequence[bool]) -> Made:
+    """Drops pairs that are too long or blank on one side; what a line must not contain becomes a space."""
+    read = [pair for pair, is_left_out in zip(pairs, is_too_long, strict=True) if not is_left_out]
+    filled = [(source, target) for source, target in read if source.strip() and target.strip()]
+    lines = [(source.replace("\n", " "), target.replace("\n", " ")) for source, target in filled]
+    return Made(lines, len(read) - len(filled), sum(is_too_long))
+
+
+def write_pairs(
+    output: str | os.PathLike[str], settings: Settings, pairs: Iterable[Pair], make: Callable[[int, list[Pair]], Made]
+) -> None:
+    """Writes the pairs that are made of the lines of a text; if this was stopped before, it goes on.
+
+    Args:
+        output: the beginning of the files' names.
+        settings: all that decides about the pairs, except for the text; JSON can hold it.
+        pairs: the lines of the text, in both languages or with one side empty. They are read twice.
+        make: takes the number of lines before a block, and its lines.
+
+    Raises:
+        ConfigError: What was written before was made with other settings, or of another text; or no pair is left.
+        InvalidFileError: The text is empty, `NAME.unfinished` holds something else, or files that were complete are
+            missing or changed.
+        LockedError: Another process writes these files.
+    """
+    output = pathlib.Path(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with locked(output.with_name(f".{output.name}.lock"), "another process writes these pairs"):
+        text = fingerprint_of(pairs)
+        settings = json.loads(json.dumps({**settings, "text": text}))
+        if not text["lines"]:
+            raise InvalidFileError("the text is empty")
+        finished, unfinished = _named(output, "json"), _named(output, "unfinished")
+        if finished.is_file():
+            _require_same(finished, settings)
+            _require_whole(output, finished)
+            unfinished.unlink(missing_ok=True)
+            _log.info(f"{finished}: these pairs are complete")
+            return
+        _make_blocks(unfinished, settings, pairs, make)
+        _finish(output, unfinished, settings)
+
+
+def _named(output: pathlib.Path, ending: str) -> pathlib.Path:
+    return output.with_name(f"{output.name}.{ending}")
+
+
+def _require_same(path: pathlib.Path, settings: Settings) -> None:
+    """Checks that the first line of a file has these settings."""
+    with open(path, "rb") as file:
+        before = _read(path, file.readline(), "settings", dict)
+    for name in [*settings, *before]:
+        if before.get(name) != settings.get(name):
+            difference = f"with {name}={shown(before.get(name))}; received {name}={shown(settings.get(name))}"
+            if name == "text":
+                difference = "of another text"
+            raise ConfigError(
+                f"{path}: these pairs were made {difference}. Give the same text and options, or another --output"
+            )
+
+
+def _require_whole(output: pathlib.Path, finished: pathlib.Path) -> None:
+    """Checks that the files of pairs are those that were written."""
+    with open(finished, "rb") as record:
+        checksums = _read(finished, record.readline(), "files", dict)
+    for side in ("source", "target"):
+        path, checksum = _named(output, side), None
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        if checksum != checksums.get(side):
+            state = "is missing" if checksum is None else "has changed since it was written"
+            raise InvalidFileError(
+                f"{path}: the file {state}; to make the pairs again, remove {finished} and give --overwrite"
+            )
+
+
+def _read(path: pathlib.Path, line: bytes, key: str, kind: type[Value]) -> Value:
+    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+        value = json.loads(line)[key]
+        if isinstance(value, kind):
+            return value
+    text = shown(line.decode(errors="replace"))
+    raise InvalidFileError(f"{path}: not a file of pairs that are made; received {text}")
+
+
+def _start_or_resume(unfinished: pathlib.Path, settings: Settings) -> int:
+    """Returns how many blocks an earlier run has made."""
+    if not unfinished.is_file():
+        with replacing(unfinished) as temporary:
+            temporary.write_text(f"{json.dumps({'settings': settings})}\n")
+        return 0
+    _require_same(unfinished, settings)
+    num_lines = size = 0
+    with naming_errors(unfinished), open(unfinished, "rb+") as file:
+        # A run that is killed may leave a part of a line.
+        for line in itertools.takewhile(lambda line: line.endswith(b"\n"), file):
+            if num_lines:
+                _read(unfinished, line, "pairs", list)
+            num_lines += 1
+            size += len(line)
+        file.truncate(size)
+    return num_lines - 1
+
+
+def _make_blocks(
+    unfinished: pathlib.Path, settings: Settings, pairs: Iterable[Pair], make: Callable[[int, list[Pair]], Made]
+) -> None:
+    """Adds the blocks that are missing."""
+    num_before = _start_or_resume(unfinished, settings)
+    text, first = TextHash(), 0
+    with ProgressBar("translating", "lines") as bar:
+        for number, block in enumerate(in_chunks(iter(pairs), LINES_PER_BLOCK), start=1):
+            text.add(*zip(*block))
+            if number > num_before:
+                line = json.dumps(make(first, block)._asdict(), ensure_ascii=False)
+                with naming_errors(unfinished), open(unfinished, "a", encoding="utf-8") as file:
+                    file.write(f"{line}\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+            first += len(block)
+            bar.advance(len(block))
+    if text.fingerprint() != settings["text"]:
+        unfinished.unlink()
+        raise ConfigError("the text has changed while it was translated; give the command again")
+
+
+def _finish(output: pathlib.Path, unfinished: pathlib.Path, settings: Settings) -> None:
+    counts = collections.Counter[str]()
+    written = TextHash()
+    source_path, target_path, finished = (_named(output, ending) for ending in ("source", "target", "json"))
+    with (
+        open(unfinished, "rb") as file,
+        replacing(source_path) as temporary_source,
+        replacing(target_path) as temporary_target,
+        open(temporary_source, "w", encoding="utf-8", newline="\n") as sources,
+        open(temporary_target, "w", encoding="utf-8", newline="\n") as targets,
+    ):
+        for line in itertools.islice(file, 1, None):
+            pairs = _read(unfinished, line, "pairs", list)
+            counts.update({reason: _read(unfinished, line, f"num_{reason}", int) for reason in _REASONS})
+            for source, target in pairs:
+                sources.write(f"{source}\n")
+                targets.write(f"{target}\n")
+                written.add([source], [target])
+        fingerprint = written.fingerprint()
+        if not fingerprint["lines"]:
+            raise ConfigError(
+                f"{output}: no pair is left: {counts['empty']:,} are empty on one side, {counts['too_long']:,} are "
+                "longer than the model reads"
+            )
+    with replacing(finished) as temporary:
+        record = {"settings": settings, "pairs": fingerprint["lines"], **counts, "files": fingerprint}
+        temporary.write_text(f"{json.dumps(record)}\n")
+    unfinished.unlink()
+    left_out = [f"{counts[reason]:,} {name}" for reason, name in _REASONS.items() if counts[reason]]
+    remark = f" (left out: {', '.join(left_out)})" if left_out else ""
+    _log.info(f"{source_path}, {target_path}: {counted(fingerprint['lines'], 'sentence pair')}{remark}")

@@ -11,7 +11,7 @@ from keras_transformer.config import DataConfig
 
 from .corpus import judged_pairs, name_of_text, require_one_for_each
 from .filters import RECOMMENDED, HeldOut, filters_of
-from .parallel_text import Corpus
+from .text_files import Corpus
 
 _PERCENTILES = (1, 50, 90, 99)
 _EXAMPLES = 2
@@ -66,7 +66,7 @@ def check_data(corpora: Sequence[Corpus], data: DataConfig | None = None, held_o
             for filter_, count, places in zip(filters, counts[1:], examples[1:])
         ],
         "kept": int(counts[0]),
-        "held_out": len(held_out.finish().pairs) if held_out else 0,
+        "held_out": len(held_out.finish()[0]) if held_out else 0,
     }
 
 

@@ -1,12 +1,13 @@
-"""Sentence pairs to train on, how often they are used, and the first pass over their text, with its filters."""
+"""Sentence pairs to train on, how often they are used, the first pass over their text, and its fingerprint."""
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 
@@ -16,8 +17,7 @@ from keras_transformer.rules import require
 from keras_transformer.runtime.progress import ProgressBar, counted
 
 from .filters import Filter, HeldOut, Pair, Scores, filters_of, judge
-from .parallel_text import Corpus, Shard, text_corpora
-from .text_files import CountedReread
+from .text_files import Corpus, CountedReread, Shard, text_corpora
 
 _log = logging.getLogger(__name__)
 
@@ -176,17 +176,27 @@ def read_text(
     sizes = [0] * len(corpora)
     verdicts = bytearray()
     for part in judged_pairs(corpora, filters, data.scores):
-        if filters or held_out:
-            verdicts += part.verdicts.tobytes()
+        verdicts += part.verdicts.tobytes()
         if held_out:
             kept = np.flatnonzero(part.verdicts == 0)
             held_out.add([part.pairs[place] for place in kept], sum(sizes) + kept)
         sizes[part.corpus] += len(part.pairs)
-    is_kept = np.frombuffer(verdicts, np.uint8) == 0 if verdicts else None
     if filters:
         _report_left_out(filters, np.bincount(np.frombuffer(verdicts, np.uint8)), name)
-    valid_pairs = _hold_out(held_out, is_kept, sizes, data, name) if held_out and is_kept is not None else None
-    return _kept_pairs(corpora, sizes, is_kept, data, name), valid_pairs
+    is_kept = np.frombuffer(verdicts, np.uint8) == 0
+    valid_pairs = _hold_out(held_out, is_kept, sizes, data, name) if held_out else None
+    sizes_kept = [int(part.sum()) for part in np.split(is_kept, np.cumsum(sizes)[:-1])]
+    bits = np.packbits(is_kept)
+
+    def read(side: int) -> Iterator[str]:
+        sentences = itertools.chain.from_iterable(shard[side] for corpus in corpora for shard in corpus.shards)
+        blocks = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
+        selectors = itertools.chain.from_iterable(np.unpackbits(block).tobytes() for block in blocks)
+        return itertools.compress(sentences, selectors)
+
+    source, target = (CountedReread(functools.partial(read, side), sum(sizes_kept)) for side in (0, 1))
+    weights = tuple(zip(sizes_kept, data.weights)) if data.weights else ()
+    return SentencePairs(source, target, name, weights, _tag_runs(sizes_kept, data)), valid_pairs
 
 
 def read_valid_text(corpora: Sequence[Corpus], data: DataConfig) -> SentencePairs:
@@ -225,20 +235,20 @@ def _report_left_out(filters: list[Filter], counts: np.ndarray, name: str) -> No
 
 def _hold_out(held_out: HeldOut, is_kept: np.ndarray, sizes: list[int], data: DataConfig, name: str) -> SentencePairs:
     """Returns the pairs that are held out, which are no longer among those that are kept."""
-    held = held_out.finish()
-    places = list(itertools.chain.from_iterable(held.places))
+    pairs, places_of_pairs = held_out.finish()
+    places = list(itertools.chain.from_iterable(places_of_pairs))
     is_kept[places] = False
-    num_copies = len(places) - len(held.pairs)
+    num_copies = len(places) - len(pairs)
     copies = (
         f" and {'another copy' if num_copies == 1 else f'{num_copies:,} more copies'} of them" if num_copies else ""
     )
-    _log.info(f"held out {counted(len(held.pairs), 'sentence pair')}{copies} to validate on")
+    _log.info(f"held out {counted(len(pairs), 'sentence pair')}{copies} to validate on")
     if not is_kept.any():
         raise ConfigError(f"{name}: all sentence pairs are held out; none are left to train on")
-    pairs, tags = held.pairs, _tag_runs([], data)
+    tags = _tag_runs([], data)
     if data.tags:
         # The pairs of one corpus stay together.
-        corpus_of = np.searchsorted(np.cumsum(sizes), [first for first, *_ in held.places], side="right")
+        corpus_of = np.searchsorted(np.cumsum(sizes), [first for first, *_ in places_of_pairs], side="right")
         pairs = [pairs[number] for number in np.argsort(corpus_of, kind="stable")]
         tags = _tag_runs(np.bincount(corpus_of, minlength=len(sizes)).tolist(), data)
     source, target = zip(*pairs)
@@ -249,28 +259,32 @@ def _tag_runs(numbers: list[int], data: DataConfig) -> tuple[tuple[int, str], ..
     return tuple((number, tag or "") for number, tag in zip(numbers, data.tags or (), strict=False))
 
 
-def _kept_pairs(
-    corpora: Sequence[Corpus], sizes: list[int], is_kept: np.ndarray | None, data: DataConfig, name: str
-) -> SentencePairs:
-    numbers_kept = sizes
-    if is_kept is not None:
-        numbers_kept = [int(part.sum()) for part in np.split(is_kept, np.cumsum(sizes)[:-1])]
-    shards = [shard for corpus in corpora for shard in corpus.shards]
-    bits = None if is_kept is None else np.packbits(is_kept)
-    source, target = (
-        CountedReread(functools.partial(_kept, [shard[side] for shard in shards], bits), sum(numbers_kept))
-        for side in (0, 1)
-    )
-    weights = tuple(zip(numbers_kept, data.weights)) if data.weights else ()
-    return SentencePairs(source, target, name, weights, _tag_runs(numbers_kept, data))
+class TextFingerprint(TypedDict):
+    """The number of lines of a text, and the SHA-256 of the lines of each side."""
+
+    lines: int
+    source: str
+    target: str
 
 
-def _kept(parts: Sequence[Iterable[str]], bits: np.ndarray | None) -> Iterator[str]:
-    """Reads one side of a text; a bit for each sentence says whether it is kept. None: all are."""
-    sentences = itertools.chain.from_iterable(parts)
-    if bits is None:
-        return sentences
-    blocks = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
-    return itertools.compress(
-        sentences, itertools.chain.from_iterable(np.unpackbits(block).tobytes() for block in blocks)
-    )
+class TextHash:
+    """The fingerprint of a parallel text that is read in chunks."""
+
+    def __init__(self) -> None:
+        self._num_lines = 0
+        self._source, self._target = hashlib.sha256(), hashlib.sha256()
+
+    def add(self, sources: Iterable[str], targets: Sequence[str]) -> None:
+        for hash_, lines in ((self._source, sources), (self._target, targets)):
+            hash_.update("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
+        self._num_lines += len(targets)
+
+    def fingerprint(self) -> TextFingerprint:
+        return {"lines": self._num_lines, "source": self._source.hexdigest(), "target": self._target.hexdigest()}
+
+
+def fingerprint_of(pairs: Iterable[Pair]) -> TextFingerprint:
+    text = TextHash()
+    for chunk in in_chunks(iter(pairs)):
+        text.add(*zip(*chunk))
+    return text.fingerprint()

@@ -198,13 +198,6 @@ class SeenPairs:
         return came_before
 
 
-class HeldPairs(NamedTuple):
-    """The pairs that are held out, ordered by their hashes."""
-
-    pairs: list[Pair]
-    places: list[list[int]]  # the places of all copies of each pair in the text, ascending
-
-
 class HeldOut:
     """Holds out a share of the pairs, or `size` different ones: those whose hashes are lowest.
 
@@ -235,8 +228,11 @@ class HeldOut:
         if len(lowest) == size:
             self._last_hash = lowest[-1]
 
-    def finish(self) -> HeldPairs:
-        """Returns what is held out; a ConfigError if the text does not have enough pairs."""
+    def finish(self) -> tuple[list[Pair], list[list[int]]]:
+        """Returns the pairs that are held out, ordered by their hashes, and the places of all copies of each.
+
+        Places are ascending. It raises a ConfigError if the text does not have enough pairs.
+        """
         if self._size is not None and len(self._held) < self._size:
             raise ConfigError(
                 f"--valid-size must be at most the number of different sentence pairs, {len(self._held):,}; received "
@@ -246,4 +242,4 @@ class HeldOut:
             raise ConfigError("--valid-fraction must be larger for this text: not one sentence pair is held out")
         self._keep_lowest(len(self._held) if self._size is None else self._size)
         pairs, places = zip(*self._held.values())
-        return HeldPairs(list(pairs), list(places))
+        return list(pairs), list(places)

@@ -1,7 +1,11 @@
-"""Lines of text files, which may be compressed, divided into shards, or pipes."""
+"""Where text comes from: lines of files and pipes, the sentence pairs in them, and tensorflow-datasets.
+
+Files may be compressed, and divided into shards.
+"""
 
 import codecs
 import contextlib
+import difflib
 import functools
 import glob
 import gzip
@@ -10,18 +14,20 @@ import itertools
 import lzma
 import os
 import re
+import sys
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager
-from typing import BinaryIO, TypeVar, cast
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar, cast
 
 import zstandard
 
 from keras_transformer.errors import ConfigError, InvalidFileError
+from keras_transformer.rules import shown
 from keras_transformer.runtime.progress import ProgressBar
 from keras_transformer.runtime.standard_streams import MAX_LINE_BYTES, standard_input
 
 Item = TypeVar("Item")
+Path = str | os.PathLike[str]
 
 _BYTES_PER_READ = 2**16
 # Zstandard makes up to 32,768 bytes of one, so that a read takes at most 64 MB of memory.
@@ -52,7 +58,7 @@ class CountedReread(Reread[str], Collection[str]):
         return any(line == other for other in self)
 
 
-def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
+def read_lines(path: Path) -> Iterable[str]:
     r"""Reads lines of UTF-8, decompressed if the name ends in `.gz`, `.xz` or `.zst`; "-" is standard input.
 
     A line ends at "\n" and nowhere else, so that no Unicode separator inside a sentence shifts all later lines against
@@ -74,17 +80,17 @@ def read_lines(path: str | os.PathLike[str]) -> Iterable[str]:
         return list(bar.count(_lines(path)))
 
 
-def read_texts(paths: Iterable[str | os.PathLike[str]]) -> Iterable[str]:
+def read_texts(paths: Iterable[Path]) -> Iterable[str]:
     """Reads text files, or those of patterns, one after another, each as `read_lines` does."""
     texts = [read_lines(file) for path in paths for file in shards_of(path).values()]
     return Reread(lambda: itertools.chain.from_iterable(texts))
 
 
-def name_of(path: str | os.PathLike[str]) -> str:
+def name_of(path: Path) -> str:
     return "standard input" if path == "-" else os.fspath(path)
 
 
-def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
+def shards_of(path: Path) -> dict[str, str]:
     """Returns the files that a path, or a pattern with `*`, `?` or `[` such as "news-*.en.gz", stands for.
 
     If there is a file whose name is the pattern itself, it stands for that file. The files are sorted by the text in
@@ -105,70 +111,52 @@ def shards_of(path: str | os.PathLike[str]) -> dict[str, str]:
     return dict(sorted((file[before.start() : len(file) - len(after[0])], file) for file in files))
 
 
-def _open(path: str | os.PathLike[str]) -> AbstractContextManager[io.BufferedIOBase]:
-    if path == "-":
-        return contextlib.nullcontext(cast(io.BufferedIOBase, standard_input()))
+def _chunks(path: Path) -> Iterator[bytes]:
+    """Reads what a file holds, decompressed."""
     name = os.fspath(path)
-    if name.endswith(".gz"):
-        return gzip.open(path, "rb")
-    if name.endswith(".xz"):
-        return lzma.open(path, "rb")
     if name.endswith(".zst"):
-        return io.BufferedReader(_Zstandard(open(path, "rb")))
-    return open(path, "rb")
+        yield from _zstandard_chunks(name)
+        return
+    openers: dict[str, Callable[..., io.BufferedIOBase]] = {".gz": gzip.GzipFile, ".xz": lzma.LZMAFile}
+    open_file = openers.get(name[-3:], open)
+    standard = cast(io.BufferedIOBase, standard_input()) if path == "-" else None
+    with contextlib.nullcontext(standard) if standard else open_file(name, "rb") as file:
+        while chunk := file.read1(_BYTES_PER_READ):
+            yield chunk
 
 
-class _Zstandard(io.RawIOBase):
+def _zstandard_chunks(name: str) -> Iterator[bytes]:
     """Decompresses frames of Zstandard; the package's own reader accepts a file that was cut off as a whole one."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._compressed = b""
-        self._text = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while not self._text:
-            self._compressed = self._compressed or self._file.read(_COMPRESSED_BYTES_PER_READ)
-            if not self._compressed:
-                if self._frame is not None:
-                    raise EOFError("Compressed file ended before the end of a frame was reached")
-                return 0
-            self._frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
-            self._text = memoryview(self._frame.decompress(self._compressed))
-            self._compressed = self._frame.unused_data
-            if self._frame.eof:
-                self._frame = None
-        size = min(len(buffer), len(self._text))
-        buffer[:size], self._text = self._text[:size], self._text[size:]
-        return size
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+    frame: zstandard.ZstdDecompressionObj | None = None
+    with open(name, "rb") as file:
+        while compressed := file.read(_COMPRESSED_BYTES_PER_READ):
+            while compressed:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                text = frame.decompress(compressed)
+                yield from (text[begin : begin + _BYTES_PER_READ] for begin in range(0, len(text), _BYTES_PER_READ))
+                compressed = frame.unused_data
+                frame = None if frame.eof else frame
+    if frame is not None:
+        raise EOFError("Compressed file ended before the end of a frame was reached")
 
 
-def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
+def _lines(path: Path) -> Iterator[str]:
     number = 0
     try:
-        with _open(path) as file:
-            for block in _blocks(file):
-                # All lines but the first are shorter than a read.
-                if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
-                    raise InvalidFileError(
-                        f"{name_of(path)}: line {number + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
-                    )
-                lines: Iterable[str]
-                try:
-                    lines = block.decode("utf-8").split("\n")
-                except UnicodeDecodeError:
-                    lines = (line.decode("utf-8") for line in block.split(b"\n"))
-                for line in lines:
-                    number += 1
-                    yield line
+        for block in _blocks(_chunks(path)):
+            # All lines but the first are shorter than a read.
+            if len(block) > MAX_LINE_BYTES and block.find(b"\n", 0, MAX_LINE_BYTES + 1) < 0:
+                raise InvalidFileError(
+                    f"{name_of(path)}: line {number + 1} must have at most {MAX_LINE_BYTES:,} bytes; it has more"
+                )
+            lines: Iterable[str]
+            try:
+                lines = block.decode("utf-8").split("\n")
+            except UnicodeDecodeError:
+                lines = (line.decode("utf-8") for line in block.split(b"\n"))
+            for line in lines:
+                number += 1
+                yield line
     except UnicodeDecodeError as error:
         raise InvalidFileError(
             f"{name_of(path)}: line {number + 1} is not valid UTF-8: {error.reason} "
@@ -180,13 +168,13 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[str]:
         raise ConfigError(f"{name_of(path)}: {error.strerror or error}") from None
 
 
-def _blocks(file: io.BufferedIOBase) -> Iterator[bytes]:
-    r"""Reads whole lines, many at a time, without the end of the last one and "\r" before the ends.
+def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    r"""Joins chunks to whole lines, many at a time, without the end of the last one and "\r" before the ends.
 
     The part of a line that is longer than allowed is a block too.
     """
-    rest = file.read1(_BYTES_PER_READ)
-    while len(rest) < len(codecs.BOM_UTF8) and (chunk := file.read1(_BYTES_PER_READ)):
+    rest = next(chunks, b"")
+    while len(rest) < len(codecs.BOM_UTF8) and (chunk := next(chunks, b"")):
         rest += chunk
     chunk, rest = rest.removeprefix(codecs.BOM_UTF8), b""
     while chunk:
@@ -196,6 +184,190 @@ def _blocks(file: io.BufferedIOBase) -> Iterator[bytes]:
         # The additional byte may be the "\r" of a line end.
         if len(rest) > MAX_LINE_BYTES + 1:
             yield rest
-        chunk = file.read1(_BYTES_PER_READ)
+        chunk = next(chunks, b"")
     if rest:
         yield rest.removesuffix(b"\r")
+
+
+class Shard(NamedTuple):
+    """A part of a corpus, which is read again each time; messages name its sides."""
+
+    source: Iterable[str]
+    target: Iterable[str]
+    source_name: str
+    target_name: str
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Reads the pairs.
+
+        Raises:
+            ConfigError: A file cannot be opened.
+            InvalidFileError: A side is empty or is not text, or has more sentences than the other; the message says how
+                many.
+        """
+        sides = iter(self.source), iter(self.target)
+        for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
+            if source is not None and target is not None:
+                yield source, target
+                continue
+            if not number:
+                raise InvalidFileError(f"{self.source_name if source is None else self.target_name}: the file is empty")
+            longer = number + 1 + sum(1 for _ in sides[source is None])
+            num_sources, num_targets = (number, longer) if source is None else (longer, number)
+            raise InvalidFileError(
+                "source and target must have the same number of lines: "
+                f"{self.source_name} has {num_sources}, {self.target_name} has {num_targets}"
+            )
+
+
+class Corpus(NamedTuple):
+    """A parallel text in one or several shards, which is read again each time; messages call it by its name."""
+
+    name: str
+    shards: list[Shard]
+
+
+def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpus]:
+    """Opens text files in which lines with the same number are translations of each other.
+
+    The files of a pattern such as "news-*.en.gz" are the shards of one corpus. A shard's translation is the file with
+    the same text in place of the wildcards; if no names have such a text in common, the order of the names decides.
+
+    Raises:
+        ConfigError: A pattern matches no file, a file has no partner, or a pipe cannot be opened.
+        InvalidFileError: A pipe holds something other than text.
+
+    Example:
+        >>> [corpus.name for corpus in text_corpora(["train.en"], ["train.de"])]
+        ['train.en, train.de']
+    """
+    if len(sources) != len(targets):
+        raise ConfigError(
+            f"source and target must be given as many files; received {len(sources)} ({_listed(sources)}) and "
+            f"{len(targets)} ({_listed(targets)})"
+        )
+    return [_text_corpus(source, target) for source, target in zip(sources, targets, strict=True)]
+
+
+def read_lines_or_pairs(sources: Sequence[Path], targets: Sequence[Path] | None) -> Iterable[tuple[str, str]]:
+    """Reads pairs of text files as `text_corpora` does, or those of one language, whose targets then are empty."""
+    if targets is None:
+        texts = read_texts(sources)
+        return Reread(lambda: ((source, "") for source in texts))
+    shards = [shard for corpus in text_corpora(sources, targets) for shard in corpus.shards]
+    return Reread(lambda: itertools.chain.from_iterable(shard.pairs() for shard in shards))
+
+
+def _text_corpus(source: Path, target: Path) -> Corpus:
+    files = shards_of(source), shards_of(target)
+    if without_partner := _without_partner(*files):
+        parts = [f"{name_of(path)} matches {len(matches)}" for path, matches in zip((source, target), files)]
+        raise ConfigError(
+            f"the files of source and target must pair up: {', '.join(parts)}; without a partner: "
+            f"{_listed(without_partner)}"
+        )
+    shards = [
+        Shard(read_lines(source_file), read_lines(target_file), name_of(source_file), name_of(target_file))
+        for source_file, target_file in zip(*(side.values() for side in files), strict=True)
+    ]
+    return Corpus(f"{name_of(source)}, {name_of(target)}", shards)
+
+
+def _without_partner(sources: dict[str, str], targets: dict[str, str]) -> list[str]:
+    """The files that have none on the other side with the same text in place of the pattern's wildcards."""
+    if sources.keys() & targets.keys():
+        return [
+            file for key in sources.keys() ^ targets.keys() for side in (sources, targets) if (file := side.get(key))
+        ]
+    # Names without a common part are paired in order, so the last ones are left over.
+    longer, shorter = sorted((list(sources.values()), list(targets.values())), key=len, reverse=True)
+    return longer[len(shorter) :]
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    names = sorted(map(name_of, paths))
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
+    r"""Opens text files with a sentence, a tab and its translation in each line; for paths, see `text_corpora`."""
+    return [Corpus(name_of(path), [_paired_shard(file) for file in shards_of(path).values()]) for path in paths]
+
+
+def _paired_shard(path: Path) -> Shard:
+    lines, name = read_lines(path), name_of(path)
+
+    def read(side: int) -> Iterator[str]:
+        for number, line in enumerate(lines, start=1):
+            columns = line.split("\t")
+            if len(columns) != 2:
+                raise InvalidFileError(f"{name}: line {number} must have exactly one tab; received {shown(line)}")
+            yield columns[side]
+
+    source, target = (Reread(functools.partial(read, side)) for side in (0, 1))
+    return Shard(source, target, name, name)
+
+
+def tfds_corpus(name: str, split: str, data_dir: Path | None = None) -> Corpus:
+    """Opens a dataset of text pairs, such as "ted_hrlr_translate/pt_to_en", in the dataset's own order.
+
+    The dataset's information says which language is the source. A dataset that is not prepared on disk yet is
+    downloaded first. The default directory is that of tensorflow-datasets (`TFDS_DATA_DIR` or
+    `~/tensorflow_datasets`).
+
+    Raises:
+        ConfigError: There is no such dataset, configuration or split; it does not hold pairs of texts; or it is not
+            on disk and could not be downloaded.
+    """
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.download import downloader
+
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except Exception as error:  # a dataset's own code may raise any type
+        dataset = name.partition("/")[0].partition(":")[0]
+        known = tfds.list_builders(with_community_datasets=False)
+        if dataset not in known:
+            nearest = difflib.get_close_matches(dataset, known, cutoff=0.5)
+            exists = f"the nearest names are {', '.join(nearest)}" if nearest else "no name is similar"
+            raise ConfigError(f"there is no dataset {dataset!r}; {exists}") from error
+        configs = ", ".join(tfds.builder_cls(dataset).builder_configs) or "none"
+        raise ConfigError(
+            f"cannot open the dataset {name!r}, the configurations of {dataset} are {configs} ({_one_line(error)})"
+        ) from error
+    texts = [key for key, feature in builder.info.features.items() if isinstance(feature, tfds.features.Text)]
+    languages = builder.info.supervised_keys
+    if not (languages and len(languages) == 2 and all(key in texts for key in languages)):
+        raise ConfigError(
+            f"{name} is not a dataset of text pairs: its supervised pair is {languages}, "
+            f"its texts are {', '.join(texts) or 'none'}"
+        )
+    # Its ten retries with doubling pauses make a machine without a network wait for 205 s, and no option changes them.
+    # A test counts the retries, in case a release of tensorflow-datasets renames this.
+    downloader.MAX_RETRIES = 4
+    try:
+        # tensorflow-datasets prints progress on standard output, which is for the results of a command.
+        with contextlib.redirect_stdout(sys.stderr):
+            builder.download_and_prepare()
+    except Exception as error:
+        raise ConfigError(
+            f"{name} is not on disk in {builder.data_dir} and could not be downloaded: {_one_line(error)}"
+        ) from error
+    try:
+        examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
+    except Exception as error:  # the parser of splits raises any type
+        raise ConfigError(
+            f"{name} has no split {split!r}, it has {', '.join(sorted(builder.info.splits))} ({_one_line(error)})"
+        ) from error
+
+    def read(side: int) -> Iterator[str]:
+        for texts in examples.map(lambda *pair: pair[side]).batch(1024).as_numpy_iterator():
+            yield from (text.decode("utf-8") for text in texts)
+
+    source, target = (Reread(functools.partial(read, side)) for side in (0, 1))
+    corpus_name = f"{name}, {split}"
+    return Corpus(corpus_name, [Shard(source, target, corpus_name, corpus_name)])
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

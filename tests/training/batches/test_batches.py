@@ -11,8 +11,13 @@ import pytest
 import tensorflow as tf
 from keras_transformer.training.batches import encoded_pairs
 from keras_transformer.training.batches.encoded_pairs import Epochs, count_lengths, encode
-from keras_transformer.training.batches.pipeline import training_dataset, validation_dataset
-from keras_transformer.training.batches.plan import Bucket, choose_buckets, plan_batches
+from keras_transformer.training.batches.pipeline import (
+    Bucket,
+    choose_buckets,
+    plan_batches,
+    training_dataset,
+    validation_dataset,
+)
 from keras_transformer.training.text.corpus import SentencePairs
 
 from keras_transformer.errors import ConfigError

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras_transformer.training.alignment.lexicon import Term, learn_lexicon
+from keras_transformer.training.alignment.model_1 import Term, learn_lexicon
 from keras_transformer.training.batches.augmentation import TermAnnotation
 from keras_transformer.training.batches.encoded_pairs import Epochs, encode
 from keras_transformer.training.batches.vocabulary import train_tokenizer

@@ -20,19 +20,17 @@ import pytest
 import test_training
 from keras_transformer.export.publishing import publish
 from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run import loop
-from keras_transformer.training.run.checkpoints import average_checkpoints
-from keras_transformer.training.run.data import TrainingText
+from keras_transformer.training.run import loop, trainer
 from keras_transformer.training.run.devices import Workers, make_strategy
 from keras_transformer.training.run.interruption import Interruption
 from keras_transformer.training.run.report import ProgressReport
-from keras_transformer.training.run.state import read_progress, restore_training_state
+from keras_transformer.training.run.state import average_checkpoints, read_progress, restore_training_state
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.step import model as step_model
 from keras_transformer.training.step.model import build_training_model
 from keras_transformer.training.text.corpus import read_text
 from keras_transformer.training.text.filters import HeldOut
-from keras_transformer.training.text.parallel_text import Corpus, Shard
+from keras_transformer.training.text.text_files import Corpus, Shard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_training import PAIRS, ROOT, TINY, load_model, logged, pairs
 from training_runs import differences, leftovers
@@ -335,7 +333,7 @@ def test_a_signal_stops_after_a_step_that_is_saved(
 
 
 def test_a_signal_before_the_first_step_leaves_no_folder(default_signals, tmp_path, monkeypatch, capsys):
-    interrupt(monkeypatch, TrainingText, "plan", 1, signal.SIGTERM)
+    interrupt(monkeypatch, trainer, "plan_texts", 1, signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped, Interruption() as interruption:
         train_here(tmp_path / "model", interruption=interruption)
     assert stopped.value.code == 143

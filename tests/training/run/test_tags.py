@@ -20,7 +20,7 @@ from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.text.corpus import SentencePairs, read_text, read_valid_text
 from keras_transformer.training.text.filters import HeldOut
-from keras_transformer.training.text.parallel_text import Corpus, Shard
+from keras_transformer.training.text.text_files import Corpus, Shard
 from session_mode import run_session
 
 from keras_transformer import Translator

@@ -8,7 +8,7 @@ import random
 import keras
 import pytest
 from keras_transformer.export.servable import export_servable
-from keras_transformer.training.comparison.term_use import count_terms
+from keras_transformer.training.evaluate import count_terms
 from keras_transformer.training.recipe import load_recipe
 from keras_transformer.training.run.devices import make_strategy
 from keras_transformer.training.run.trainer import train

@@ -19,10 +19,9 @@ from fresh_process import run_python
 from keras_transformer.export.servable import export_servable
 from keras_transformer.training.evaluate import evaluate
 from keras_transformer.training.recipe import load_recipe
-from keras_transformer.training.run import data, trainer
-from keras_transformer.training.run.checkpoints import average_checkpoints
-from keras_transformer.training.run.data import TrainingText
+from keras_transformer.training.run import trainer
 from keras_transformer.training.run.devices import make_strategy
+from keras_transformer.training.run.state import average_checkpoints
 from keras_transformer.training.run.trainer import train
 from keras_transformer.training.step import model as step_model
 from keras_transformer.training.step.model import build_training_model
@@ -296,9 +295,9 @@ def test_the_model_is_built_once_when_its_vocabulary_is_known(tmp_path, monkeypa
     monkeypatch.setattr(step_model, "build_transformer", record)
     # As WordPiece does, which stops within 5% below the size that is asked for.
     monkeypatch.setattr(trainer, "run_loop", lambda *arguments: None)
-    learn = data.learn_tokenizers
+    learn = trainer.learn_tokenizers
     smaller = lambda pairs, config, terms: learn(pairs, dataclasses.replace(config, vocab_size=490), terms)
-    monkeypatch.setattr(data, "learn_tokenizers", smaller)
+    monkeypatch.setattr(trainer, "learn_tokenizers", smaller)
     model_dir = train_here(tmp_path / "model", "training.steps=1", "training.average_last=0")
     assert sizes == [(490, 490)]
     assert model_dir.read_config().model.target_vocab_size == 490
@@ -408,9 +407,9 @@ def test_workers_get_both_vocabularies_of_the_chief(two_vocabularies, tmp_path):
     contents = []
     chief = types.SimpleNamespace(is_chief=True, from_chief=lambda content: contents.append(content) or content)
     other = types.SimpleNamespace(is_chief=False, from_chief=lambda content: contents.pop(0))
-    text = TrainingText(two_vocabularies.read_config(), pairs(0, 360), pairs(360, 400))
-    sent = text.tokenizers(two_vocabularies, None, chief, None)
-    received = text.tokenizers(None, None, other, tmp_path)
+    config = two_vocabularies.read_config()
+    sent = trainer.load_or_learn_tokenizers(config, pairs(0, 360), two_vocabularies, None, chief, None)
+    received = trainer.load_or_learn_tokenizers(config, pairs(0, 360), None, None, other, tmp_path)
     assert [tokenizer.file_content for tokenizer in received] == [tokenizer.file_content for tokenizer in sent]
 
 

@@ -7,8 +7,7 @@ import tensorflow as tf
 from conftest import sentence_pairs
 from keras_transformer.training.alignment.shortlist import attention_links, write_links
 from keras_transformer.training.batches.encoded_pairs import Epochs, align_encoded, encode
-from keras_transformer.training.batches.pipeline import training_dataset, validation_dataset
-from keras_transformer.training.batches.plan import plan_batches
+from keras_transformer.training.batches.pipeline import plan_batches, training_dataset, validation_dataset
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 from keras_transformer.training.step.crossentropy import alignment_loss
 from keras_transformer.training.step.model import TrainingModel

@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 from fresh_process import run_python
-from keras_transformer.training.synthesis import pair_files
-from keras_transformer.training.synthesis.pair_files import made_of, write_pairs
+from keras_transformer.training.synthesis import translated_pairs
+from keras_transformer.training.synthesis.translated_pairs import made_of, write_pairs
 
 from keras_transformer.errors import ConfigError, InvalidFileError, LockedError
 from keras_transformer.model_dir.files import locked
@@ -17,18 +17,18 @@ SETTINGS = {"seed": 1}
 # Kills itself at each instant at which something on the disk changes, and is run again.
 KILLED_AND_RESUMED = """
 import itertools, os, pathlib, signal
-from keras_transformer.training.synthesis import pair_files
+from keras_transformer.training.synthesis import translated_pairs
 
-pair_files.LINES_PER_BLOCK = 3
+translated_pairs.LINES_PER_BLOCK = 3
 made = []
 
 def make(first, lines):
     made.append(first)
     pairs = [(f"{first + i} of {text}", text) for i, (text, _) in enumerate(lines)]
-    return pair_files.made_of(pairs, [False] * len(lines))
+    return translated_pairs.made_of(pairs, [False] * len(lines))
 
 def write(directory):
-    pair_files.write_pairs(directory / "bt", {}, [(f"line {i}", "") for i in range(10)], make)
+    translated_pairs.write_pairs(directory / "bt", {}, [(f"line {i}", "") for i in range(10)], make)
 
 def texts(directory):
     return {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -72,7 +72,7 @@ print(last)
 
 @pytest.fixture
 def three_lines_per_block(monkeypatch):
-    monkeypatch.setattr(pair_files, "LINES_PER_BLOCK", 3)
+    monkeypatch.setattr(translated_pairs, "LINES_PER_BLOCK", 3)
 
 
 def upper(first, lines):

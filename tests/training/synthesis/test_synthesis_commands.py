@@ -6,7 +6,7 @@ import pytest
 import sacrebleu
 import zstandard
 from conftest import sentence_pairs
-from keras_transformer.training.synthesis import pair_files
+from keras_transformer.training.synthesis import translated_pairs
 from keras_transformer.training.synthesis.translated_pairs import most_like
 
 from keras_transformer import Translator
@@ -45,7 +45,7 @@ def test_back_translations_become_sources(tiny_model_dir, mono, tmp_path, caplog
 
 @pytest.mark.slow
 def test_an_interrupted_run_draws_what_it_would_have_drawn(tiny_model_dir, mono, tmp_path, monkeypatch):
-    monkeypatch.setattr(pair_files, "LINES_PER_BLOCK", 16)
+    monkeypatch.setattr(translated_pairs, "LINES_PER_BLOCK", 16)
     sampled = ("--target", mono, "--sample", "--top-k", 5, "--temperature", 2, "--seed", 3)
     whole = run(tiny_model_dir, tmp_path / "whole", *sampled)
     assert whole[0] != Translator.load(tiny_model_dir)(ENGLISH)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fresh_process import run_python
 from keras_transformer.training.text.check_data import check_data
-from keras_transformer.training.text.parallel_text import Corpus, Shard
+from keras_transformer.training.text.text_files import Corpus, Shard
 
 from keras_transformer.commands.main import main
 

@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from keras_transformer.training.text.corpus import read_pairs, read_text
-from keras_transformer.training.text.text_files import read_lines
-from keras_transformer.training.text.tfds_corpus import tfds_corpus
+from keras_transformer.training.text.text_files import read_lines, tfds_corpus
 from urllib3.util.retry import Retry
 
 from keras_transformer.commands.main import main

@@ -7,7 +7,7 @@ import pytest
 from fresh_process import run_python
 from keras_transformer.training.text.corpus import SentencePairs, pairs_of_epoch, pairs_per_epoch, read_text
 from keras_transformer.training.text.filters import HeldOut, SeenPairs, hash_pairs
-from keras_transformer.training.text.parallel_text import Corpus, Shard
+from keras_transformer.training.text.text_files import Corpus, Shard
 
 from keras_transformer.config import DataConfig
 from keras_transformer.errors import ConfigError

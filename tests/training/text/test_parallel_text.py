@@ -10,8 +10,7 @@ import sys
 import pytest
 import zstandard
 from keras_transformer.training.text.corpus import read_text
-from keras_transformer.training.text.parallel_text import paired_corpora, text_corpora
-from keras_transformer.training.text.text_files import read_lines
+from keras_transformer.training.text.text_files import paired_corpora, read_lines, text_corpora
 
 from keras_transformer.errors import Error
 

@@ -6,7 +6,7 @@ import random
 import pytest
 from keras_transformer.training.text import corpus
 from keras_transformer.training.text.corpus import read_text
-from keras_transformer.training.text.parallel_text import paired_corpora
+from keras_transformer.training.text.text_files import paired_corpora
 
 from keras_transformer.commands.main import main
 from keras_transformer.config import DataConfig
