@@ -26,7 +26,7 @@ from .cache import Cache, KeyValues
 from .elementary import Dropout, Normalization, make_normalization
 from .relative_positions import RelativePositions
 
-L = TypeVar("L", bound=keras.layers.Layer)
+C = TypeVar("C", bound=Callable[..., None])
 
 
 class BlockOptions(LayerArguments, total=False):
@@ -128,9 +128,8 @@ _GETTERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def show_options(layer_class: type[L]) -> type[L]:
-    """Class decorator: makes `help` and `inspect.signature` show each of the options, with its type and its default."""
-    constructor: Any = layer_class.__init__
+def show_options(constructor: C) -> C:
+    """Decorator: makes `help` and `inspect.signature` show each of the options, with its type and its default."""
     signature = inspect.signature(constructor)
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     for name, default in DEFAULTS.items():
@@ -138,33 +137,42 @@ def show_options(layer_class: type[L]) -> type[L]:
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_TYPES[name])
         )
     kwargs = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD, annotation=Unpack[LayerArguments])
-    constructor.__signature__ = signature.replace(parameters=[*parameters, kwargs])
-    return layer_class
+    constructor.__signature__ = signature.replace(parameters=[*parameters, kwargs])  # type: ignore[attr-defined]
+    return constructor
 
 
-def layer_arguments(options: BlockOptions) -> dict[str, Any]:
-    """Returns the arguments for `keras.layers.Layer`, which reports those that do not exist."""
-    return {name: value for name, value in options.items() if name not in _TYPES}
-
-
-def set_options(layer: keras.layers.Layer, num_heads: int, d_ff: int, options: BlockOptions) -> None:
-    """Makes options, or their defaults, attributes of a layer, and checks them.
+class Block(keras.layers.Layer):
+    """A layer that has the options of `BlockOptions`, `num_heads` and `d_ff` as attributes.
 
     Raises:
         ConfigError: An option breaks its rule.
     """
-    values = {"num_heads": num_heads, "d_ff": d_ff, **DEFAULTS, **options}
-    for name, annotation in _TYPES.items():
-        get = _GETTERS.get(name.rpartition("_")[2])
-        value = plain(values[name]) if get is None else get(values[name])
-        check(name, value, annotation)
-        setattr(layer, name, value)
-    require_divisor("num_key_value_heads", layer.num_key_value_heads, num_heads=layer.num_heads)
 
+    @show_options
+    def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
+        # Keras reports arguments that do not exist.
+        super().__init__(**{name: value for name, value in options.items() if name not in _TYPES})
+        values = {"num_heads": num_heads, "d_ff": d_ff, **DEFAULTS, **options}
+        for name, annotation in _TYPES.items():
+            get = _GETTERS.get(name.rpartition("_")[2])
+            value = plain(values[name]) if get is None else get(values[name])
+            check(name, value, annotation)
+            setattr(self, name, value)
+        require_divisor("num_key_value_heads", self.num_key_value_heads, num_heads=self.num_heads)
+        self.input_spec = keras.InputSpec(ndim=3)
+        self.supports_masking = True
 
-def get_options(layer: keras.layers.Layer) -> dict[str, Any]:
-    """Returns the options of a layer, with `num_heads` and `d_ff`, as Keras' objects."""
-    return {name: getattr(layer, name) for name in _TYPES}
+    def _options(self) -> dict[str, Any]:
+        """Returns the options, with `num_heads` and `d_ff`, as Keras' objects."""
+        return {name: getattr(self, name) for name in _TYPES}
+
+    def compute_output_shape(self, inputs_shape: Shape, *source_shape: Shape | None) -> Shape:
+        return inputs_shape
+
+    compute_output_spec = spec_with_scores
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **config_of(self, _TYPES)}
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -318,23 +326,88 @@ class Residual(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None) -> Shape:
         return inputs_shape
 
-    def around(
-        self,
-        sublayer: Callable[[Tensor], Tensor],
-        inputs: Annotated[Tensor, "(..., d_model)"],
-        training: bool | None = None,
-    ) -> Annotated[Tensor, "(..., d_model)"]:
-        """Applies a sublayer to the inputs, normalized if `norm_first`, and adds what it returns to them."""
-        return self(inputs, sublayer(self.sublayer_input(inputs)), training=training)
-
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **config_of(self, annotations_of(Residual.__init__))}
 
 
+class _Sublayers(Block):
+    """What encoder and decoder layers are made of: attention and a feed-forward network, each in a `Residual`."""
+
+    def _build_sublayers(self, shape: Shape, source_shape: Shape | None = None) -> None:
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: shape[-1]})
+        positions = {"neighborhood": self.neighborhood, "relative_positions": self.relative_positions}
+        self.attention = self._make_attention("attention", shape, shape, **positions)
+        self.attention_residual = self._make_residual("attention", shape)
+        self.source_attention: Any = None  # MultiHeadAttention in a layer with a source
+        if source_shape is not None:
+            self.source_attention = self._make_attention("source_attention", shape, source_shape)
+            self.source_attention_residual = self._make_residual("source_attention", shape)
+        self.feed_forward = FeedForward(
+            self.d_ff,
+            self.activation,
+            self.activation_dropout,
+            use_bias=self.feed_forward_bias,
+            gated=self.gated,
+            seed=child_seed(self.seed, "feed_forward"),
+            **child_arguments(self, "feed_forward"),
+        )
+        self.feed_forward.build(shape)
+        self.feed_forward_residual = self._make_residual("feed_forward", shape)
+
+    def _make_attention(
+        self, name: str, query_shape: Shape, value_shape: Shape, **positions: Any
+    ) -> MultiHeadAttention:
+        d_model, key_dim = query_shape[-1], self.key_dim
+        if key_dim is None:
+            if d_model is None or d_model % self.num_heads:
+                raise ValueError(
+                    f"num_heads must divide d_model={d_model} unless key_dim is given; "
+                    f"received num_heads={self.num_heads}"
+                )
+            key_dim = d_model // self.num_heads
+        attention = MultiHeadAttention(
+            self.num_heads,
+            key_dim,
+            self.value_dim,
+            dropout=self.attention_dropout,
+            use_bias=self.attention_bias,
+            flash_attention=self.flash_attention,
+            num_key_value_heads=self.num_key_value_heads,
+            query_key_norm=self.query_key_norm,
+            seed=child_seed(self.seed, name),
+            **child_arguments(self, name),
+            **positions,
+        )
+        attention.build(query_shape, value_shape)
+        return attention
+
+    def _make_residual(self, sublayer_name: str, shape: Shape) -> Residual:
+        name = f"{sublayer_name}_residual"
+        seed = child_seed(self.seed, name)
+        residual = Residual(
+            self.dropout, self.norm_first, self.epsilon, self.normalization, seed, dtype=self.dtype_policy, name=name
+        )
+        residual.build(shape)
+        return residual
+
+    def _apply_feed_forward(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        hidden = self.feed_forward_residual.sublayer_input(inputs)
+        return self.feed_forward_residual(inputs, self.feed_forward(hidden, training=training), training=training)
+
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
+        """Returns an empty cache for the self-attention.
+
+        Args:
+            batch_size: int or int scalar.
+            max_length: int or int scalar, the number of entries. Defaults to None: each step makes the cache longer.
+        """
+        require_built(self)
+        return self.attention.init_cache(batch_size, max_length)
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-@show_options
-class EncoderLayer(keras.layers.Layer):
+class EncoderLayer(_Sublayers):
     """Self-attention and a feed-forward network, each with a residual connection (section 3.1).
 
     d_model is read from the inputs.
@@ -372,18 +445,8 @@ class EncoderLayer(keras.layers.Layer):
         (2, 8, 5, 5)
     """
 
-    def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
-        super().__init__(**layer_arguments(options))
-        set_options(self, num_heads, d_ff, options)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
-
     def build(self, input_shape: Shape) -> None:
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: input_shape[-1]})
-        self.attention = _self_attention(self, input_shape)
-        self.attention_residual = _residual(self, "attention", input_shape)
-        self.feed_forward = _feed_forward(self, input_shape)
-        self.feed_forward_residual = _residual(self, "feed_forward", input_shape)
+        self._build_sublayers(input_shape)
 
     def call(
         self,
@@ -396,30 +459,24 @@ class EncoderLayer(keras.layers.Layer):
     ) -> Tensor | tuple[Tensor, ...]:
         mask = implicit_mask(inputs) if mask is None else mask
         check_mask("mask", mask, "inputs", inputs)
-        scores: list[Tensor] = []
-
-        def attend(hidden: Tensor) -> Tensor:
-            outputs = self.attention(
-                hidden,
-                hidden,
-                value_mask=mask,
-                attention_mask=attention_mask,
-                return_attention_scores=return_attention_scores,
-                training=training,
-                use_causal_mask=use_causal_mask,
-            )
-            return take_scores(outputs, scores) if return_attention_scores else outputs
-
-        hidden = self.attention_residual.around(attend, inputs, training)
-        outputs = self.feed_forward_residual.around(
-            lambda hidden: self.feed_forward(hidden, training=training), hidden, training
+        hidden = self.attention_residual.sublayer_input(inputs)
+        outputs = self.attention(
+            hidden,
+            hidden,
+            value_mask=mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            use_causal_mask=use_causal_mask,
         )
+        attended, *scores = outputs if return_attention_scores else [outputs]
+        outputs = self._apply_feed_forward(self.attention_residual(inputs, attended, training=training), training)
         return (outputs, *scores) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors.
+        # For type checkers, which do not know the types of Keras' tensors; `Encoder` has the same.
         def __call__(
-            self,
+            self: object,
             inputs: object,
             mask: object = None,
             attention_mask: object = None,
@@ -427,11 +484,6 @@ class EncoderLayer(keras.layers.Layer):
             use_causal_mask: bool = False,
             return_attention_scores: bool = False,
         ) -> Any: ...
-
-    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
-        """Returns an empty cache, see `DecoderLayer.init_cache`."""
-        require_built(self)
-        return self.attention.init_cache(batch_size, max_length)
 
     def step(
         self,
@@ -443,28 +495,14 @@ class EncoderLayer(keras.layers.Layer):
         entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
     ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], Cache]:
         """Computes new positions of a layer with `use_causal_mask` only, see `DecoderLayer.step`."""
-
-        def attend(hidden: Tensor) -> Tensor:
-            nonlocal cache
-            outputs, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
-            return outputs
-
-        hidden = self.attention_residual.around(attend, inputs)
-        return self.feed_forward_residual.around(self.feed_forward, hidden), cache
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        return input_shape
-
-    compute_output_spec = spec_with_scores
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, get_options(self))}
+        hidden = self.attention_residual.sublayer_input(inputs)
+        attended, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
+        return self._apply_feed_forward(self.attention_residual(inputs, attended)), cache
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-@show_options
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(_Sublayers):
     """Causal self-attention, attention to the source, and a feed-forward network (section 3.1).
 
     A layer that is first called without a source has no attention to a source: the layer of a language model.
@@ -508,25 +546,12 @@ class DecoderLayer(keras.layers.Layer):
         (2, 5, 512)
     """
 
-    def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
-        super().__init__(**layer_arguments(options))
-        set_options(self, num_heads, d_ff, options)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
-
     def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: target_shape[-1]})
-        self.attention = _self_attention(self, target_shape)
-        self.attention_residual = _residual(self, "attention", target_shape)
-        self.source_attention: Any = None  # MultiHeadAttention in a layer with a source
         self._source_width: int | None = None
         if source_shape is not None:
             self._check_source(source_shape)
             self._source_width = source_shape[-1]
-            self.source_attention = _attention(self, "source_attention", target_shape, source_shape)
-            self.source_attention_residual = _residual(self, "source_attention", target_shape)
-        self.feed_forward = _feed_forward(self, target_shape)
-        self.feed_forward_residual = _residual(self, "feed_forward", target_shape)
+        self._build_sublayers(target_shape, source_shape)
 
     def _check_source(self, shape: Shape) -> None:
         # Keras' message, for the second input: `input_spec` describes the first one only.
@@ -559,52 +584,37 @@ class DecoderLayer(keras.layers.Layer):
             )
         target_mask = implicit_mask(target) if target_mask is None else target_mask
         check_mask("target_mask", target_mask, "target", target)
-        scores: list[Tensor] = []
-        options: dict[str, Any] = {"return_attention_scores": return_attention_scores, "training": training}
-
-        def attend(hidden: Tensor) -> Tensor:
-            outputs = self.attention(
-                hidden,
-                hidden,
-                value_mask=target_mask,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
-                **options,
-            )
-            return take_scores(outputs, scores) if return_attention_scores else outputs
-
-        def attend_to_source(hidden: Tensor) -> Tensor:
-            outputs = self.source_attention(
-                hidden, source, value_mask=source_mask, attention_mask=source_attention_mask, **options
-            )
-            return take_scores(outputs, scores) if return_attention_scores else outputs
-
         if source is not None:
             self._check_source(source.shape)
             check_batch("source", source, "target", target)
             check_mask("source_mask", source_mask, "source", source)
-        outputs = self._apply_sublayers(target, attend, None if source is None else attend_to_source, training)
+        options: dict[str, Any] = {"return_attention_scores": return_attention_scores, "training": training}
+        hidden = self.attention_residual.sublayer_input(target)
+        outputs = self.attention(
+            hidden,
+            hidden,
+            value_mask=target_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask,
+            **options,
+        )
+        attended, *scores = outputs if return_attention_scores else [outputs]
+        target = self.attention_residual(target, attended, training=training)
+        if source is not None:
+            hidden = self.source_attention_residual.sublayer_input(target)
+            outputs = self.source_attention(
+                hidden, source, value_mask=source_mask, attention_mask=source_attention_mask, **options
+            )
+            attended, *source_scores = outputs if return_attention_scores else [outputs]
+            scores += source_scores
+            target = self.source_attention_residual(target, attended, training=training)
+        outputs = self._apply_feed_forward(target, training)
         return (outputs, *scores) if return_attention_scores else outputs
 
-    def _apply_sublayers(
-        self,
-        target: Tensor,
-        attend: Callable[[Tensor], Tensor],
-        attend_to_source: Callable[[Tensor], Tensor] | None,
-        training: bool | None = None,
-    ) -> Tensor:
-        """Applies the sublayers in their order, for a call and for a step."""
-        target = self.attention_residual.around(attend, target, training)
-        if attend_to_source is not None:
-            target = self.source_attention_residual.around(attend_to_source, target, training)
-        return self.feed_forward_residual.around(
-            lambda hidden: self.feed_forward(hidden, training=training), target, training
-        )
-
     if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors.
+        # For type checkers, which do not know the types of Keras' tensors; `Decoder` has the same.
         def __call__(
-            self,
+            self: object,
             target: object,
             source: object = None,
             target_mask: object = None,
@@ -615,16 +625,6 @@ class DecoderLayer(keras.layers.Layer):
             use_causal_mask: bool = True,
             return_attention_scores: bool = False,
         ) -> Any: ...
-
-    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
-        """Returns an empty cache for the self-attention.
-
-        Args:
-            batch_size: int or int scalar.
-            max_length: int or int scalar, the number of entries. Defaults to None: each step makes the cache longer.
-        """
-        require_built(self)
-        return self.attention.init_cache(batch_size, max_length)
 
     def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> KeyValues:
         """Projects the source to keys and values, once for all steps."""
@@ -664,91 +664,12 @@ class DecoderLayer(keras.layers.Layer):
         Raises:
             ValueError: The n entries end after the `FixedCache`; only checked if the sizes and `position` are ints.
         """
-
-        def attend(hidden: Tensor) -> Tensor:
-            nonlocal cache
-            outputs, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
-            return outputs
-
-        def attend_to_source(hidden: Tensor) -> Tensor:
+        hidden = self.attention_residual.sublayer_input(target)
+        attended, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
+        target = self.attention_residual(target, attended)
+        if source_key_values is not None:
+            hidden = self.source_attention_residual.sublayer_input(target)
             allowed = None if source_mask is None else ops.expand_dims(source_mask, 1)
-            return self.source_attention.attend(hidden, source_key_values, allowed)
-
-        outputs = self._apply_sublayers(target, attend, None if source_key_values is None else attend_to_source)
-        return outputs, cache
-
-    def compute_output_shape(self, target_shape: Shape, source_shape: Shape | None = None) -> Shape:
-        return target_shape
-
-    compute_output_spec = spec_with_scores
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, get_options(self))}
-
-
-def take_scores(outputs: tuple[Tensor, ...], scores: list[Any]) -> Tensor:
-    """Returns the first of the outputs, and appends the attention scores after it to a list."""
-    output, *rest = outputs
-    scores += rest
-    return output
-
-
-def _self_attention(layer: EncoderLayer | DecoderLayer, shape: Shape) -> MultiHeadAttention:
-    positions = {"neighborhood": layer.neighborhood, "relative_positions": layer.relative_positions}
-    return _attention(layer, "attention", shape, shape, **positions)
-
-
-def _attention(
-    layer: EncoderLayer | DecoderLayer, name: str, query_shape: Shape, value_shape: Shape, **positions: Any
-) -> MultiHeadAttention:
-    d_model, key_dim = query_shape[-1], layer.key_dim
-    if key_dim is None:
-        if d_model is None or d_model % layer.num_heads:
-            raise ValueError(
-                f"num_heads must divide d_model={d_model} unless key_dim is given; received num_heads={layer.num_heads}"
-            )
-        key_dim = d_model // layer.num_heads
-    attention = MultiHeadAttention(
-        layer.num_heads,
-        key_dim,
-        layer.value_dim,
-        dropout=layer.attention_dropout,
-        use_bias=layer.attention_bias,
-        flash_attention=layer.flash_attention,
-        num_key_value_heads=layer.num_key_value_heads,
-        query_key_norm=layer.query_key_norm,
-        seed=child_seed(layer.seed, name),
-        **child_arguments(layer, name),
-        **positions,
-    )
-    attention.build(query_shape, value_shape)
-    return attention
-
-
-def _feed_forward(layer: EncoderLayer | DecoderLayer, shape: Shape) -> FeedForward:
-    feed_forward = FeedForward(
-        layer.d_ff,
-        layer.activation,
-        layer.activation_dropout,
-        use_bias=layer.feed_forward_bias,
-        gated=layer.gated,
-        seed=child_seed(layer.seed, "feed_forward"),
-        **child_arguments(layer, "feed_forward"),
-    )
-    feed_forward.build(shape)
-    return feed_forward
-
-
-def _residual(layer: EncoderLayer | DecoderLayer, sublayer_name: str, shape: Shape) -> Residual:
-    name = f"{sublayer_name}_residual"
-    residual = Residual(
-        layer.dropout,
-        layer.norm_first,
-        layer.epsilon,
-        layer.normalization,
-        seed=child_seed(layer.seed, name),
-        dtype=layer.dtype_policy,
-        name=name,
-    )
-    residual.build(shape)
-    return residual
+            attended = self.source_attention.attend(hidden, source_key_values, allowed)
+            target = self.source_attention_residual(target, attended)
+        return self._apply_feed_forward(target), cache

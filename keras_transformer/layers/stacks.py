@@ -10,25 +10,67 @@ from ..masks import implicit_mask
 from ..rules import Size, check_attributes
 from ..tensors import Dimension, Shape, Tensor
 from .arguments import child_arguments, child_seed, config_of, name_ours, require_built
-from .attention import spec_with_scores
-from .blocks import (
-    BlockOptions,
-    DecoderLayer,
-    EncoderLayer,
-    get_options,
-    layer_arguments,
-    set_options,
-    show_options,
-    take_scores,
-)
+from .blocks import Block, BlockOptions, DecoderLayer, EncoderLayer, show_options
 from .cache import Cache, KeyValues
 from .elementary import make_normalization
 
 
+class _Stack(Block):
+    """`num_layers` layers of one class; with `norm_first`, normalization after the last one."""
+
+    layer_class: type[Block]
+
+    @show_options
+    def __init__(
+        self, num_layers: Size, num_heads: Size, d_ff: Size, *, remat: bool = False, **options: Unpack[BlockOptions]
+    ) -> None:
+        super().__init__(num_heads, d_ff, **options)
+        self.num_layers = num_layers
+        self.remat = remat
+        check_attributes(self, _Stack)
+
+    def _build_layers(self, input_shape: Shape, *source_shape: Shape | None) -> None:
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: input_shape[-1]})
+        self.layers = []
+        for name in (f"layer_{i}" for i in range(self.num_layers)):
+            options = {**self._options(), **child_arguments(self, name), "seed": child_seed(self.seed, name)}
+            layer = self.layer_class(**options)
+            layer.build(input_shape, *source_shape)
+            self.layers.append(layer)
+        # Pre-norm layers do not normalize their sums; the stack does so once, at its end.
+        self.final_norm = None
+        if self.norm_first:
+            self.final_norm = make_normalization(self.normalization, self.epsilon, self.dtype_policy, "final_norm")
+            self.final_norm.build(input_shape)
+
+    def _call_layers(self, hidden: Tensor, *source: Tensor, **arguments: Any) -> Any:
+        """Returns what the last layer does; attention scores of each kind are a list with those of every layer."""
+        scores = []
+        for layer in self.layers:
+            if self.remat and arguments["training"]:
+                outputs = _call_with_remat(layer, [hidden, *source], arguments)
+            else:
+                outputs = layer(hidden, *source, **arguments)
+            hidden, *layer_scores = outputs if arguments["return_attention_scores"] else [outputs]
+            scores.append(layer_scores)
+        outputs = self._normalize(hidden)
+        return (outputs, *map(list, zip(*scores))) if arguments["return_attention_scores"] else outputs
+
+    def _normalize(self, hidden: Tensor) -> Tensor:
+        return hidden if self.final_norm is None else self.final_norm(hidden)
+
+    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
+        """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
+        require_built(self)
+        return [layer.init_cache(batch_size, max_length) for layer in self.layers]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **config_of(self, ["num_layers", "remat"])}
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-@show_options
-class Encoder(keras.layers.Layer):
+class Encoder(_Stack):
     """`num_layers` encoder layers; with `norm_first`, normalization after the last one.
 
     Args:
@@ -59,19 +101,10 @@ class Encoder(keras.layers.Layer):
         (2, 5, 512)
     """
 
-    def __init__(
-        self, num_layers: Size, num_heads: Size, d_ff: Size, *, remat: bool = False, **options: Unpack[BlockOptions]
-    ) -> None:
-        super().__init__(**layer_arguments(options))
-        self.num_layers = num_layers
-        self.remat = remat
-        set_options(self, num_heads, d_ff, options)
-        check_attributes(self, Encoder)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
+    layer_class = EncoderLayer
 
     def build(self, input_shape: Shape) -> None:
-        _build_layers(self, EncoderLayer, input_shape)
+        self._build_layers(input_shape)
 
     def call(
         self,
@@ -83,37 +116,17 @@ class Encoder(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
         mask = implicit_mask(inputs) if mask is None else mask
-        scores: list[Tensor] = []
-        for layer in self.layers:
-            inputs = _call(
-                layer,
-                [inputs],
-                self.remat,
-                scores,
-                mask=mask,
-                attention_mask=attention_mask,
-                training=training,
-                use_causal_mask=use_causal_mask,
-                return_attention_scores=return_attention_scores,
-            )
-        outputs = _normalize(self, inputs)
-        return (outputs, scores) if return_attention_scores else outputs
+        return self._call_layers(
+            inputs,
+            mask=mask,
+            attention_mask=attention_mask,
+            training=training,
+            use_causal_mask=use_causal_mask,
+            return_attention_scores=return_attention_scores,
+        )
 
     if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors.
-        def __call__(
-            self,
-            inputs: object,
-            mask: object = None,
-            attention_mask: object = None,
-            training: bool | None = None,
-            use_causal_mask: bool = False,
-            return_attention_scores: bool = False,
-        ) -> Any: ...
-
-    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
-        """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
-        return _empty_caches(self, batch_size, max_length)
+        __call__ = EncoderLayer.__call__
 
     def step(
         self,
@@ -129,21 +142,12 @@ class Encoder(keras.layers.Layer):
         for layer, cache in zip(self.layers, caches, strict=True):
             inputs, cache = layer.step(inputs, cache, position, mask, position_ids, entry_position_ids)
             written.append(cache)
-        return _normalize(self, inputs), written
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        return input_shape
-
-    compute_output_spec = spec_with_scores
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, ["num_layers", *get_options(self), "remat"])}
+        return self._normalize(inputs), written
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-@show_options
-class Decoder(keras.layers.Layer):
+class Decoder(_Stack):
     """`num_layers` decoder layers; with `norm_first`, normalization after the last one.
 
     `init_cache`, `project_source` and `step` are those of `DecoderLayer`, with one cache and one projected source
@@ -182,19 +186,10 @@ class Decoder(keras.layers.Layer):
         (2, 5, 512)
     """
 
-    def __init__(
-        self, num_layers: Size, num_heads: Size, d_ff: Size, *, remat: bool = False, **options: Unpack[BlockOptions]
-    ) -> None:
-        super().__init__(**layer_arguments(options))
-        self.num_layers = num_layers
-        self.remat = remat
-        set_options(self, num_heads, d_ff, options)
-        check_attributes(self, Decoder)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
+    layer_class = DecoderLayer
 
     def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:
-        _build_layers(self, DecoderLayer, target_shape, source_shape)
+        self._build_layers(target_shape, source_shape)
 
     def call(
         self,
@@ -209,47 +204,21 @@ class Decoder(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor | list[Tensor], ...]:
         target_mask = implicit_mask(target) if target_mask is None else target_mask
-        tensors = [] if source is None else [source]
         if source is not None and source_mask is None:
             source_mask = implicit_mask(source)
-        scores: list[Tensor] = []
-        for layer in self.layers:
-            target = _call(
-                layer,
-                [target, *tensors],
-                self.remat,
-                scores,
-                target_mask=target_mask,
-                source_mask=source_mask,
-                training=training,
-                attention_mask=attention_mask,
-                source_attention_mask=source_attention_mask,
-                use_causal_mask=use_causal_mask,
-                return_attention_scores=return_attention_scores,
-            )
-        outputs = _normalize(self, target)
-        # Each layer returns the scores of self-attention and, with a source, those of attention to the source.
-        kinds = 1 + len(tensors)
-        return (outputs, *(scores[kind::kinds] for kind in range(kinds))) if return_attention_scores else outputs
+        return self._call_layers(
+            *([target] if source is None else [target, source]),
+            target_mask=target_mask,
+            source_mask=source_mask,
+            training=training,
+            attention_mask=attention_mask,
+            source_attention_mask=source_attention_mask,
+            use_causal_mask=use_causal_mask,
+            return_attention_scores=return_attention_scores,
+        )
 
     if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors.
-        def __call__(
-            self,
-            target: object,
-            source: object = None,
-            target_mask: object = None,
-            source_mask: object = None,
-            training: bool | None = None,
-            attention_mask: object = None,
-            source_attention_mask: object = None,
-            use_causal_mask: bool = True,
-            return_attention_scores: bool = False,
-        ) -> Any: ...
-
-    def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
-        """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
-        return _empty_caches(self, batch_size, max_length)
+        __call__ = DecoderLayer.__call__
 
     def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> list[KeyValues]:
         """Projects the source to each layer's keys and values, see `DecoderLayer.project_source`."""
@@ -274,55 +243,7 @@ class Decoder(keras.layers.Layer):
                 target, cache, position, mask, source, source_mask, position_ids, entry_position_ids
             )
             written.append(cache)
-        return _normalize(self, target), written
-
-    def compute_output_shape(self, target_shape: Shape, source_shape: Shape | None = None) -> Shape:
-        return target_shape
-
-    compute_output_spec = spec_with_scores
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, ["num_layers", *get_options(self), "remat"])}
-
-
-def _build_layers(
-    stack: Encoder | Decoder,
-    layer_class: type[EncoderLayer] | type[DecoderLayer],
-    input_shape: Shape,
-    *source_shape: Shape | None,
-) -> None:
-    stack.input_spec = keras.InputSpec(ndim=3, axes={-1: input_shape[-1]})
-    stack.layers = []
-    for name in (f"layer_{i}" for i in range(stack.num_layers)):
-        options = {**get_options(stack), **child_arguments(stack, name), "seed": child_seed(stack.seed, name)}
-        layer = layer_class(**options)
-        layer.build(input_shape, *source_shape)
-        stack.layers.append(layer)
-    # Pre-norm layers do not normalize their sums; the stack does so once, at its end.
-    stack.final_norm = None
-    if stack.norm_first:
-        stack.final_norm = make_normalization(stack.normalization, stack.epsilon, stack.dtype_policy, "final_norm")
-        stack.final_norm.build(input_shape)
-
-
-def _empty_caches(stack: Encoder | Decoder, batch_size: Dimension, max_length: Dimension | None) -> list[Cache]:
-    require_built(stack)
-    return [layer.init_cache(batch_size, max_length) for layer in stack.layers]
-
-
-def _normalize(stack: Encoder | Decoder, hidden: Tensor) -> Tensor:
-    return hidden if stack.final_norm is None else stack.final_norm(hidden)
-
-
-def _call(
-    layer: keras.layers.Layer, tensors: list[Tensor], remat: bool, scores: list[Tensor], **arguments: Any
-) -> Tensor:
-    """Calls a layer; the attention scores that it returns are appended to a list."""
-    if remat and arguments["training"]:
-        outputs = _call_with_remat(layer, tensors, arguments)
-    else:
-        outputs = layer(*tensors, **arguments)
-    return take_scores(outputs, scores) if arguments["return_attention_scores"] else outputs
+        return self._normalize(target), written
 
 
 def _call_with_remat(layer: keras.layers.Layer, tensors: list[Tensor], arguments: dict[str, Any]) -> Any:
