@@ -15,7 +15,7 @@ from keras import ops
 
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..errors import ConfigError
-from ..layers.positional_encoding import sinusoids
+from ..layers.positional_embedding import sinusoids
 from ..rules import require
 from ..tokenizers import Tokenizer, TokenizerPair
 from .foreign_files import option, read_json, read_json_vocabulary, read_safetensors, reading, require_supported
