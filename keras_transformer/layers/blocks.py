@@ -405,9 +405,25 @@ class _Sublayers(Block):
         return self.attention.init_cache(batch_size, max_length)
 
 
+class EncoderCall:
+    """Tells type checkers, which do not know the types of Keras' tensors, how to call `EncoderLayer` and `Encoder`."""
+
+    if TYPE_CHECKING:
+
+        def __call__(
+            self,
+            inputs: object,
+            mask: object = None,
+            attention_mask: object = None,
+            training: bool | None = None,
+            use_causal_mask: bool = False,
+            return_attention_scores: bool = False,
+        ) -> Any: ...
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-class EncoderLayer(_Sublayers):
+class EncoderLayer(EncoderCall, _Sublayers):
     """Self-attention and a feed-forward network, each with a residual connection (section 3.1).
 
     d_model is read from the inputs.
@@ -473,18 +489,6 @@ class EncoderLayer(_Sublayers):
         outputs = self._apply_feed_forward(self.attention_residual(inputs, attended, training=training), training)
         return (outputs, *scores) if return_attention_scores else outputs
 
-    if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors; `Encoder` has the same.
-        def __call__(
-            self: object,
-            inputs: object,
-            mask: object = None,
-            attention_mask: object = None,
-            training: bool | None = None,
-            use_causal_mask: bool = False,
-            return_attention_scores: bool = False,
-        ) -> Any: ...
-
     def step(
         self,
         inputs: Annotated[Tensor, "(batch, n, d_model)"],
@@ -500,9 +504,28 @@ class EncoderLayer(_Sublayers):
         return self._apply_feed_forward(self.attention_residual(inputs, attended)), cache
 
 
+class DecoderCall:
+    """Tells type checkers, which do not know the types of Keras' tensors, how to call `DecoderLayer` and `Decoder`."""
+
+    if TYPE_CHECKING:
+
+        def __call__(
+            self,
+            target: object,
+            source: object = None,
+            target_mask: object = None,
+            source_mask: object = None,
+            training: bool | None = None,
+            attention_mask: object = None,
+            source_attention_mask: object = None,
+            use_causal_mask: bool = True,
+            return_attention_scores: bool = False,
+        ) -> Any: ...
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-class DecoderLayer(_Sublayers):
+class DecoderLayer(DecoderCall, _Sublayers):
     """Causal self-attention, attention to the source, and a feed-forward network (section 3.1).
 
     A layer that is first called without a source has no attention to a source: the layer of a language model.
@@ -610,21 +633,6 @@ class DecoderLayer(_Sublayers):
             target = self.source_attention_residual(target, attended, training=training)
         outputs = self._apply_feed_forward(target, training)
         return (outputs, *scores) if return_attention_scores else outputs
-
-    if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors; `Decoder` has the same.
-        def __call__(
-            self: object,
-            target: object,
-            source: object = None,
-            target_mask: object = None,
-            source_mask: object = None,
-            training: bool | None = None,
-            attention_mask: object = None,
-            source_attention_mask: object = None,
-            use_causal_mask: bool = True,
-            return_attention_scores: bool = False,
-        ) -> Any: ...
 
     def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> KeyValues:
         """Projects the source to keys and values, once for all steps."""

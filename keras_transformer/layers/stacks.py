@@ -1,7 +1,7 @@
 """Encoder and decoder: stacks of layers (section 3.1 of the paper)."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import Annotated, Any, Unpack
 
 import keras
 from keras import ops
@@ -10,7 +10,7 @@ from ..masks import implicit_mask
 from ..rules import Size, check_attributes
 from ..tensors import Dimension, Shape, Tensor
 from .arguments import child_arguments, child_seed, config_of, name_ours, require_built
-from .blocks import Block, BlockOptions, DecoderLayer, EncoderLayer, show_options
+from .blocks import Block, BlockOptions, DecoderCall, DecoderLayer, EncoderCall, EncoderLayer, show_options
 from .cache import Cache, KeyValues
 from .elementary import make_normalization
 
@@ -70,7 +70,7 @@ class _Stack(Block):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-class Encoder(_Stack):
+class Encoder(EncoderCall, _Stack):
     """`num_layers` encoder layers; with `norm_first`, normalization after the last one.
 
     Args:
@@ -125,9 +125,6 @@ class Encoder(_Stack):
             return_attention_scores=return_attention_scores,
         )
 
-    if TYPE_CHECKING:
-        __call__ = EncoderLayer.__call__
-
     def step(
         self,
         inputs: Annotated[Tensor, "(batch, n, d_model)"],
@@ -147,7 +144,7 @@ class Encoder(_Stack):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-class Decoder(_Stack):
+class Decoder(DecoderCall, _Stack):
     """`num_layers` decoder layers; with `norm_first`, normalization after the last one.
 
     `init_cache`, `project_source` and `step` are those of `DecoderLayer`, with one cache and one projected source
@@ -216,9 +213,6 @@ class Decoder(_Stack):
             use_causal_mask=use_causal_mask,
             return_attention_scores=return_attention_scores,
         )
-
-    if TYPE_CHECKING:
-        __call__ = DecoderLayer.__call__
 
     def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> list[KeyValues]:
         """Projects the source to each layer's keys and values, see `DecoderLayer.project_source`."""
