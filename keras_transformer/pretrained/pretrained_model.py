@@ -13,8 +13,7 @@ from ..errors import ConfigError
 from ..model_dir import ModelDir
 from ..model_dir.files import rename, temporary_beside
 from ..model_dir.weights_file import save_weights
-from ..models import build_transformer
-from ..models.named_weights import named_weights
+from ..models.transformer import build_transformer, named_weights
 from ..rules import require
 from ..tokenizers import PretrainedSentencePieceTokenizer, SentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece_model import check_piece, parse_model
