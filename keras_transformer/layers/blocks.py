@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack, get_args, get_type_hints
 
 import keras
 from keras import ops
@@ -70,56 +70,38 @@ class BlockOptions(LayerArguments, total=False):
         flash_attention: bool or None. As in `MultiHeadAttention`. Defaults to None.
     """
 
-    key_dim: Size | None
-    value_dim: Size | None
-    dropout: Rate
-    attention_dropout: Rate
-    activation_dropout: Rate
-    activation: Activation
-    norm_first: bool
-    neighborhood: OddSize | None
-    epsilon: Positive
-    attention_bias: bool
-    feed_forward_bias: bool
-    kernel_initializer: str | keras.initializers.Initializer
-    bias_initializer: str | keras.initializers.Initializer
-    kernel_regularizer: str | keras.regularizers.Regularizer | None
-    bias_regularizer: str | keras.regularizers.Regularizer | None
-    seed: int | None
-    normalization: Normalization
-    gated: bool
-    num_key_value_heads: Size | None
-    query_key_norm: bool
-    relative_positions: RelativePositions | None
-    flash_attention: bool | None
+    # Each annotation ends with the default.
+    key_dim: Annotated[Size | None, None]
+    value_dim: Annotated[Size | None, None]
+    dropout: Annotated[Rate, 0.1]
+    attention_dropout: Annotated[Rate, 0.0]
+    activation_dropout: Annotated[Rate, 0.0]
+    activation: Annotated[Activation, "relu"]
+    norm_first: Annotated[bool, False]
+    neighborhood: Annotated[OddSize | None, None]
+    epsilon: Annotated[Positive, 1e-6]
+    attention_bias: Annotated[bool, False]
+    feed_forward_bias: Annotated[bool, True]
+    kernel_initializer: Annotated[str | keras.initializers.Initializer, "glorot_uniform"]
+    bias_initializer: Annotated[str | keras.initializers.Initializer, "zeros"]
+    kernel_regularizer: Annotated[str | keras.regularizers.Regularizer | None, None]
+    bias_regularizer: Annotated[str | keras.regularizers.Regularizer | None, None]
+    seed: Annotated[int | None, None]
+    normalization: Annotated[Normalization, "layer"]
+    gated: Annotated[bool, False]
+    num_key_value_heads: Annotated[Size | None, None]
+    query_key_norm: Annotated[bool, False]
+    relative_positions: Annotated[RelativePositions | None, None]
+    flash_attention: Annotated[bool | None, None]
 
 
-DEFAULTS = BlockOptions(
-    key_dim=None,
-    value_dim=None,
-    dropout=0.1,
-    attention_dropout=0.0,
-    activation_dropout=0.0,
-    activation="relu",
-    norm_first=False,
-    neighborhood=None,
-    epsilon=1e-6,
-    attention_bias=False,
-    feed_forward_bias=True,
-    kernel_initializer="glorot_uniform",
-    bias_initializer="zeros",
-    kernel_regularizer=None,
-    bias_regularizer=None,
-    seed=None,
-    normalization="layer",
-    gated=False,
-    num_key_value_heads=None,
-    query_key_norm=False,
-    relative_positions=None,
-    flash_attention=None,
-)
 _HINTS = get_type_hints(BlockOptions, include_extras=True)
-_TYPES = {"num_heads": Size, "d_ff": Size, **{name: _HINTS[name] for name in DEFAULTS}}
+_OPTIONS = {name: get_args(_HINTS[name]) for name in _HINTS if name not in LayerArguments.__annotations__}
+_DEFAULTS = {name: default for name, (*_, default) in _OPTIONS.items()}
+# What stands between a type and its default is a rule.
+_TYPES: dict[str, Any] = {"num_heads": Size, "d_ff": Size} | {
+    name: Annotated[type_, *rules] if rules else type_ for name, (type_, *rules, _) in _OPTIONS.items()
+}
 # How Keras turns a name into an object, by the last word of the option.
 _GETTERS: dict[str, Callable[[Any], Any]] = {
     "activation": keras.activations.get,
@@ -132,7 +114,7 @@ def show_options(constructor: C) -> C:
     """Decorator: makes `help` and `inspect.signature` show each of the options, with its type and its default."""
     signature = inspect.signature(constructor)
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    for name, default in DEFAULTS.items():
+    for name, default in _DEFAULTS.items():
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_TYPES[name])
         )
@@ -152,7 +134,7 @@ class Block(keras.layers.Layer):
     def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
         # Keras reports arguments that do not exist.
         super().__init__(**{name: value for name, value in options.items() if name not in _TYPES})
-        values = {"num_heads": num_heads, "d_ff": d_ff, **DEFAULTS, **options}
+        values = {"num_heads": num_heads, "d_ff": d_ff, **_DEFAULTS, **options}
         for name, annotation in _TYPES.items():
             get = _GETTERS.get(name.rpartition("_")[2])
             value = plain(values[name]) if get is None else get(values[name])
