@@ -14,8 +14,7 @@ from keras import ops
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import PositionalEmbedding
-from keras_transformer.models import Transformer
-from keras_transformer.models.named_weights import named_weights
+from keras_transformer.models.transformer import Transformer, named_weights
 from keras_transformer.tokenizers import Tokenizer, TokenizerPair
 from keras_transformer.translation import Translator
 from keras_transformer.translation.search import Candidates

@@ -16,8 +16,7 @@ from keras_transformer import __version__
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir.files import temporary_beside
-from keras_transformer.models import Transformer
-from keras_transformer.models.named_weights import named_weights
+from keras_transformer.models.transformer import Transformer, named_weights
 from keras_transformer.pretrained import import_model
 from keras_transformer.pretrained.hugging_face import ACTIVATIONS, EPSILON, their_name
 from keras_transformer.pretrained.pretrained_model import interleaved, model_axis

@@ -9,8 +9,7 @@ the record back from the ends of the sequences once, when all of them are finish
 
 from .beam_search import beam_search
 from .constraints import Constraints
-from .greedy_search import greedy_search
+from .greedy_and_sampling import greedy_search, sample
 from .protocol import Decodable, Hypotheses, Step
-from .sampling import sample
 
 __all__ = ["Constraints", "Decodable", "Hypotheses", "Step", "beam_search", "greedy_search", "sample"]

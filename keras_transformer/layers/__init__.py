@@ -2,8 +2,7 @@
 
 from .attention import MultiHeadAttention
 from .blocks import BlockOptions, DecoderLayer, EncoderLayer, FeedForward
-from .positional_embedding import PositionalEmbedding
-from .positional_encoding import PositionalEncoding
+from .positional_embedding import PositionalEmbedding, PositionalEncoding
 from .stacks import Decoder, Encoder
 from .tied_projection import TiedProjection
 

@@ -374,7 +374,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def attend(
         self,
         query: Annotated[Tensor, "(batch, target length, d_model)"],
-        key_values: KeyValues | Cache,
+        key_values: KeyValues,
         mask: Annotated[Tensor, "bool, broadcasts to (batch, target length, source length)"] | None = None,
         position_ids: Annotated[Tensor, "int, broadcasts to (batch, target length)"] | None = None,
         key_position_ids: Annotated[Tensor, "int, broadcasts to (batch, source length)"] | None = None,
@@ -453,10 +453,21 @@ class MultiHeadAttention(keras.layers.Layer):
         return neighborhood_mask(positions, key_positions, self.reach, use_causal_mask)
 
     def _is_fused(self, queries: Tensor, keys: Tensor, values: Tensor, training: bool | None) -> bool:
+        """Returns whether to use the backend's operation: as asked for, or if it takes these tensors and is faster."""
         if self.dropout > 0 and training:
             return False
-        flash_attention = self._flash_attention
-        return _is_fused_attention_faster(queries, keys, values) if flash_attention is None else flash_attention
+        if self._flash_attention is not None:
+            return self._flash_attention
+        if keras.backend.backend() == "jax":
+            half = keras.backend.standardize_dtype(queries.dtype) in ("float16", "bfloat16")
+            # The gradient of cuDNN's operation, if it has a mask, takes even lengths only.
+            even = all(length is not None and length % 2 == 0 for length in (queries.shape[2], keys.shape[2]))
+            on_gpu = any(device.startswith(("gpu", "cuda")) for device in keras.distribution.list_devices())
+            return half and even and keys.shape[-1] == values.shape[-1] and on_gpu
+        if keras.backend.backend() == "torch":
+            # PyTorch copies the keys of grouped queries, which only pays off if memory for the weights is saved.
+            return queries.shape[1] == keys.shape[1] or ops.convert_to_tensor(queries).device.type != "cpu"
+        return False
 
     @property
     def reach(self) -> int | None:
@@ -465,9 +476,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     @property
     def _flash_attention(self) -> bool | None:
-        if self.flash_attention is not None:
-            return self.flash_attention
-        return keras.config.is_flash_attention_enabled()
+        return keras.config.is_flash_attention_enabled() if self.flash_attention is None else self.flash_attention
 
     def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         return ops.cast(attention_weights(queries, keys, mask, bias), self.compute_dtype)
@@ -554,20 +563,6 @@ def product_of_heads(left: Tensor, right: Tensor) -> Tensor:
     rows = reshape_inferring(left, (batch, num_right_heads, num_heads // num_right_heads * length, width))
     product = ops.matmul(rows, right)
     return reshape_inferring(product, (batch, num_heads, length, ops.shape(right)[-1]))
-
-
-def _is_fused_attention_faster(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
-    """Returns whether the backend's operation takes these tensors and is faster than products and a softmax."""
-    if keras.backend.backend() == "jax":
-        half = keras.backend.standardize_dtype(queries.dtype) in ("float16", "bfloat16")
-        # The gradient of cuDNN's operation, if it has a mask, takes even lengths only.
-        even = all(length is not None and length % 2 == 0 for length in (queries.shape[2], keys.shape[2]))
-        on_gpu = any(device.startswith(("gpu", "cuda")) for device in keras.distribution.list_devices())
-        return half and even and keys.shape[-1] == values.shape[-1] and on_gpu
-    if keras.backend.backend() == "torch":
-        # PyTorch copies the keys of grouped queries, which only pays off if memory for the weights is saved.
-        return queries.shape[1] == keys.shape[1] or ops.convert_to_tensor(queries).device.type != "cpu"
-    return False
 
 
 def _fused_attention(

@@ -9,7 +9,7 @@ from keras import ops
 
 from ..errors import ConfigError
 from ..rules import require
-from ..tensors import Dimension, Tensor
+from ..tensors import Tensor
 from .arguments import fits
 
 
@@ -86,23 +86,13 @@ class AttentionAxes:
             )
         if self._is_sequence:
             return mask
-        sizes, target, source = ops.shape(mask), ops.shape(query), ops.shape(value)
-        whole = (
-            [target[0], *(target[axis] for axis in self.free)],
-            [sizes[leading - 1]],
-            [target[axis] for axis in self.attended],
-            [source[axis] for axis in self.attended],
-        )
-        shape: list[Dimension] = []
-        folded: list[Dimension] = []
-        for group in whole:
-            sizes_of_mask = sizes[len(shape) : len(shape) + len(group)]
-            # Axes of size 1 are broadcast later.
-            if all(isinstance(size, int) and size == 1 for size in sizes_of_mask):
-                group = sizes_of_mask
-            shape += group
-            folded.append(math.prod(group))
-        return ops.reshape(ops.broadcast_to(mask, shape), folded)
+        # A mask that all heads share, or all of the batch, is broadcast later; other axes are those of the scores.
+        num_masks = ops.shape(mask)[leading - 1]
+        whole = self._unfolded(ops.shape(query), num_masks, ops.shape(value))
+        first = (1,) * (leading - 1) if missing == leading else whole[: leading - 1]
+        targets, sources = whole[leading : leading + num_attended], whole[leading + num_attended :]
+        mask = ops.broadcast_to(mask, (*first, num_masks, *targets, *sources))
+        return ops.reshape(mask, (math.prod(first), num_masks, math.prod(targets), math.prod(sources)))
 
     def unfold(
         self, outputs: Annotated[Tensor, "(batch * free, length, ...)"], query: Tensor

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack, get_args, get_type_hints
 
 import keras
 from keras import ops
@@ -70,56 +70,38 @@ class BlockOptions(LayerArguments, total=False):
         flash_attention: bool or None. As in `MultiHeadAttention`. Defaults to None.
     """
 
-    key_dim: Size | None
-    value_dim: Size | None
-    dropout: Rate
-    attention_dropout: Rate
-    activation_dropout: Rate
-    activation: Activation
-    norm_first: bool
-    neighborhood: OddSize | None
-    epsilon: Positive
-    attention_bias: bool
-    feed_forward_bias: bool
-    kernel_initializer: str | keras.initializers.Initializer
-    bias_initializer: str | keras.initializers.Initializer
-    kernel_regularizer: str | keras.regularizers.Regularizer | None
-    bias_regularizer: str | keras.regularizers.Regularizer | None
-    seed: int | None
-    normalization: Normalization
-    gated: bool
-    num_key_value_heads: Size | None
-    query_key_norm: bool
-    relative_positions: RelativePositions | None
-    flash_attention: bool | None
+    # Each annotation ends with the default.
+    key_dim: Annotated[Size | None, None]
+    value_dim: Annotated[Size | None, None]
+    dropout: Annotated[Rate, 0.1]
+    attention_dropout: Annotated[Rate, 0.0]
+    activation_dropout: Annotated[Rate, 0.0]
+    activation: Annotated[Activation, "relu"]
+    norm_first: Annotated[bool, False]
+    neighborhood: Annotated[OddSize | None, None]
+    epsilon: Annotated[Positive, 1e-6]
+    attention_bias: Annotated[bool, False]
+    feed_forward_bias: Annotated[bool, True]
+    kernel_initializer: Annotated[str | keras.initializers.Initializer, "glorot_uniform"]
+    bias_initializer: Annotated[str | keras.initializers.Initializer, "zeros"]
+    kernel_regularizer: Annotated[str | keras.regularizers.Regularizer | None, None]
+    bias_regularizer: Annotated[str | keras.regularizers.Regularizer | None, None]
+    seed: Annotated[int | None, None]
+    normalization: Annotated[Normalization, "layer"]
+    gated: Annotated[bool, False]
+    num_key_value_heads: Annotated[Size | None, None]
+    query_key_norm: Annotated[bool, False]
+    relative_positions: Annotated[RelativePositions | None, None]
+    flash_attention: Annotated[bool | None, None]
 
 
-DEFAULTS = BlockOptions(
-    key_dim=None,
-    value_dim=None,
-    dropout=0.1,
-    attention_dropout=0.0,
-    activation_dropout=0.0,
-    activation="relu",
-    norm_first=False,
-    neighborhood=None,
-    epsilon=1e-6,
-    attention_bias=False,
-    feed_forward_bias=True,
-    kernel_initializer="glorot_uniform",
-    bias_initializer="zeros",
-    kernel_regularizer=None,
-    bias_regularizer=None,
-    seed=None,
-    normalization="layer",
-    gated=False,
-    num_key_value_heads=None,
-    query_key_norm=False,
-    relative_positions=None,
-    flash_attention=None,
-)
 _HINTS = get_type_hints(BlockOptions, include_extras=True)
-_TYPES = {"num_heads": Size, "d_ff": Size, **{name: _HINTS[name] for name in DEFAULTS}}
+_OPTIONS = {name: get_args(_HINTS[name]) for name in _HINTS if name not in LayerArguments.__annotations__}
+_DEFAULTS = {name: default for name, (*_, default) in _OPTIONS.items()}
+# What stands between a type and its default is a rule.
+_TYPES: dict[str, Any] = {"num_heads": Size, "d_ff": Size} | {
+    name: Annotated[type_, *rules] if rules else type_ for name, (type_, *rules, _) in _OPTIONS.items()
+}
 # How Keras turns a name into an object, by the last word of the option.
 _GETTERS: dict[str, Callable[[Any], Any]] = {
     "activation": keras.activations.get,
@@ -133,7 +115,7 @@ def show_options(layer_class: type[L]) -> type[L]:
     constructor: Any = layer_class.__init__
     signature = inspect.signature(constructor)
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    for name, default in DEFAULTS.items():
+    for name, default in _DEFAULTS.items():
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_TYPES[name])
         )
@@ -148,18 +130,20 @@ def layer_arguments(options: BlockOptions) -> dict[str, Any]:
 
 
 def set_options(layer: keras.layers.Layer, num_heads: int, d_ff: int, options: BlockOptions) -> None:
-    """Makes options, or their defaults, attributes of a layer, and checks them.
+    """Makes options, or their defaults, attributes of a layer of (batch, length, d_model), and checks them.
 
     Raises:
         ConfigError: An option breaks its rule.
     """
-    values = {"num_heads": num_heads, "d_ff": d_ff, **DEFAULTS, **options}
+    values = {"num_heads": num_heads, "d_ff": d_ff, **_DEFAULTS, **options}
     for name, annotation in _TYPES.items():
         get = _GETTERS.get(name.rpartition("_")[2])
         value = plain(values[name]) if get is None else get(values[name])
         check(name, value, annotation)
         setattr(layer, name, value)
     require_divisor("num_key_value_heads", layer.num_key_value_heads, num_heads=layer.num_heads)
+    layer.input_spec = keras.InputSpec(ndim=3)
+    layer.supports_masking = True
 
 
 def get_options(layer: keras.layers.Layer) -> dict[str, Any]:
@@ -318,17 +302,35 @@ class Residual(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape: Shape, sublayer_output_shape: Shape | None = None) -> Shape:
         return inputs_shape
 
-    def around(
-        self,
-        sublayer: Callable[[Tensor], Tensor],
-        inputs: Annotated[Tensor, "(..., d_model)"],
-        training: bool | None = None,
-    ) -> Annotated[Tensor, "(..., d_model)"]:
-        """Applies a sublayer to the inputs, normalized if `norm_first`, and adds what it returns to them."""
-        return self(inputs, sublayer(self.sublayer_input(inputs)), training=training)
-
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **config_of(self, annotations_of(Residual.__init__))}
+
+
+if TYPE_CHECKING:
+    # For type checkers, which do not know the types of Keras' tensors: how layers and stacks are called.
+
+    def call_encoder(
+        self: Any,
+        inputs: object,
+        mask: object = None,
+        attention_mask: object = None,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+    ) -> Any: ...
+
+    def call_decoder(
+        self: Any,
+        target: object,
+        source: object = None,
+        target_mask: object = None,
+        source_mask: object = None,
+        training: bool | None = None,
+        attention_mask: object = None,
+        source_attention_mask: object = None,
+        use_causal_mask: bool = True,
+        return_attention_scores: bool = False,
+    ) -> Any: ...
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -375,8 +377,6 @@ class EncoderLayer(keras.layers.Layer):
     def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
         super().__init__(**layer_arguments(options))
         set_options(self, num_heads, d_ff, options)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
 
     def build(self, input_shape: Shape) -> None:
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: input_shape[-1]})
@@ -396,37 +396,22 @@ class EncoderLayer(keras.layers.Layer):
     ) -> Tensor | tuple[Tensor, ...]:
         mask = implicit_mask(inputs) if mask is None else mask
         check_mask("mask", mask, "inputs", inputs)
-        scores: list[Tensor] = []
-
-        def attend(hidden: Tensor) -> Tensor:
-            outputs = self.attention(
-                hidden,
-                hidden,
-                value_mask=mask,
-                attention_mask=attention_mask,
-                return_attention_scores=return_attention_scores,
-                training=training,
-                use_causal_mask=use_causal_mask,
-            )
-            return take_scores(outputs, scores) if return_attention_scores else outputs
-
-        hidden = self.attention_residual.around(attend, inputs, training)
-        outputs = self.feed_forward_residual.around(
-            lambda hidden: self.feed_forward(hidden, training=training), hidden, training
+        hidden = self.attention_residual.sublayer_input(inputs)
+        outputs = self.attention(
+            hidden,
+            hidden,
+            value_mask=mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            use_causal_mask=use_causal_mask,
         )
+        attended, *scores = outputs if return_attention_scores else [outputs]
+        outputs = _apply_feed_forward(self, self.attention_residual(inputs, attended, training=training), training)
         return (outputs, *scores) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors.
-        def __call__(
-            self,
-            inputs: object,
-            mask: object = None,
-            attention_mask: object = None,
-            training: bool | None = None,
-            use_causal_mask: bool = False,
-            return_attention_scores: bool = False,
-        ) -> Any: ...
+        __call__ = call_encoder
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
         """Returns an empty cache, see `DecoderLayer.init_cache`."""
@@ -443,14 +428,9 @@ class EncoderLayer(keras.layers.Layer):
         entry_position_ids: Annotated[Tensor, "int, broadcasts to (batch, number of entries)"] | None = None,
     ) -> tuple[Annotated[Tensor, "(batch, n, d_model)"], Cache]:
         """Computes new positions of a layer with `use_causal_mask` only, see `DecoderLayer.step`."""
-
-        def attend(hidden: Tensor) -> Tensor:
-            nonlocal cache
-            outputs, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
-            return outputs
-
-        hidden = self.attention_residual.around(attend, inputs)
-        return self.feed_forward_residual.around(self.feed_forward, hidden), cache
+        hidden = self.attention_residual.sublayer_input(inputs)
+        attended, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
+        return _apply_feed_forward(self, self.attention_residual(inputs, attended)), cache
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
@@ -458,7 +438,7 @@ class EncoderLayer(keras.layers.Layer):
     compute_output_spec = spec_with_scores
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, get_options(self))}
+        return {**super().get_config(), **config_of(self, _TYPES)}
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -511,8 +491,6 @@ class DecoderLayer(keras.layers.Layer):
     def __init__(self, num_heads: Size, d_ff: Size, **options: Unpack[BlockOptions]) -> None:
         super().__init__(**layer_arguments(options))
         set_options(self, num_heads, d_ff, options)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
 
     def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: target_shape[-1]})
@@ -559,62 +537,35 @@ class DecoderLayer(keras.layers.Layer):
             )
         target_mask = implicit_mask(target) if target_mask is None else target_mask
         check_mask("target_mask", target_mask, "target", target)
-        scores: list[Tensor] = []
-        options: dict[str, Any] = {"return_attention_scores": return_attention_scores, "training": training}
-
-        def attend(hidden: Tensor) -> Tensor:
-            outputs = self.attention(
-                hidden,
-                hidden,
-                value_mask=target_mask,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
-                **options,
-            )
-            return take_scores(outputs, scores) if return_attention_scores else outputs
-
-        def attend_to_source(hidden: Tensor) -> Tensor:
-            outputs = self.source_attention(
-                hidden, source, value_mask=source_mask, attention_mask=source_attention_mask, **options
-            )
-            return take_scores(outputs, scores) if return_attention_scores else outputs
-
         if source is not None:
             self._check_source(source.shape)
             check_batch("source", source, "target", target)
             check_mask("source_mask", source_mask, "source", source)
-        outputs = self._apply_sublayers(target, attend, None if source is None else attend_to_source, training)
+        options: dict[str, Any] = {"return_attention_scores": return_attention_scores, "training": training}
+        hidden = self.attention_residual.sublayer_input(target)
+        outputs = self.attention(
+            hidden,
+            hidden,
+            value_mask=target_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask,
+            **options,
+        )
+        attended, *scores = outputs if return_attention_scores else [outputs]
+        target = self.attention_residual(target, attended, training=training)
+        if source is not None:
+            hidden = self.source_attention_residual.sublayer_input(target)
+            outputs = self.source_attention(
+                hidden, source, value_mask=source_mask, attention_mask=source_attention_mask, **options
+            )
+            attended, *source_scores = outputs if return_attention_scores else [outputs]
+            scores += source_scores
+            target = self.source_attention_residual(target, attended, training=training)
+        outputs = _apply_feed_forward(self, target, training)
         return (outputs, *scores) if return_attention_scores else outputs
 
-    def _apply_sublayers(
-        self,
-        target: Tensor,
-        attend: Callable[[Tensor], Tensor],
-        attend_to_source: Callable[[Tensor], Tensor] | None,
-        training: bool | None = None,
-    ) -> Tensor:
-        """Applies the sublayers in their order, for a call and for a step."""
-        target = self.attention_residual.around(attend, target, training)
-        if attend_to_source is not None:
-            target = self.source_attention_residual.around(attend_to_source, target, training)
-        return self.feed_forward_residual.around(
-            lambda hidden: self.feed_forward(hidden, training=training), target, training
-        )
-
     if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors.
-        def __call__(
-            self,
-            target: object,
-            source: object = None,
-            target_mask: object = None,
-            source_mask: object = None,
-            training: bool | None = None,
-            attention_mask: object = None,
-            source_attention_mask: object = None,
-            use_causal_mask: bool = True,
-            return_attention_scores: bool = False,
-        ) -> Any: ...
+        __call__ = call_decoder
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
         """Returns an empty cache for the self-attention.
@@ -664,18 +615,15 @@ class DecoderLayer(keras.layers.Layer):
         Raises:
             ValueError: The n entries end after the `FixedCache`; only checked if the sizes and `position` are ints.
         """
-
-        def attend(hidden: Tensor) -> Tensor:
-            nonlocal cache
-            outputs, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
-            return outputs
-
-        def attend_to_source(hidden: Tensor) -> Tensor:
+        hidden = self.attention_residual.sublayer_input(target)
+        attended, cache = self.attention.step(hidden, cache, position, mask, position_ids, entry_position_ids)
+        target = self.attention_residual(target, attended)
+        if source_key_values is not None:
+            hidden = self.source_attention_residual.sublayer_input(target)
             allowed = None if source_mask is None else ops.expand_dims(source_mask, 1)
-            return self.source_attention.attend(hidden, source_key_values, allowed)
-
-        outputs = self._apply_sublayers(target, attend, None if source_key_values is None else attend_to_source)
-        return outputs, cache
+            attended = self.source_attention.attend(hidden, source_key_values, allowed)
+            target = self.source_attention_residual(target, attended)
+        return _apply_feed_forward(self, target), cache
 
     def compute_output_shape(self, target_shape: Shape, source_shape: Shape | None = None) -> Shape:
         return target_shape
@@ -683,14 +631,7 @@ class DecoderLayer(keras.layers.Layer):
     compute_output_spec = spec_with_scores
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self, get_options(self))}
-
-
-def take_scores(outputs: tuple[Tensor, ...], scores: list[Any]) -> Tensor:
-    """Returns the first of the outputs, and appends the attention scores after it to a list."""
-    output, *rest = outputs
-    scores += rest
-    return output
+        return {**super().get_config(), **config_of(self, _TYPES)}
 
 
 def _self_attention(layer: EncoderLayer | DecoderLayer, shape: Shape) -> MultiHeadAttention:
@@ -741,14 +682,14 @@ def _feed_forward(layer: EncoderLayer | DecoderLayer, shape: Shape) -> FeedForwa
 
 def _residual(layer: EncoderLayer | DecoderLayer, sublayer_name: str, shape: Shape) -> Residual:
     name = f"{sublayer_name}_residual"
+    seed = child_seed(layer.seed, name)
     residual = Residual(
-        layer.dropout,
-        layer.norm_first,
-        layer.epsilon,
-        layer.normalization,
-        seed=child_seed(layer.seed, name),
-        dtype=layer.dtype_policy,
-        name=name,
+        layer.dropout, layer.norm_first, layer.epsilon, layer.normalization, seed, dtype=layer.dtype_policy, name=name
     )
     residual.build(shape)
     return residual
+
+
+def _apply_feed_forward(layer: EncoderLayer | DecoderLayer, inputs: Tensor, training: bool | None = None) -> Tensor:
+    hidden = layer.feed_forward(layer.feed_forward_residual.sublayer_input(inputs), training=training)
+    return layer.feed_forward_residual(inputs, hidden, training=training)

@@ -14,15 +14,12 @@ class KeyValues(NamedTuple):
     values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
 
-class GrowingCache(NamedTuple):
+class GrowingCache(KeyValues):
     """A cache that each step makes longer; attention reads no entry that is not written.
 
     In a loop this needs a backend whose loops may change the shapes of tensors: TensorFlow, with a batch size that
     is only known at run time.
     """
-
-    keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
-    values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
     def write(self, new: KeyValues, position: Dimension) -> "GrowingCache":
         """Returns the cache with `new` at its end, wherever `position` is."""
@@ -35,11 +32,8 @@ class GrowingCache(NamedTuple):
         return ops.shape(self.keys)[2]
 
 
-class FixedCache(NamedTuple):
+class FixedCache(KeyValues):
     """A cache with room for a fixed number of entries, for every backend."""
-
-    keys: Annotated[Tensor, "(batch, num_heads, length, key_dim)"]
-    values: Annotated[Tensor, "(batch, num_heads, length, value_dim)"]
 
     def write(self, new: KeyValues, position: Dimension) -> "FixedCache":
         """Returns the cache with `new` at `position` and the positions after it.

@@ -19,10 +19,12 @@ from .blocks import (
     layer_arguments,
     set_options,
     show_options,
-    take_scores,
 )
 from .cache import Cache, KeyValues
 from .elementary import make_normalization
+
+if TYPE_CHECKING:
+    from .blocks import call_decoder, call_encoder
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -63,12 +65,10 @@ class Encoder(keras.layers.Layer):
         self, num_layers: Size, num_heads: Size, d_ff: Size, *, remat: bool = False, **options: Unpack[BlockOptions]
     ) -> None:
         super().__init__(**layer_arguments(options))
+        set_options(self, num_heads, d_ff, options)
         self.num_layers = num_layers
         self.remat = remat
-        set_options(self, num_heads, d_ff, options)
         check_attributes(self, Encoder)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
 
     def build(self, input_shape: Shape) -> None:
         _build_layers(self, EncoderLayer, input_shape)
@@ -83,37 +83,23 @@ class Encoder(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
         mask = implicit_mask(inputs) if mask is None else mask
-        scores: list[Tensor] = []
-        for layer in self.layers:
-            inputs = _call(
-                layer,
-                [inputs],
-                self.remat,
-                scores,
-                mask=mask,
-                attention_mask=attention_mask,
-                training=training,
-                use_causal_mask=use_causal_mask,
-                return_attention_scores=return_attention_scores,
-            )
-        outputs = _normalize(self, inputs)
-        return (outputs, scores) if return_attention_scores else outputs
+        return _call_layers(
+            self,
+            inputs,
+            mask=mask,
+            attention_mask=attention_mask,
+            training=training,
+            use_causal_mask=use_causal_mask,
+            return_attention_scores=return_attention_scores,
+        )
 
     if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors.
-        def __call__(
-            self,
-            inputs: object,
-            mask: object = None,
-            attention_mask: object = None,
-            training: bool | None = None,
-            use_causal_mask: bool = False,
-            return_attention_scores: bool = False,
-        ) -> Any: ...
+        __call__ = call_encoder
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
         """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
-        return _empty_caches(self, batch_size, max_length)
+        require_built(self)
+        return [layer.init_cache(batch_size, max_length) for layer in self.layers]
 
     def step(
         self,
@@ -186,12 +172,10 @@ class Decoder(keras.layers.Layer):
         self, num_layers: Size, num_heads: Size, d_ff: Size, *, remat: bool = False, **options: Unpack[BlockOptions]
     ) -> None:
         super().__init__(**layer_arguments(options))
+        set_options(self, num_heads, d_ff, options)
         self.num_layers = num_layers
         self.remat = remat
-        set_options(self, num_heads, d_ff, options)
         check_attributes(self, Decoder)
-        self.input_spec = keras.InputSpec(ndim=3)
-        self.supports_masking = True
 
     def build(self, target_shape: Shape, source_shape: Shape | None = None) -> None:
         _build_layers(self, DecoderLayer, target_shape, source_shape)
@@ -209,47 +193,27 @@ class Decoder(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor | list[Tensor], ...]:
         target_mask = implicit_mask(target) if target_mask is None else target_mask
-        tensors = [] if source is None else [source]
         if source is not None and source_mask is None:
             source_mask = implicit_mask(source)
-        scores: list[Tensor] = []
-        for layer in self.layers:
-            target = _call(
-                layer,
-                [target, *tensors],
-                self.remat,
-                scores,
-                target_mask=target_mask,
-                source_mask=source_mask,
-                training=training,
-                attention_mask=attention_mask,
-                source_attention_mask=source_attention_mask,
-                use_causal_mask=use_causal_mask,
-                return_attention_scores=return_attention_scores,
-            )
-        outputs = _normalize(self, target)
-        # Each layer returns the scores of self-attention and, with a source, those of attention to the source.
-        kinds = 1 + len(tensors)
-        return (outputs, *(scores[kind::kinds] for kind in range(kinds))) if return_attention_scores else outputs
+        return _call_layers(
+            self,
+            *([target] if source is None else [target, source]),
+            target_mask=target_mask,
+            source_mask=source_mask,
+            training=training,
+            attention_mask=attention_mask,
+            source_attention_mask=source_attention_mask,
+            use_causal_mask=use_causal_mask,
+            return_attention_scores=return_attention_scores,
+        )
 
     if TYPE_CHECKING:
-        # For type checkers, which do not know the types of Keras' tensors.
-        def __call__(
-            self,
-            target: object,
-            source: object = None,
-            target_mask: object = None,
-            source_mask: object = None,
-            training: bool | None = None,
-            attention_mask: object = None,
-            source_attention_mask: object = None,
-            use_causal_mask: bool = True,
-            return_attention_scores: bool = False,
-        ) -> Any: ...
+        __call__ = call_decoder
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
         """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
-        return _empty_caches(self, batch_size, max_length)
+        require_built(self)
+        return [layer.init_cache(batch_size, max_length) for layer in self.layers]
 
     def project_source(self, source: Annotated[Tensor, "(batch, source length, any width)"]) -> list[KeyValues]:
         """Projects the source to each layer's keys and values, see `DecoderLayer.project_source`."""
@@ -305,24 +269,22 @@ def _build_layers(
         stack.final_norm.build(input_shape)
 
 
-def _empty_caches(stack: Encoder | Decoder, batch_size: Dimension, max_length: Dimension | None) -> list[Cache]:
-    require_built(stack)
-    return [layer.init_cache(batch_size, max_length) for layer in stack.layers]
+def _call_layers(stack: Encoder | Decoder, hidden: Tensor, *source: Tensor, **arguments: Any) -> Any:
+    """Returns what the last layer does; attention scores of each kind are a list with those of every layer."""
+    scores = []
+    for layer in stack.layers:
+        if stack.remat and arguments["training"]:
+            outputs = _call_with_remat(layer, [hidden, *source], arguments)
+        else:
+            outputs = layer(hidden, *source, **arguments)
+        hidden, *layer_scores = outputs if arguments["return_attention_scores"] else [outputs]
+        scores.append(layer_scores)
+    outputs = _normalize(stack, hidden)
+    return (outputs, *map(list, zip(*scores))) if arguments["return_attention_scores"] else outputs
 
 
 def _normalize(stack: Encoder | Decoder, hidden: Tensor) -> Tensor:
     return hidden if stack.final_norm is None else stack.final_norm(hidden)
-
-
-def _call(
-    layer: keras.layers.Layer, tensors: list[Tensor], remat: bool, scores: list[Tensor], **arguments: Any
-) -> Tensor:
-    """Calls a layer; the attention scores that it returns are appended to a list."""
-    if remat and arguments["training"]:
-        outputs = _call_with_remat(layer, tensors, arguments)
-    else:
-        outputs = layer(*tensors, **arguments)
-    return take_scores(outputs, scores) if arguments["return_attention_scores"] else outputs
 
 
 def _call_with_remat(layer: keras.layers.Layer, tensors: list[Tensor], arguments: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops, tree
 
 from ..decoding import Constraints, Decodable, Hypotheses, Step, beam_search, greedy_search, sample
-from ..decoding.sampling import check_sampling
+from ..decoding.greedy_and_sampling import check_sampling
 from ..errors import ConfigError
 from ..rules import Count, NonNegative, Size, check, require
 from ..tensors import Dimension, Tensor

@@ -1,7 +1,8 @@
 """The Transformer as a functional Keras model, applied to whole sequences or one step at a time."""
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import keras
@@ -85,16 +86,8 @@ class Transformer(keras.Model):
             return_attention_scores: bool. Whether to return the weights of the decoder's attention too, as `Decoder`
                 does. Defaults to False.
         """
-        return _hidden_states(
-            self.source_embedding,
-            self.target_embedding,
-            self.encoder,
-            self.decoder,
-            inputs["source"],
-            inputs["target"],
-            training,
-            return_attention_scores,
-        )
+        parts = (self.source_embedding, self.target_embedding, self.encoder, self.decoder)
+        return _hidden_states(*parts, inputs, training, return_attention_scores)
 
     @property
     def vocab_size(self) -> int:
@@ -194,7 +187,18 @@ def _make_graph(
     config: TransformerConfig, dtype: keras.DTypePolicy
 ) -> tuple[dict[str, keras.KerasTensor], keras.KerasTensor]:
     """Returns the inputs and the outputs."""
-    source_embedding, target_embedding = _make_embeddings(config, dtype)
+    embedding = functools.partial(
+        PositionalEmbedding,
+        d_model=config.d_model,
+        positions=config.added_positions,
+        max_length=config.max_length if config.positions == "learned" else None,
+        dropout=config.dropout,
+        dtype=dtype,
+    )
+    source_name, target_name = _embedding_names(config)
+    source_embedding = target_embedding = embedding(config.source_vocab_size, name=source_name)
+    if target_name != source_name:
+        target_embedding = embedding(config.target_vocab_size, name=target_name)
     encoder_layers, decoder_layers = config.depths
     # The arguments of layers that have a field, or a property, of the same name.
     names = ("num_heads", "d_ff", *BlockOptions.__annotations__)
@@ -206,35 +210,13 @@ def _make_graph(
         output_projection = keras.layers.Dense(size, use_bias=config.logits_bias, dtype=dtype, name="logits")
     else:
         output_projection = TiedProjection(target_embedding, config.logits_bias, dtype=dtype, name="logits")
-    source = keras.Input((None,), dtype="int32", name="source")
-    target = keras.Input((None,), dtype="int32", name="target")
-    hidden = _hidden_states(source_embedding, target_embedding, encoder, decoder, source, target)
-    return {"source": source, "target": target}, _Float32Logits(config)(output_projection(hidden))
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target")}
+    hidden = _hidden_states(source_embedding, target_embedding, encoder, decoder, inputs)
+    return inputs, _Float32Logits(config)(output_projection(hidden))
 
 
 def _embedding_names(config: TransformerConfig) -> tuple[str, str]:
     return ("embedding",) * 2 if config.tie_embeddings == "all" else ("source_embedding", "target_embedding")
-
-
-def _make_embeddings(
-    config: TransformerConfig, dtype: keras.DTypePolicy
-) -> tuple[PositionalEmbedding, PositionalEmbedding]:
-    def embedding(vocab_size: int, name: str) -> PositionalEmbedding:
-        return PositionalEmbedding(
-            vocab_size,
-            config.d_model,
-            positions=config.added_positions,
-            max_length=config.max_length if config.positions == "learned" else None,
-            dropout=config.dropout,
-            dtype=dtype,
-            name=name,
-        )
-
-    source_name, target_name = _embedding_names(config)
-    source_embedding = embedding(config.source_vocab_size, source_name)
-    if source_name == target_name:
-        return source_embedding, source_embedding
-    return source_embedding, embedding(config.target_vocab_size, target_name)
 
 
 def _hidden_states(
@@ -242,11 +224,11 @@ def _hidden_states(
     target_embedding: PositionalEmbedding,
     encoder: Encoder,
     decoder: Decoder,
-    source: Tensor,  # (batch, source length)
-    target: Tensor,  # (batch, target length)
+    inputs: Mapping[str, Tensor],
     training: bool | None = None,
     return_attention_scores: bool = False,
 ) -> Any:
+    source, target = inputs["source"], inputs["target"]
     source_mask, target_mask = padding_mask(source), padding_mask(target)
     embedded_source = source_embedding(source, training=training)
     encoded = encoder(embedded_source, mask=source_mask, training=training)
@@ -258,3 +240,52 @@ def _hidden_states(
         training=training,
         return_attention_scores=return_attention_scores,
     )
+
+
+def named_weights(model: Transformer) -> Iterator[tuple[str, keras.Variable]]:
+    """Yields every weight of a model once, with its name.
+
+    Models of other programs are read into these weights, and written from them. Names are those of the layers, such as
+    "encoder/0/attention/query/kernel", "decoder/5/source_attention/norm/gamma", "encoder/1/feed_forward/hidden/bias"
+    and "decoder/final_norm/beta"; then "target_embedding", "source_embedding", "logits/kernel" and "logits/bias". With
+    the options that have them, there are "feed_forward/gate/kernel", norms of a "scale" alone, and
+    "attention/query_norm/scale", "attention/key_norm/scale" and "attention/relative_bias/embeddings". A shared weight
+    has only the first of its names.
+
+    Args:
+        model: Transformer.
+    """
+    for name, layer in _named_layers(model):
+        for kind in ("kernel", "bias", "gamma", "beta", "scale", "embeddings"):
+            if (variable := getattr(layer, kind, None)) is not None:
+                yield f"{name}/{kind}", variable
+    embeddings = {"target": model.target_embedding, "source": model.source_embedding}
+    if embeddings["source"] is embeddings["target"]:
+        del embeddings["source"]
+    for side, embedding in embeddings.items():
+        yield f"{side}_embedding", embedding.token_table
+        if model.config.positions == "learned":
+            yield f"{side}_positions", embedding.position_table
+    if model.config.tie_embeddings == "none":
+        yield "logits/kernel", model.output_projection.kernel
+    if model.output_projection.bias is not None:
+        yield "logits/bias", model.output_projection.bias
+
+
+def _named_layers(model: Transformer) -> Iterator[tuple[str, keras.layers.Layer | None]]:
+    """Yields every layer with weights, or None instead of a layer that an option would add."""
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for i, layer in enumerate(stack.layers):
+            for name in ("attention", "source_attention") if side == "decoder" else ("attention",):
+                attention = getattr(layer, name)
+                for part in ("query", "key", "value", "output"):
+                    yield f"{side}/{i}/{name}/{part}", getattr(attention, f"{part}_dense")
+                for part in ("query_norm", "key_norm", "relative_bias"):
+                    yield f"{side}/{i}/{name}/{part}", getattr(attention, part, None)
+                yield f"{side}/{i}/{name}/norm", getattr(layer, f"{name}_residual").norm
+            yield f"{side}/{i}/feed_forward/hidden", layer.feed_forward.hidden_dense
+            yield f"{side}/{i}/feed_forward/gate", layer.feed_forward.gate_dense
+            yield f"{side}/{i}/feed_forward/output", layer.feed_forward.output_dense
+            yield f"{side}/{i}/feed_forward/norm", layer.feed_forward_residual.norm
+        if stack.final_norm is not None:
+            yield f"{side}/final_norm", stack.final_norm

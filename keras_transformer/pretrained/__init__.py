@@ -1,8 +1,8 @@
 """Models that other programs trained, as model directories.
 
 A reader, `marian.py` or `hugging_face.py`, turns a folder into a `PretrainedModel`: a configuration, tokenizers and
-arrays by the names of our weights (`keras_transformer.models.named_weights`). It checks sizes and types of all that it
-reads. `import_model` writes the model directory; nothing behind it knows where the model came from.
+arrays by the names of our weights (`keras_transformer.models.transformer.named_weights`). It checks sizes and types of
+all that it reads. `import_model` writes the model directory; nothing behind it knows where the model came from.
 """
 
 import os

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..config import Config, DecodingConfig, TokenizerConfig, TransformerConfig
 from ..errors import ConfigError, InvalidFileError
-from ..layers.positional_encoding import sinusoids
+from ..layers.positional_embedding import sinusoids
 from ..model_dir.files import UNREADABLE
 from ..rules import check, require, shown
 from ..tokenizers import SentencePieceTokenizer, Tokenizer, TokenizerPair

@@ -18,8 +18,7 @@ from ..errors import ConfigError, InvalidFileError
 from ..model_dir import ModelDir
 from ..model_dir.directory import save_weights
 from ..model_dir.files import rename, temporary_beside
-from ..models import build_transformer
-from ..models.named_weights import named_weights
+from ..models.transformer import build_transformer, named_weights
 from ..rules import check, require, shown
 from ..tokenizers import PretrainedSentencePieceTokenizer, Tokenizer, TokenizerPair
 from ..tokenizers.sentencepiece import check_piece

@@ -9,7 +9,7 @@ from keras import ops
 from searches_in_python import as_lists
 
 from keras_transformer.decoding import Constraints, beam_search, greedy_search, sample
-from keras_transformer.decoding.sampling import uniform_numbers
+from keras_transformer.decoding.greedy_and_sampling import uniform_numbers
 from keras_transformer.errors import ConfigError
 
 END, START, VOCAB_SIZE = 1, 0, 6

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.decoding import Constraints, beam_search, sample
-from keras_transformer.decoding.sampling import draw, threefry, uniform_numbers
+from keras_transformer.decoding.greedy_and_sampling import draw, threefry, uniform_numbers
 from keras_transformer.errors import ConfigError
 
 PROBABILITIES = np.array([0.3, 0.05, 0.25, 0.2, 0.12, 0.08])

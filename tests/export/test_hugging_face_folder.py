@@ -21,8 +21,7 @@ from keras_transformer.commands.main import main
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.errors import ConfigError, VerificationError
 from keras_transformer.model_dir import ModelDir
-from keras_transformer.models import build_transformer
-from keras_transformer.models.named_weights import named_weights
+from keras_transformer.models.transformer import build_transformer, named_weights
 from keras_transformer.pretrained import import_model
 from keras_transformer.tokenizers import SentencePieceTokenizer, TokenizerPair
 

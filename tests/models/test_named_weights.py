@@ -3,7 +3,7 @@
 import pytest
 
 from keras_transformer import TransformerConfig, build_transformer
-from keras_transformer.models.named_weights import named_weights
+from keras_transformer.models.transformer import named_weights
 
 SIZES = dict(source_vocab_size=7, target_vocab_size=7, num_layers=1, d_model=8, d_ff=12, num_heads=2)
 
