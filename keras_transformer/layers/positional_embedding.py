@@ -1,6 +1,5 @@
 """Token embeddings with positions, and positions for other features (sections 3.4 and 3.5 of the paper)."""
 
-import inspect
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import keras
@@ -18,55 +17,9 @@ from .elementary import Dropout
 from .relative_positions import rotate
 
 
-class _WithPositions(keras.layers.Layer):
-    """What the two layers have in common; `positions`, `max_length` and `d_model` are their attributes."""
-
-    _inputs_name: str
-
-    def _add_position_table(self) -> None:
-        self.position_table = self.add_weight(
-            shape=(self.max_length, self.d_model),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-            autocast=False,
-            name="positions",
-        )
-
-    def _vectors_at(self, position_ids: Annotated[Tensor, "int (...)"]) -> Annotated[Tensor, "float32 (..., d_model)"]:
-        if self.positions == "learned":
-            return ops.cast(ops.take(self.position_table, position_ids, axis=0), "float32")
-        return sinusoids(position_ids, self.d_model, ends_at_limit=self.positions == "tensor2tensor")
-
-    def _check_positions(self, inputs: Tensor, position_ids: Tensor | None = None, start_index: Dimension = 0) -> None:
-        """Raises a ConfigError if both are given, or a position is outside of what there is, as far as it is known."""
-        start = _largest(start_index)
-        if position_ids is not None and start != 0:
-            raise ConfigError(
-                f"position_ids and start_index must not both be given; received start_index={start_index}"
-            )
-        if start is not None and start < 0:
-            raise ConfigError(f"start_index must be at least 0; received start_index={start}")
-        if self.positions != "learned":
-            return
-        length, rule = inputs.shape[1], f"max_length={self.max_length}"
-        if position_ids is not None:
-            last = _largest(position_ids)
-            if last is not None and last >= self.max_length:
-                raise ConfigError(f"position_ids must be below {rule}; received position {last}")
-        elif isinstance(length, int) and start is not None and start + length > self.max_length:
-            from_start = f" from start_index={start} on" if start else ""
-            raise ConfigError(f"{self._inputs_name} must have at most {rule} positions; received {length}{from_start}")
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> keras.KerasTensor:
-        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments
-        self._check_positions(
-            arguments[self._inputs_name], arguments.get("position_ids"), arguments.get("start_index", 0)
-        )
-        return super().compute_output_spec(*args, **kwargs)
-
-
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
-class PositionalEmbedding(_WithPositions):
+class PositionalEmbedding(keras.layers.Layer):
     """Token embeddings times `sqrt(d_model)`, plus positions, both in float32.
 
     Positions are the sinusoids of section 3.5, those of its authors' program, or a learned table (Table 3, row E). The
@@ -106,8 +59,6 @@ class PositionalEmbedding(_WithPositions):
     # Both tables are variables of this layer, not of one layer for tokens and one for positions: the files in which
     # models are saved depend on it. For the same reason `keras.layers.ReversibleEmbedding` is not used; besides,
     # its logits read a transposed table at every step of a search, which takes up to half as long again.
-
-    _inputs_name = "token_ids"
 
     def __init__(
         self,
@@ -179,7 +130,7 @@ class PositionalEmbedding(_WithPositions):
             shape=(self.vocab_size, self.d_model), initializer=initializer, autocast=False, name="tokens"
         )
         if self.positions == "learned":
-            self._add_position_table()
+            self.position_table = _add_position_table(self)
         self.sum_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
 
     def call(
@@ -189,7 +140,7 @@ class PositionalEmbedding(_WithPositions):
         training: bool | None = None,
         start_index: Dimension = 0,
     ) -> Annotated[Tensor, "(batch, length, d_model)"]:
-        self._check_positions(token_ids, position_ids, start_index)
+        _check_positions(self, "token_ids", token_ids, position_ids, start_index)
         tokens = take_rows(ops.convert_to_tensor(self.token_table), ops.cast(token_ids, "int32"))
         embedded = ops.cast(tokens, "float32")  # (batch, length, d_model)
         if self.scale_embedding:
@@ -206,12 +157,22 @@ class PositionalEmbedding(_WithPositions):
         """Returns what is added to the tokens at the positions."""
         if self.positions is None:
             return ops.zeros((*ops.shape(position_ids), self.d_model), "float32")
-        return self._vectors_at(position_ids)
+        return _vectors_at(self, position_ids)
 
     def compute_mask(
         self, token_ids: Annotated[Tensor, "int (batch, length)"], previous_mask: Tensor | None = None
     ) -> Annotated[Tensor, "bool (batch, length)"] | None:
         return None if self.padding_id is None else padding_mask(token_ids, self.padding_id)
+
+    def compute_output_spec(
+        self,
+        token_ids: Annotated[Tensor, "int (batch, length)"],
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
+        training: bool | None = None,
+        start_index: Dimension = 0,
+    ) -> keras.KerasTensor:
+        _check_positions(self, "token_ids", token_ids, position_ids, start_index)
+        return keras.KerasTensor((*token_ids.shape, self.d_model), dtype=self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape, self.d_model)
@@ -221,7 +182,7 @@ class PositionalEmbedding(_WithPositions):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PositionalEncoding(_WithPositions):
+class PositionalEncoding(keras.layers.Layer):
     """Adds positions to features of any origin, in float32: a time series, patches of an image, other embeddings.
 
     A `keras.layers.Embedding` followed by `PositionalEncoding(scale_embedding=True)` computes what
@@ -253,8 +214,6 @@ class PositionalEncoding(_WithPositions):
         >>> encoding(keras.random.normal((2, 5, 64))).shape
         (2, 5, 64)
     """
-
-    _inputs_name = "inputs"
 
     def __init__(
         self,
@@ -305,7 +264,7 @@ class PositionalEncoding(_WithPositions):
             raise ConfigError(f"inputs must have a known width; received inputs of shape {tuple(input_shape)}")
         self.d_model = d_model
         if self.positions == "learned":
-            self._add_position_table()
+            self.position_table = _add_position_table(self)
         else:
             require(d_model % 2 == 0, "d_model", f"even if positions={self.positions!r}", d_model)
         self.sum_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
@@ -318,7 +277,7 @@ class PositionalEncoding(_WithPositions):
         start_index: Dimension = 0,
         training: bool | None = None,
     ) -> Annotated[Tensor, "(batch, length, d_model)"]:
-        self._check_positions(inputs, position_ids, start_index)
+        _check_positions(self, "inputs", inputs, position_ids, start_index)
         if position_ids is None:
             position_ids = _consecutive_positions(ops.shape(inputs)[1], start_index)
         # Compute in float32 or better: float64 stays float64.
@@ -340,13 +299,66 @@ class PositionalEncoding(_WithPositions):
         """
         if self.positions == "rotary":
             raise ConfigError("positions='rotary' rotates the inputs: there is nothing that encode could return")
-        return self._vectors_at(position_ids)
+        return _vectors_at(self, position_ids)
+
+    def compute_output_spec(
+        self,
+        inputs: Annotated[Tensor, "(batch, length, d_model)"],
+        position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
+        start_index: Dimension = 0,
+        training: bool | None = None,
+    ) -> keras.KerasTensor:
+        _check_positions(self, "inputs", inputs, position_ids, start_index)
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **config_of(self, annotations_of(PositionalEncoding.__init__))}
+
+
+def _add_position_table(layer: PositionalEmbedding | PositionalEncoding) -> keras.Variable:
+    return layer.add_weight(
+        shape=(layer.max_length, layer.d_model),
+        initializer=keras.initializers.RandomNormal(stddev=0.02),
+        autocast=False,
+        name="positions",
+    )
+
+
+def _vectors_at(
+    layer: PositionalEmbedding | PositionalEncoding, position_ids: Annotated[Tensor, "int (...)"]
+) -> Annotated[Tensor, "float32 (..., d_model)"]:
+    if layer.positions == "learned":
+        return ops.cast(ops.take(layer.position_table, position_ids, axis=0), "float32")
+    return sinusoids(position_ids, layer.d_model, ends_at_limit=layer.positions == "tensor2tensor")
+
+
+def _check_positions(
+    layer: PositionalEmbedding | PositionalEncoding,
+    name: str,
+    inputs: Tensor,
+    position_ids: Tensor | None,
+    start_index: Dimension,
+) -> None:
+    """Raises a ConfigError if both are given, or a position is outside of what there is, as far as it is known."""
+    start = _largest(start_index)
+    if position_ids is not None and start != 0:
+        raise ConfigError(f"position_ids and start_index must not both be given; received start_index={start_index}")
+    if start is not None and start < 0:
+        raise ConfigError(f"start_index must be at least 0; received start_index={start}")
+    max_length = layer.max_length if layer.positions == "learned" else None
+    if max_length is None:
+        return
+    length, rule = inputs.shape[1], f"max_length={max_length}"
+    if position_ids is not None:
+        last = _largest(position_ids)
+        if last is not None and last >= max_length:
+            raise ConfigError(f"position_ids must be below {rule}; received position {last}")
+    elif isinstance(length, int) and start is not None and start + length > max_length:
+        from_start = f" from start_index={start} on" if start else ""
+        raise ConfigError(f"{name} must have at most {rule} positions; received {length}{from_start}")
 
 
 def _consecutive_positions(length: Dimension, start_index: Dimension = 0) -> Annotated[Tensor, "int (1, length)"]:
