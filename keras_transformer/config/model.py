@@ -234,10 +234,7 @@ class AttentionView:
             check(name, getattr(self, name), rule)
 
     def layers(self, config: TransformerConfig) -> list[int]:
-        """Returns the layers of a model that are shown, from 0; a ConfigError if it lacks them or their weights."""
-        neighborhood = config.neighborhood
-        rule = f"cross for a model with model.neighborhood={neighborhood}, whose self-attention keeps no weights"
-        require(self.kind == "cross" or neighborhood is None, "the kind of attention", rule, self.kind)
+        """Returns the layers of a model that are shown, counted from 0; a ConfigError if it has no such layer."""
         number = config.depths[0 if self.kind == "encoder" else 1]
         return [number - 1] if self.layer == "last" else _chosen("layer", self.layer, number)
 

@@ -349,11 +349,10 @@ class EncoderLayer(keras.layers.Layer):
     Call arguments:
         inputs: (batch, length, d_model).
         mask: bool (batch, length), True = a real token. Defaults to the implicit Keras mask of the inputs.
-        attention_mask: bool, True = attend, of a shape that `MultiHeadAttention` takes; not with a neighborhood.
+        attention_mask: bool, True = attend, of a shape that `MultiHeadAttention` takes.
         training: bool. Whether to apply dropout.
         use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults to False.
-        return_attention_scores: bool. Whether to return the attention weights too; not with a neighborhood. Defaults
-            to False.
+        return_attention_scores: bool. Whether to return the attention weights too. Defaults to False.
 
     Returns:
         (batch, length, d_model), with the inputs' implicit mask, and, if asked for, the weights (batch, num_heads,
@@ -464,13 +463,12 @@ class DecoderLayer(keras.layers.Layer):
         target_mask: bool (batch, target length), True = a real token. Defaults to the target's implicit Keras mask.
         source_mask: bool (batch, source length), True = a real token. Defaults to the source's implicit Keras mask.
         training: bool. Whether to apply dropout.
-        attention_mask: bool, True = attend, for self-attention, of a shape that `MultiHeadAttention` takes; not with a
-            neighborhood. It restricts what `use_causal_mask` leaves.
+        attention_mask: bool, True = attend, for self-attention, of a shape that `MultiHeadAttention` takes. It
+            restricts what `use_causal_mask` leaves.
         source_attention_mask: bool, True = attend, for attention to the source, of such a shape.
         use_causal_mask: bool. Whether a position sees only itself and earlier positions. False, with an
             `attention_mask`, is for such as prefix language models. Defaults to True.
-        return_attention_scores: bool. Whether to return the attention weights too; not with a neighborhood. Defaults
-            to False.
+        return_attention_scores: bool. Whether to return the attention weights too. Defaults to False.
 
     Returns:
         (batch, target length, d_model), with the target's implicit mask, and, if asked for, the weights of

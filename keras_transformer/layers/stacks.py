@@ -44,11 +44,10 @@ class Encoder(keras.layers.Layer):
     Call arguments:
         inputs: (batch, length, d_model).
         mask: bool (batch, length), True = a real token. Defaults to the implicit Keras mask of the inputs.
-        attention_mask: bool, True = attend, of a shape that `MultiHeadAttention` takes; not with a neighborhood.
+        attention_mask: bool, True = attend, of a shape that `MultiHeadAttention` takes.
         training: bool. Whether to apply dropout.
         use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults to False.
-        return_attention_scores: bool. Whether to return the attention weights too; not with a neighborhood. Defaults
-            to False.
+        return_attention_scores: bool. Whether to return the attention weights too. Defaults to False.
 
     Returns:
         (batch, length, d_model), with the inputs' implicit mask, and, if asked for, a list of each layer's weights.
@@ -152,8 +151,7 @@ class Decoder(keras.layers.Layer):
         attention_mask: bool, True = attend, as in `DecoderLayer`.
         source_attention_mask: bool, True = attend, as in `DecoderLayer`.
         use_causal_mask: bool. Whether a position sees only itself and earlier positions. Defaults to True.
-        return_attention_scores: bool. Whether to return the attention weights too; not with a neighborhood. Defaults
-            to False.
+        return_attention_scores: bool. Whether to return the attention weights too. Defaults to False.
 
     Returns:
         (batch, target length, d_model), with the target's implicit mask, and, if asked for, a list of each layer's

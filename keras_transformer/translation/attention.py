@@ -50,8 +50,7 @@ class TranslationAttention(NamedTuple):
     """A text with its translation, and what was attended to.
 
     Attributes:
-        by_kind: "cross", "encoder" and "decoder". A model whose self-attention is restricted to a neighborhood has
-            "cross" alone.
+        by_kind: "cross", "encoder" and "decoder".
     """
 
     text: str
@@ -80,16 +79,15 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
     written, before = tokenizers.target.pieces(labels), tokenizers.target.pieces(target[0])
 
     encoded, source_mask = model.encode(source)
-    embedded = model.target_embedding(target)
+    _, encoder_weights = model.encoder(model.source_embedding(source), mask=source_mask, return_attention_scores=True)
     _, decoder_weights, cross_weights = model.decoder(
-        embedded, encoded, source_mask=source_mask, return_attention_scores=True
+        model.target_embedding(target), encoded, source_mask=source_mask, return_attention_scores=True
     )
-    by_kind: dict[AttentionKind, Attention] = {"cross": Attention(_stacked(cross_weights), written, source_pieces)}
-    if model.config.neighborhood is None:
-        embedded = model.source_embedding(source)
-        _, encoder_weights = model.encoder(embedded, mask=source_mask, return_attention_scores=True)
-        by_kind["encoder"] = Attention(_stacked(encoder_weights), source_pieces, source_pieces)
-        by_kind["decoder"] = Attention(_stacked(decoder_weights), written, before)
+    by_kind: dict[AttentionKind, Attention] = {
+        "cross": Attention(_stacked(cross_weights), written, source_pieces),
+        "encoder": Attention(_stacked(encoder_weights), source_pieces, source_pieces),
+        "decoder": Attention(_stacked(decoder_weights), written, before),
+    }
     return TranslationAttention(text, np.asarray(translations.texts)[0, 0].decode(), by_kind)
 
 
