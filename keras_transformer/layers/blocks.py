@@ -306,33 +306,6 @@ class Residual(keras.layers.Layer):
         return {**super().get_config(), **config_of(self, annotations_of(Residual.__init__))}
 
 
-if TYPE_CHECKING:
-    # For type checkers, which do not know the types of Keras' tensors: how layers and stacks are called.
-
-    def call_encoder(
-        self: Any,
-        inputs: object,
-        mask: object = None,
-        attention_mask: object = None,
-        training: bool | None = None,
-        use_causal_mask: bool = False,
-        return_attention_scores: bool = False,
-    ) -> Any: ...
-
-    def call_decoder(
-        self: Any,
-        target: object,
-        source: object = None,
-        target_mask: object = None,
-        source_mask: object = None,
-        training: bool | None = None,
-        attention_mask: object = None,
-        source_attention_mask: object = None,
-        use_causal_mask: bool = True,
-        return_attention_scores: bool = False,
-    ) -> Any: ...
-
-
 @keras.saving.register_keras_serializable("keras_transformer")
 @name_ours
 @show_options
@@ -410,7 +383,16 @@ class EncoderLayer(keras.layers.Layer):
         return (outputs, *scores) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
-        __call__ = call_encoder
+        # For type checkers, which do not know the types of Keras' tensors.
+        def __call__(
+            self,
+            inputs: object,
+            mask: object = None,
+            attention_mask: object = None,
+            training: bool | None = None,
+            use_causal_mask: bool = False,
+            return_attention_scores: bool = False,
+        ) -> Any: ...
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
         """Returns an empty cache, see `DecoderLayer.init_cache`."""
@@ -563,7 +545,19 @@ class DecoderLayer(keras.layers.Layer):
         return (outputs, *scores) if return_attention_scores else outputs
 
     if TYPE_CHECKING:
-        __call__ = call_decoder
+        # For type checkers, which do not know the types of Keras' tensors.
+        def __call__(
+            self,
+            target: object,
+            source: object = None,
+            target_mask: object = None,
+            source_mask: object = None,
+            training: bool | None = None,
+            attention_mask: object = None,
+            source_attention_mask: object = None,
+            use_causal_mask: bool = True,
+            return_attention_scores: bool = False,
+        ) -> Any: ...
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> Cache:
         """Returns an empty cache for the self-attention.

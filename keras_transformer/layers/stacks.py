@@ -11,20 +11,9 @@ from ..rules import Size, check_attributes
 from ..tensors import Dimension, Shape, Tensor
 from .arguments import child_arguments, child_seed, config_of, name_ours, require_built
 from .attention import spec_with_scores
-from .blocks import (
-    BlockOptions,
-    DecoderLayer,
-    EncoderLayer,
-    get_options,
-    layer_arguments,
-    set_options,
-    show_options,
-)
+from .blocks import BlockOptions, DecoderLayer, EncoderLayer, get_options, layer_arguments, set_options, show_options
 from .cache import Cache, KeyValues
 from .elementary import make_normalization
-
-if TYPE_CHECKING:
-    from .blocks import call_decoder, call_encoder
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -93,7 +82,16 @@ class Encoder(keras.layers.Layer):
         )
 
     if TYPE_CHECKING:
-        __call__ = call_encoder
+        # For type checkers, which do not know the types of Keras' tensors.
+        def __call__(
+            self,
+            inputs: object,
+            mask: object = None,
+            attention_mask: object = None,
+            training: bool | None = None,
+            use_causal_mask: bool = False,
+            return_attention_scores: bool = False,
+        ) -> Any: ...
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
         """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
@@ -206,7 +204,19 @@ class Decoder(keras.layers.Layer):
         )
 
     if TYPE_CHECKING:
-        __call__ = call_decoder
+        # For type checkers, which do not know the types of Keras' tensors.
+        def __call__(
+            self,
+            target: object,
+            source: object = None,
+            target_mask: object = None,
+            source_mask: object = None,
+            training: bool | None = None,
+            attention_mask: object = None,
+            source_attention_mask: object = None,
+            use_causal_mask: bool = True,
+            return_attention_scores: bool = False,
+        ) -> Any: ...
 
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None = None) -> list[Cache]:
         """Returns an empty cache for each layer, see `DecoderLayer.init_cache`."""
