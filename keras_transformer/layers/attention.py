@@ -633,8 +633,11 @@ def _project_to_heads(
 def _split_heads(
     projected: Annotated[Tensor, "(..., num_heads * width)"], batch: Dimension, length: Dimension, num_heads: int
 ) -> Annotated[Tensor, "(batch, num_heads, length, width)"]:
-    heads_shape = (batch, length, num_heads, projected.shape[-1] // num_heads)
-    return _swap_heads(reshape_inferring(projected, heads_shape))
+    width = projected.shape[-1] // num_heads
+    if num_heads == 1:
+        # There is nothing to swap, and tf2onnx makes a wrong shape of a swap that moves nothing.
+        return reshape_inferring(projected, (batch, 1, length, width))
+    return _swap_heads(reshape_inferring(projected, (batch, length, num_heads, width)))
 
 
 def _swap_heads(heads: Annotated[Tensor, "(batch, a, b, width)"]) -> Annotated[Tensor, "(batch, b, a, width)"]:

@@ -37,7 +37,8 @@ MODELS = {
         value_dim=3,
     ),
     "learned positions": dict(positions="learned", activation="silu", norm_first=True),
-    "ALiBi": dict(positions="alibi", num_key_value_heads=1),
+    "ALiBi, one head of keys": dict(positions="alibi", num_key_value_heads=1),
+    "one head": dict(positions="rotary", num_heads=1),
     "T5's biases, restricted attention": dict(positions="t5", neighborhood=3),
 }
 
