@@ -369,14 +369,14 @@ def test_the_exit_codes_are_in_the_help(capsys):
 @pytest.mark.slow
 def test_a_full_disk_ends_a_training_in_one_line_and_the_last_state_stays(unfinished, monkeypatch, limit_file_sizes):
     before = contents(unfinished.path)
-    save = loop.save_checkpoint
+    save = loop.save_validation
 
     def save_to_full_disk(*arguments):
         limit_file_sizes(20_000)
         save(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "save_checkpoint", save_to_full_disk)
+        patch.setattr(loop, "save_validation", save_to_full_disk)
         with pytest.raises(OSError, match="File too large") as error:
             train_here(unfinished.path)
     limit_file_sizes(resource.RLIM_INFINITY)
