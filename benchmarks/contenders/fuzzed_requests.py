@@ -1,6 +1,6 @@
-"""Hostile texts for one signature of a SavedModel, in a session as in TensorFlow Serving.
+"""Adversarial texts for one signature of a SavedModel, in a session as in TensorFlow Serving.
 
-They are texts that nobody means well with, drawn at random: the same for the same seed.
+They are drawn at random, and are the same for the same seed.
 """
 
 import random

@@ -60,7 +60,7 @@ def check_text_options(options: argparse.Namespace, needs_validation: bool = Fal
 
 def _corpora(options: argparse.Namespace, split: Literal["train", "validation"]) -> "list[Corpus]":
     """Opens the text of a split; none if it is held out of the training text."""
-    from keras_transformer.training.text.text_files import paired_corpora, text_corpora
+    from keras_transformer.training.text.text_files import paired_corpora, text_corpora, tfds_corpus
 
     prefix = "valid_" if split == "validation" else ""
     source, target, pairs = (getattr(options, f"{prefix}{name}") or [] for name in ("source", "target", "pairs"))
@@ -68,8 +68,6 @@ def _corpora(options: argparse.Namespace, split: Literal["train", "validation"])
     if corpora or options.tfds is None or (split == "validation" and _held_out(options)):
         return corpora
     with tensorflow_backend():
-        from keras_transformer.training.text.text_files import tfds_corpus
-
         return [tfds_corpus(options.tfds, split)]
 
 
