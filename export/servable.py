@@ -73,7 +73,7 @@ def export_servable(
     verified: bool = True,
     facts: Facts | None = None,
 ) -> pathlib.Path:
-    """Writes `output/<version>/`, a SavedModel that answers texts with texts, and returns its path.
+    """Writes `output/<version>/`, a SavedModel that takes and returns text, and returns its path.
 
     The directory appears when it is complete and, in a process of its own, has answered some texts as the translator
     does. In `assets.extra` it also holds the requests by which TensorFlow Serving warms up, and its model card, which
@@ -89,7 +89,7 @@ def export_servable(
     Raises:
         ConfigError: The version exists or is not positive, or there is no such signature.
         OSError: A file cannot be written.
-        VerificationError: The SavedModel answers otherwise than the translator.
+        VerificationError: The SavedModel gives other answers than the translator.
     """
     known = signatures_of(translator)
     signatures = list(known) if signatures is None else signatures

@@ -136,7 +136,7 @@ def add_compare_options(parser: Parser) -> None:
     parser.add_paths("--reference", help, required=True, rule=ExistingFile)
     help = "model directories, which translate --source"
     parser.add_paths("--model-dir", help, rule=Directory, metavar="DIR")
-    help = "translations of --source by anything: for each system a file for each test set, in the same order"
+    help = "translations of --source by any program: for each system a file for each test set, in the same order"
     parser.add_paths("--hypotheses", help, rule=ExistingFile)
     help = "paired bootstrap resampling or approximate randomization (default: bootstrap)"
     parser.add_argument("--test", choices=("bootstrap", "randomization"), default="bootstrap", help=help)
@@ -148,7 +148,7 @@ def add_compare_options(parser: Parser) -> None:
     parser.add_search()
     parser.add_terms()
     parser.epilog = (
-        "The first system, of the model directories before the files, is the one with which the others are compared. "
+        "All systems are compared with the first one; model directories come before files. "
         "Two systems on two test sets: --source val.en test.en --reference val.de test.de --hypotheses a.val.de "
         "a.test.de b.val.de b.test.de."
     )

@@ -163,7 +163,7 @@ class Parser(argparse.ArgumentParser):
             self.add_option("--top-k", Size, "K", "draw from the K most probable tokens (default: all)")
             help = "draw from the most probable tokens that have the probability P together (default: 1)"
             self.add_option("--top-p", Share, "P", help)
-            self.add_option("--seed", Seed, "N", "another text for another N (default: 0)")
+            self.add_option("--seed", Seed, "N", "seed of the random numbers (default: 0)")
 
 
 def check_outputs(options: argparse.Namespace, paths: Iterable[str], state: Iterable[str] = ()) -> None:

@@ -44,8 +44,8 @@ def add_synthesize_options(parser: Parser) -> None:
     parser.add_search()
     parser.add_sampling()
     parser.epilog = (
-        "If the command was stopped, give it again: it goes on with NAME.unfinished, and writes what it would have "
-        "written without the interruption."
+        "To resume a command that was stopped, run it again: it continues NAME.unfinished, with the same result as "
+        "without the interruption."
     )
 
 
@@ -96,12 +96,12 @@ def add_augment_options(parser: Parser) -> None:
     parser.example = "--source test.en --upper-case 1 --output upper"
     parser.add_paths("--source", f"sentences, {ONE_PER_LINE}", required=True)
     parser.add_paths("--target", "their translations, one per line")
-    help = "write as many lines to NAME.source and, with --target, NAME.target"
+    help = "write the changed text to NAME.source and, with --target, NAME.target"
     parser.add_option("--output", OutputName, "NAME", help, required=True)
     parser.add_overwrite()
     for name, help in _SHARES.items():
         parser.add_option(f"--{name.replace('_', '-')}", Probability, "SHARE", help, default=0.0)
-    parser.add_option("--seed", Seed, "N", "another choice for another N (default: 1)", default=1)
+    parser.add_option("--seed", Seed, "N", "seed of the random numbers (default: 1)", default=1)
     parser.epilog = (
         "A share of the lines, from 0 to 1, is changed in each of these ways, as data.augment does in training. URLs, "
         "e-mail addresses, {names}, formats such as %s, and <tags> stay as they are."

@@ -28,7 +28,7 @@ def _add_text_options(parser: Parser) -> None:
         parser.add_paths("--target", "their translations, one per line")
         parser.add_paths("--pairs", "files with a sentence, a tab and its translation in each line")
         parser.add_option("--tfds", NotEmpty, "NAME", "a translation dataset of tensorflow-datasets")
-    with parser.group("validation text", "In one way as well; --tfds brings its own."):
+    with parser.group("validation text", "Give it in one way as well; --tfds brings its own."):
         parser.add_paths("--valid-source", "sentences, one per line")
         parser.add_paths("--valid-target", "their translations, one per line")
         parser.add_paths("--valid-pairs", "files with a sentence, a tab and its translation in each line")
@@ -117,7 +117,7 @@ def add_train_options(parser: Parser) -> None:
         parser.add_flag("--allow-changed-text", "resume a training run although its text has changed")
         parser.add_flag("--print-config", "print the recipe with every key, and do not train")
     parser.epilog = (
-        "To resume a training run that was stopped, give the same command again. Ctrl-C (SIGINT) and SIGTERM stop it "
+        "To resume a training run that was stopped, run the same command again. Ctrl-C (SIGINT) and SIGTERM stop it "
         "after the current step, which is saved; a second one stops it at once. Exit codes: 0 if training is complete, "
         "1 after an error, 2 for a wrong option, 130 after SIGINT, 143 after SIGTERM."
     )
@@ -227,8 +227,8 @@ def add_shortlist_options(parser: Parser) -> None:
     )
     parser.add_overwrite()
     parser.epilog = (
-        "Writes shortlist.npz into the model directory, with which translate, evaluate, export and serve are faster. "
-        "If the command was stopped, give it again: it goes on after the last pass over the text that was completed."
+        "Writes shortlist.npz into the model directory, which makes translate, evaluate, export and serve faster. To "
+        "resume a command that was stopped, run it again: it continues after the last complete pass over the text."
     )
 
 

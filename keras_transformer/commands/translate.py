@@ -48,8 +48,8 @@ def add_translate_options(parser: Parser) -> None:
         "--language",
         choices=typing.get_args(Language),
         metavar="CODE",
-        help="the language of --documents, whose abbreviations end no sentence; one of %(choices)s (default: "
-        "those of all languages that are hardly words of others)",
+        help="the language of --documents, whose abbreviations do not end a sentence; one of %(choices)s (default: "
+        "abbreviations of all languages, unless they are words of another)",
     )
     parser.add_precision()
     parser.add_search()
@@ -144,8 +144,8 @@ def add_plot_options(parser: Parser) -> None:
         parser.add_option("--text", SentenceToTranslate, "SENTENCE", help)
         help = "from the translation to the source, in the encoder, or in the decoder (default: cross)"
         parser.add_argument("--kind", choices=typing.get_args(AttentionKind), help=help)
-        parser.add_option("--layer", LayerChoice, "N", "1 is the first, or all (default: last)")
-        help = "1 is the first (default: all; with training.guided_alignment, the first, which aligns)"
+        parser.add_option("--layer", LayerChoice, "N", "a layer, from 1, or all (default: the last)")
+        help = "a head, from 1 (default: all; with training.guided_alignment, the first, which aligns)"
         parser.add_option("--head", HeadChoice, "N", help)
         parser.add_tag()
 

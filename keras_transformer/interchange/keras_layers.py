@@ -105,7 +105,7 @@ def to_keras(
         `keras.layers.MultiHeadAttention`.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or has a setting that Keras has not.
+        ConfigError: The layer is of another class, not built or quantized, or has a setting unknown to Keras.
 
     Example:
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4)
@@ -227,7 +227,7 @@ def to_keras_hub(
         A built layer of `keras_hub.layers` with the same outputs.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or has a setting that KerasHub has not.
+        ConfigError: The layer is of another class, not built or quantized, or has a setting unknown to KerasHub.
         MissingPackageError: KerasHub is not installed.
 
     Example:

@@ -116,7 +116,7 @@ def from_torch(
         What the table says, built, with the same outputs.
 
     Raises:
-        ConfigError: The module is of another class or a subclass, or has a setting that layers here have not:
+        ConfigError: The module is of another class or a subclass, or has a setting that layers here lack:
             `add_bias_kv`, `add_zero_attn`, another activation, rates or epsilons that differ inside a layer, layers
             that differ inside a stack, or `norm_first=True` without a `norm` after the stack.
 
@@ -172,7 +172,7 @@ def to_torch(
         A module with the same outputs.
 
     Raises:
-        ConfigError: The layer is of another class, not built or quantized, or has a setting that PyTorch has not, such
+        ConfigError: The layer is of another class, not built or quantized, or has a setting that PyTorch lacks, such
             as `neighborhood`, `normalization="rms"` or `gated`.
         MissingPackageError: PyTorch is not installed.
 
@@ -310,7 +310,7 @@ def _common(name: str, values: Iterable[T]) -> T:
 
 
 def _require_parts(name: str, expected: type, *modules: "torch.nn.Module") -> None:
-    """Raises a ConfigError unless all modules are of the class itself, and have nothing that layers here have not."""
+    """Raises a ConfigError unless all modules are of the class itself, and have nothing that layers here lack."""
     nn = sys.modules["torch"].nn
     for module in modules:
         require(type(module) is expected, name, f"of the class {expected.__name__} itself", module)

@@ -54,7 +54,7 @@ class BlockOptions(LayerArguments, total=False):
         bias_initializer: str or `keras.initializers.Initializer`. Defaults to "zeros".
         kernel_regularizer: str, `keras.regularizers.Regularizer` or None, for each kernel. Defaults to None.
         bias_regularizer: str, `keras.regularizers.Regularizer` or None, for each bias. Defaults to None.
-        seed: int or None. Dropout with a seed draws the same numbers in every run, other ones in every sublayer.
+        seed: int or None. Dropout with a seed draws the same numbers in every run, and others in each sublayer.
             Defaults to None.
         normalization: "layer", or "rms", root mean square normalization (Zhang and Sennrich 2019, arXiv 1910.07467).
             Defaults to "layer".
@@ -449,7 +449,7 @@ class DecoderLayer(keras.layers.Layer):
             restricts what `use_causal_mask` leaves.
         source_attention_mask: bool, True = attend, for attention to the source, of such a shape.
         use_causal_mask: bool. Whether a position sees only itself and earlier positions. False, with an
-            `attention_mask`, is for such as prefix language models. Defaults to True.
+            `attention_mask`, is for prefix language models and the like. Defaults to True.
         return_attention_scores: bool. Whether to return the attention weights too. Defaults to False.
 
     Returns:

@@ -206,7 +206,7 @@ class PositionalEncoding(keras.layers.Layer):
         (batch, length, d_model), with the inputs' implicit mask.
 
     Raises:
-        ConfigError: An argument breaks its rule, the inputs are token ids or have no even width, or a position is
+        ConfigError: An argument breaks its rule, the inputs are token ids or have an odd width, or a position is
             beyond the learned ones. It is a ValueError.
 
     Example:

@@ -26,8 +26,8 @@ class Encoder(keras.layers.Layer):
         num_layers: int. N, the number of layers.
         num_heads: int. h, the number of attention heads.
         d_ff: int. Width inside the feed-forward network.
-        remat: bool. Whether training computes each layer again for its gradient, which takes more time, and memory for
-            one layer at a time. Defaults to False.
+        remat: bool. Whether training computes each layer again for its gradient, which takes more time, but memory
+            for one layer only. Defaults to False.
         **options: those of `BlockOptions`, by name.
 
     Call arguments:
@@ -136,8 +136,8 @@ class Decoder(keras.layers.Layer):
         num_layers: int. N, the number of layers.
         num_heads: int. h, the number of attention heads.
         d_ff: int. Width inside the feed-forward network.
-        remat: bool. Whether training computes each layer again for its gradient, which takes more time, and memory for
-            one layer at a time. Defaults to False.
+        remat: bool. Whether training computes each layer again for its gradient, which takes more time, but memory
+            for one layer only. Defaults to False.
         **options: those of `BlockOptions`, by name.
 
     Call arguments:

@@ -235,7 +235,7 @@ class Translator:
         Args:
             texts: strings, or their UTF-8 bytes; bytes that are not UTF-8 are read as U+FFFD.
             language: of the texts, such as "de", whose abbreviations are known. Defaults to None: the translator's, or
-                the abbreviations of all languages that are hardly words of others.
+                the abbreviations of all languages, unless they are words of another.
 
         Returns:
             The translations, and whether anything was left out.

@@ -33,7 +33,7 @@ class System(NamedTuple):
 
     Attributes:
         name: str.
-        translations: list of str, as many as the test set has sentences.
+        translations: list of str, one for each sentence of the test set.
         seconds: float or None. How long it took to translate them.
     """
 

@@ -39,8 +39,8 @@ def make_strategy(devices: int | None = None) -> tf.distribute.Strategy:
     If `TF_CONFIG`, or else Slurm, says that this process is one of several workers, it waits until all are there.
 
     Args:
-        devices: how many devices of this machine; a CPU is divided into as many logical devices. Defaults to None: all
-            GPUs, or one CPU.
+        devices: number of devices of this machine; a CPU is divided into logical devices. Defaults to None: all GPUs,
+            or one CPU.
 
     Returns:
         A `MultiWorkerMirroredStrategy` if there are several workers, a `MirroredStrategy` for several devices; for
