@@ -286,7 +286,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if not is_causal and (use_causal_mask or neighborhood is not None):
             positions = ops.arange(ops.shape(targets)[1])
             key_positions = positions if sources is targets else ops.arange(ops.shape(sources)[1])
-            mask = combine(mask, self._mask_of_positions(positions, key_positions, use_causal_mask))
+            mask = combine(mask, _per_head(self._mask_of_positions(positions, key_positions, use_causal_mask)))
         if is_fused:
             heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
             return axes.unfold(self._outputs(targets, _swap_heads(heads)), query)

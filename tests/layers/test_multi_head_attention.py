@@ -139,8 +139,9 @@ def test_causal_attention_of_unequal_lengths_sees_what_is_not_later(lengths):
     np.testing.assert_array_equal(first, numpy(output)[:, 0])
 
 
+@pytest.mark.parametrize("mask", [dict(value_mask=VALUE_MASK[:, :6]), dict(use_causal_mask=True)], ids=list)
 @pytest.mark.parametrize(("length", "is_fused"), [(6, True), (5, False)])
-def test_on_gpus_jax_is_given_what_cudnn_takes(monkeypatch, length, is_fused):
+def test_on_gpus_jax_is_given_what_cudnn_takes(monkeypatch, length, is_fused, mask):
     # cuDNN takes no mask whose queries' axis is 1, and for its gradient no odd lengths beside a mask.
     attend, mask_shapes = ops.dot_product_attention, []
 
@@ -153,9 +154,11 @@ def test_on_gpus_jax_is_given_what_cudnn_takes(monkeypatch, length, is_fused):
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["gpu:0"])
     query, value = normal(BATCH, 4, D_MODEL), normal(BATCH, length, D_MODEL, seed=1)
     layer = MultiHeadAttention(3, 4, dtype="bfloat16")
-    outputs = layer(query, value, value_mask=VALUE_MASK[:, :length])
-    assert mask_shapes == [(BATCH, 1, 4, length)] * is_fused
-    with_scores, _ = layer(query, value, value_mask=VALUE_MASK[:, :length], return_attention_scores=True)
+    if "value_mask" in mask:
+        mask = dict(value_mask=mask["value_mask"][:, :length])
+    outputs = layer(query, value, **mask)
+    assert mask_shapes == [(BATCH if "value_mask" in mask else 1, 1, 4, length)] * is_fused
+    with_scores, _ = layer(query, value, **mask, return_attention_scores=True)
     # bfloat16 has 8 bits.
     np.testing.assert_allclose(*(numpy(ops.cast(tensor, "float32")) for tensor in (outputs, with_scores)), atol=2**-6)
 
