@@ -30,7 +30,8 @@ class TiedProjection(keras.layers.Layer):
         (..., vocab_size).
 
     Raises:
-        ValueError: An argument breaks its rule, or the embedding is not built when the projection is called.
+        ValueError: An argument breaks its rule, the embedding is not built when the projection is called, or the inputs
+            are not as wide as it.
 
     Example:
         >>> embedding = PositionalEmbedding(vocab_size=8000, d_model=512)
@@ -54,6 +55,9 @@ class TiedProjection(keras.layers.Layer):
         check_attributes(self, TiedProjection)
         is_embedding = isinstance(embedding, (PositionalEmbedding, keras.layers.Embedding))
         require(is_embedding, "embedding", "a PositionalEmbedding or a keras.layers.Embedding", embedding)
+        names = ("vocab_size", "d_model") if isinstance(embedding, PositionalEmbedding) else ("input_dim", "output_dim")
+        self._vocab_size, d_model = (getattr(embedding, name) for name in names)
+        self.input_spec = keras.InputSpec(min_ndim=1, axes={-1: d_model})
         self.bias: keras.Variable | None = None
         self.supports_masking = True
         self._may_have_a_copied_embedding = False
@@ -91,12 +95,6 @@ class TiedProjection(keras.layers.Layer):
         self.embedding = self.embedding
         if self.use_bias:
             self.bias = self.add_weight(shape=(self._vocab_size,), initializer="zeros", name="bias")
-
-    @property
-    def _vocab_size(self) -> int:
-        if isinstance(self.embedding, PositionalEmbedding):
-            return self.embedding.vocab_size
-        return self.embedding.input_dim
 
     @property
     def kernel(self) -> Annotated[Tensor, "(d_model, vocab_size)"]:

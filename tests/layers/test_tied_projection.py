@@ -127,6 +127,15 @@ def test_gradients_of_both_uses_meet_in_the_one_table():
     np.testing.assert_allclose(numpy(embedding.token_table), before - 0.1 * gradient, atol=1e-6)
 
 
+@pytest.mark.parametrize("embedding", [PositionalEmbedding(10, 6), keras.layers.Embedding(10, 6)], ids=repr)
+def test_inputs_of_another_width_are_refused(embedding):
+    # Twice the width would become twice as many rows, where the size of the batch is not known.
+    embedding.build((None, None))
+    for inputs in (np.ones((2, 3, 12), "float32"), keras.Input((3, 12)), np.ones((2, 3), "float32")):
+        with pytest.raises(ValueError, match="expected axis -1 of input shape to have value 6"):
+            TiedProjection(embedding)(inputs)
+
+
 def test_the_embedding_must_be_built_before_the_call():
     projection = TiedProjection(PositionalEmbedding(10, 6))
     with pytest.raises(ValueError, match="embedding must be built before the projection is called"):
