@@ -166,14 +166,16 @@ def annotations_of(function: Callable[..., object]) -> dict[str, object]:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: checks the arguments of each call against the function's annotations."""
+    """Decorator: checks the arguments of each call as `check_attributes` does, against the function's annotations."""
     signature, annotations = inspect.signature(function), annotations_of(function)
 
     @functools.wraps(function)
     def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        call = signature.bind(*args, **kwargs)
+        for name, value in call.arguments.items():
             if name in annotations:
+                call.arguments[name] = plain(value)
                 check(name, value, annotations[name])
-        return function(*args, **kwargs)
+        return function(*call.args, **call.kwargs)
 
     return checked_function

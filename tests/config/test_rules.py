@@ -222,6 +222,11 @@ def test_arguments_that_obey_their_rules_arrive_as_they_were_given():
     assert type(function(size=3, rate=0)[1]) is int
 
 
+def test_integers_of_numpy_arrive_as_ints():
+    size, rate, others, width, *_ = function(np.int64(3), np.float32(0.5), np.int64(1), width=np.uint8(2))
+    assert [type(value) for value in (size, rate, *others, width)] == [int, np.float32, np.int64, int]
+
+
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
