@@ -86,6 +86,12 @@ class _Call(NamedTuple):
     def takes_positions(self) -> bool:
         return isinstance(self.operation, keras.Layer) and "position_ids" in self.arguments
 
+    @property
+    def start_index(self) -> int:
+        """The position of the first token, or 0 if it is only known at run time."""
+        start_index = self.arguments.get("start_index", 0)
+        return start_index if isinstance(start_index, int) else 0
+
     def __str__(self) -> str:
         return f"{self.operation.name!r} ({type(self.operation).__name__})"
 
@@ -101,7 +107,7 @@ class FunctionalDecoder:
         ConfigError: The model cannot be computed one position at a time.
 
     Attributes:
-        max_length: the number of learned positions, None if there are none.
+        max_length: the number of learned positions from the first one of the target on, None if there are none.
         vocab_size: the number of token ids that the target may have.
     """
 
@@ -148,8 +154,8 @@ class FunctionalDecoder:
             or _is_one_of(operations[-1], (ops.softmax,))
             or getattr(operations[-1], "activation", None) is keras.activations.softmax
         )
-        learned = [layer.max_length for layer in operations if getattr(layer, "positions", None) == "learned"]
-        self.max_length = min(learned, default=None)
+        learned = [call for call in self._step_calls if getattr(call.operation, "positions", None) == "learned"]
+        self.max_length = min((call.operation.max_length - call.start_index for call in learned), default=None)
         embeddings = [call.operation for call in self._step_calls if call.target is self._target]
         sizes = [getattr(layer, "vocab_size", getattr(layer, "input_dim", None)) for layer in embeddings]
         self.vocab_size = min((size for size in sizes if size is not None), default=output.shape[-1])

@@ -9,9 +9,8 @@ import numpy as np
 from keras import ops, tree
 
 from ..decoding import Constraints, Decodable, Hypotheses, Step, beam_search, greedy_search, sample
-from ..decoding.greedy_and_sampling import check_sampling
 from ..errors import ConfigError
-from ..rules import Count, NonNegative, Size, check, require
+from ..rules import Count, NonNegative, Positive, Share, Size, checked, require
 from ..tensors import Dimension, Tensor
 from .functional_decoding import FunctionalDecoder
 
@@ -36,23 +35,24 @@ class Generated(NamedTuple):
     scores: Annotated[np.ndarray, "float32 (batch,)"]
 
 
+@checked
 def generate(
     model: keras.Model | Decodable[Any],
     prompts: Sequence[Sequence[int]] | Annotated[np.ndarray, "int (batch, length)"],
     source: Any = None,
     *,
-    max_new_tokens: int,
+    max_new_tokens: Size,
     stop_ids: int | Sequence[int] = (),
-    padding_id: int | None = 0,
+    padding_id: Count | None = 0,
     forbidden_ids: Sequence[int] = (),
-    beam_size: int = 1,
-    length_penalty: float = 0.0,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    repetition_penalty: float = 1.0,
-    no_repeat_ngram_size: int = 0,
-    min_new_tokens: int = 0,
+    beam_size: Size = 1,
+    length_penalty: NonNegative = 0.0,
+    temperature: Positive | None = None,
+    top_k: Size | None = None,
+    top_p: Share | None = None,
+    repetition_penalty: Positive = 1.0,
+    no_repeat_ngram_size: Count = 0,
+    min_new_tokens: Count = 0,
     seed: int | None = None,
 ) -> Generated:
     """Continues prompts: by greedy search, by beam search or, if temperature, top_k or top_p is given, by sampling.
@@ -113,27 +113,20 @@ def generate(
         (2, 4)
     """
     stop_ids = _token_ids("stop_ids", stop_ids)
-    check("max_new_tokens", max_new_tokens, Size)
-    check("beam_size", beam_size, Size)
-    check("length_penalty", float(length_penalty), NonNegative)
-    check("min_new_tokens", min_new_tokens, Count)
-    check("padding_id", padding_id, Count | None)
     forbidden_ids = _token_ids("forbidden_ids", forbidden_ids)
     if padding_id is not None:
-        forbidden_ids = (int(padding_id), *forbidden_ids)
-    constraints = Constraints(repetition_penalty, no_repeat_ngram_size, min_new_tokens, forbidden_ids)
-    constraints.check()
-    check_sampling(1.0 if temperature is None else temperature, top_k, top_p)
+        forbidden_ids = (padding_id, *forbidden_ids)
+    constraints = Constraints(1.0, no_repeat_ngram_size, min_new_tokens, forbidden_ids)
 
     # A search is compiled once for its options; the inputs are arrays, which may change between calls.
-    options: dict[str, Any] = dict(max_length=max_new_tokens, end_id=stop_ids)
+    options: dict[str, Any] = dict(max_length=max_new_tokens, end_id=stop_ids, constraints=constraints)
     inputs: dict[str, Any] = dict(prompts=_left_padded(prompts, padding_id))
     if source is not None:
         inputs["source"] = _source_arrays(source, padding_id)
     search: Callable[..., Hypotheses]
     if temperature is not None or top_k is not None or top_p is not None:
         require(beam_size == 1, "beam_size", "1 with temperature, top_k or top_p", beam_size)
-        seed = int(ops.convert_to_numpy(keras.random.randint((), 0, 2**31 - 1))) if seed is None else int(seed)
+        seed = int(ops.convert_to_numpy(keras.random.randint((), 0, 2**31 - 1))) if seed is None else seed
         search, options["top_k"] = sample, top_k
         inputs["seed"] = np.array(seed % 2**32, "uint32").astype("int32")
         inputs["temperature"] = np.float32(1 if temperature is None else temperature)
@@ -146,7 +139,6 @@ def generate(
             search, options = beam_search, options | dict(beam_size=beam_size, length_penalty=float(length_penalty))
     if repetition_penalty != 1:
         inputs["repetition_penalty"] = np.float32(repetition_penalty)
-    options["constraints"] = constraints._replace(repetition_penalty=1.0)
     generator = _GENERATORS.get(model)
     if generator is None:
         generator = _GENERATORS[model] = _Generator(model)
@@ -198,9 +190,11 @@ class _Generator:
 
     def __init__(self, model: Any) -> None:
         decodable = _decodable(model)
-        self._learned_positions = decodable.max_length if isinstance(decodable, FunctionalDecoder) else None
-        target_size = getattr(decodable, "vocab_size", None)
-        source_size = getattr(getattr(decodable, "source_embedding", None), "vocab_size", None)
+        # Both embeddings of a `Transformer` have a length if their positions are learned.
+        embedding = getattr(decodable, "source_embedding", None)
+        with_positions = decodable if isinstance(decodable, FunctionalDecoder) else embedding
+        self._learned_positions = getattr(with_positions, "max_length", None)
+        target_size, source_size = (getattr(part, "vocab_size", None) for part in (decodable, embedding))
         self._vocab_sizes = {"prompts": target_size, "stop_ids": target_size, "source": source_size}
         self._find_decodable: Callable[[], Any] = weakref.ref(decodable) if decodable is model else lambda: decodable
         self._find_model = weakref.ref(model)
@@ -216,17 +210,25 @@ class _Generator:
             options: arguments of the search that are compiled in; they can be hashed.
             inputs: NumPy arrays: prompts, the source, and arguments of the search that may change between calls.
         """
+        num_prompts, length = inputs["prompts"].shape
+        for array in tree.flatten(inputs.get("source", ())):
+            rule = f"an array with a row for each of {num_prompts} prompts"
+            require(np.shape(array)[:1] == (num_prompts,), "source", rule, f"shape {np.shape(array)}")
+        limit = self._learned_positions
+        if self._vocab_sizes["source"] is not None and "source" in inputs:
+            longest = max(map(len, _rows("source", inputs["source"])), default=0)
+            require(limit is None or longest <= limit, "source", f"at most {limit} tokens long", f"{longest} tokens")
+            require(np.min(inputs["source"], initial=0) >= 0, "source", "token ids of at least 0", inputs["source"])
         for name, vocab_size in self._vocab_sizes.items():
             token_ids = options["end_id"] if name == "stop_ids" else inputs.get(name, ())
             if vocab_size is not None and np.size(token_ids):
                 largest = int(np.max(token_ids))
                 require(largest < vocab_size, name, f"token ids below {vocab_size}", largest)
-        max_new_tokens = options["max_length"]
-        num_positions = inputs["prompts"].shape[1] + max_new_tokens - 1
-        if self._learned_positions is not None and num_positions > self._learned_positions:
+        num_positions = length + options["max_length"] - 1
+        if limit is not None and num_positions > limit:
             raise ConfigError(
-                f"the longest prompt and max_new_tokens={max_new_tokens} need {num_positions} positions; "
-                f"the model has max_length={self._learned_positions}"
+                f"the longest prompt and max_new_tokens={options['max_length']} need {num_positions} positions; "
+                f"the model has max_length={limit}"
             )
         # Quantization and LoRA give a model other variables.
         variables = list(getattr(self._find_model(), "variables", []))
@@ -340,7 +342,7 @@ def _rows(name: str, lists: Any) -> list[np.ndarray]:
     try:
         rows = [np.asarray(row) for row in lists]
     except (TypeError, ValueError):
-        rows = []
+        rows = [np.array("")]
     if not all(row.ndim == 1 and (row.size == 0 or row.dtype.kind in "iu") for row in rows):
         raise ConfigError(f"{name} must be a list of lists of token ids, or an integer array (batch, length)")
     return rows

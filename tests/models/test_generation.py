@@ -68,11 +68,9 @@ def translation_model():
     return randomized(keras.Model([target, source], keras.layers.Dense(VOCAB_SIZE)(hidden)))
 
 
-def tiny_transformer():
-    config = TransformerConfig.preset(
-        "tiny", source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE, d_model=D_MODEL, d_ff=16, num_heads=2
-    )
-    return randomized(Transformer(config))
+def tiny_transformer(**options):
+    sizes = dict(source_vocab_size=VOCAB_SIZE, target_vocab_size=VOCAB_SIZE, d_model=D_MODEL, d_ff=16, num_heads=2)
+    return randomized(Transformer(TransformerConfig.preset("tiny", **sizes, **options)))
 
 
 SOURCE = np.array([[4, 5, 6, 0], [1, 2, 0, 0], [9, 8, 7, 6]])
@@ -149,17 +147,45 @@ def test_causal_attention_of_any_kind_generates(layers):
         np.testing.assert_array_equal(token_ids, 1 + logits[:, 1:].argmax(axis=-1))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
+def test_a_transformer_needs_a_source_of_known_tokens_and_as_many_positions_as_it_has():
+    model = tiny_transformer(positions="learned", max_length=4)
+    for arguments, message in (
         ({}, "source must be given to a Transformer; received source=None"),
         ({"source": [[3], [20]]}, "source must be token ids below 11; received source=20"),
-    ],
-)
-def test_a_transformer_needs_a_source_of_known_tokens(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        generate(tiny_transformer(), [[1], [1]], max_new_tokens=2, **arguments)
+        ({"source": [[3], [-1]]}, "source must be token ids of at least 0"),
+        ({"source": {"source": SOURCE[:2]}}, "source must be a list of lists of token ids"),
+        ({"source": SOURCE[:2] + 0.5}, "source must be a list of lists of token ids"),
+        ({"source": 5}, "source must be a list of lists of token ids"),
+        (
+            {"source": SOURCE},
+            r"source must be an array with a row for each of 2 prompts; received source='shape \(3, 4\)'",
+        ),
+        ({"source": [[3], [4] * 5]}, "source must be at most 4 tokens long; received source='5 tokens'"),
+        ({"source": SOURCE[:2], "max_new_tokens": 5}, "need 5 positions; the model has max_length=4"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            generate(model, [[1], [1]], **{"max_new_tokens": 2} | arguments)
+
+
+def test_the_first_position_may_be_another():
+    token_ids = ids()
+    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL, "learned", max_length=6)(token_ids, start_index=2)
+    model = randomized(keras.Model(token_ids, keras.layers.Dense(VOCAB_SIZE)(DecoderLayer(2, 16)(hidden))))
+    sequence = [1, 2, *generate(model, [[1, 2]], max_new_tokens=3).token_ids[0, :2]]
+    expected = log_probs_of(model, sequence)[1:, 1:].argmax(-1) + 1
+    assert generate(model, [[1, 2]], max_new_tokens=3).token_ids[0].tolist() == expected.tolist()
+    with pytest.raises(ConfigError, match="need 5 positions; the model has max_length=4"):
+        generate(model, [[1, 2]], max_new_tokens=4)
+
+
+def test_integers_may_be_those_of_numpy():
+    options = dict(max_new_tokens=3, stop_ids=2, padding_id=0, no_repeat_ngram_size=2, min_new_tokens=1)
+    for others in (dict(beam_size=2), dict(top_k=3, seed=1)):
+        of_numpy = {name: np.int64(value) for name, value in (options | others).items()}
+        generated = generate(translation_model(), PROMPTS, SOURCE, **of_numpy)
+        expected = generate(translation_model(), PROMPTS, SOURCE, **options | others)
+        assert generated.token_ids.dtype == np.int32
+        assert generated.token_ids.tolist() == expected.token_ids.tolist()
 
 
 @pytest.mark.slow
@@ -367,7 +393,10 @@ def test_other_models_that_are_refused():
     [
         ({"prompts": [[1], []]}, r"prompts\[1\] must be at least one token"),
         ({"prompts": [[1], [-3]]}, r"prompts\[1\] must be token ids of at least 0"),
-        ({"prompts": [["a"]]}, "prompts must be a list of lists of token ids"),
+        *(
+            ({"prompts": prompts}, "prompts must be a list of lists of token ids")
+            for prompts in ([["a"]], 5, [[1, [2]]])
+        ),
         ({"prompts": [[1, VOCAB_SIZE]]}, "prompts must be token ids below 11; received prompts=11"),
         ({"stop_ids": 11}, "stop_ids must be token ids below 11; received stop_ids=11"),
         ({"stop_ids": "2"}, "stop_ids must be a token id, or a list of token ids; received stop_ids='2'"),
@@ -377,9 +406,10 @@ def test_other_models_that_are_refused():
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1"),
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"max_new_tokens": 0}, "max_new_tokens must be"),
+        ({"length_penalty": "a"}, "length_penalty must be of type float"),
         ({"min_new_tokens": -1}, "min_new_tokens must be at least 0"),
         ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be at least 0"),
-        ({"source": SOURCE}, r"source must be given for the inputs \[\]; received \['source'\]"),
+        ({"source": SOURCE[:1]}, r"source must be given for the inputs \[\]; received \['source'\]"),
         ({"max_new_tokens": 21}, "need 21 positions; the model has max_length=20"),
     ],
 )
