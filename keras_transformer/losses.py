@@ -173,7 +173,8 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         y_true: Annotated[Tensor, "int (batch, length)"],
         y_pred: Annotated[Tensor, "(batch, length, vocab_size)"],
     ) -> Annotated[Tensor, "float32 (batch, length)"]:
-        return self._token_losses(y_true, y_pred, self._token_mask(y_true, y_pred))
+        mask = token_mask(y_true, y_pred, self.padding_id, self.ignore_class)
+        return self._token_losses(y_true, y_pred, mask)
 
     def __call__(
         self,
@@ -183,7 +184,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
     ) -> Annotated[Tensor, "float32 () or (batch, length)"]:
         y_true = ops.cast(ops.convert_to_tensor(y_true), "int32")
         # Read the mask before the conversion, which may lose it.
-        mask = self._token_mask(y_true, y_pred)
+        mask = token_mask(y_true, y_pred, self.padding_id, self.ignore_class)
         losses = self._token_losses(y_true, ops.convert_to_tensor(y_pred), mask)
         if sample_weight is not None:
             losses = losses * token_weights(sample_weight, losses)
@@ -191,9 +192,6 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
             return losses
         num_tokens = None if self.reduction == "sum" else ops.sum(ops.cast(mask, "float32"))
         return _reduce_over_replicas(ops.sum(losses), num_tokens)
-
-    def _token_mask(self, labels: Tensor, logits: Tensor) -> Tensor:
-        return token_mask(labels, logits, self.padding_id, self.ignore_class)
 
     def _token_losses(self, labels: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
         if not self.from_logits:
