@@ -1,7 +1,5 @@
 """The arguments of layers: types, how a configuration shows them, and which of them children get."""
 
-import functools
-import inspect
 import random
 from collections.abc import Callable, Iterable
 from typing import Any, TypedDict, TypeVar
@@ -22,60 +20,6 @@ _SERIALIZED = (
     keras.layers.Layer,
     keras.regularizers.Regularizer,
 )
-
-
-# What KerasHub, PyTorch and Keras call our arguments.
-_OUR_NAMES = {
-    "decoder_attention_mask": "attention_mask",
-    "decoder_padding_mask": "target_mask",
-    "decoder_sequence": "target",
-    "dim_feedforward": "d_ff",
-    "embed_dim": "d_model",
-    "embedding_dim": "d_model",
-    "encoder_attention_mask": "source_attention_mask",
-    "encoder_padding_mask": "source_mask",
-    "encoder_sequence": "source",
-    "head_dim": "key_dim",
-    "input_dim": "vocab_size",
-    "intermediate_dim": "d_ff",
-    "is_causal": "use_causal_mask",
-    "layer_norm_eps": "epsilon",
-    "layer_norm_epsilon": "epsilon",
-    "memory": "source",
-    "nhead": "num_heads",
-    "normalize_first": "norm_first",
-    "num_query_heads": "num_heads",
-    "output_dim": "d_model",
-    "padding_mask": "mask",
-    "sequence_length": "max_length",
-    "vocabulary_size": "vocab_size",
-}
-
-LayerClass = TypeVar("LayerClass", bound=type[keras.layers.Layer])
-
-
-def name_ours(layer_class: LayerClass) -> LayerClass:
-    """Class decorator: an argument by another library's name is an error that says our name."""
-
-    def with_hints(method: Any, signature: inspect.Signature) -> Any:
-        hints = {name: our_name for name, our_name in _OUR_NAMES.items() if our_name in signature.parameters}
-
-        @functools.wraps(method)
-        def method_with_hints(self: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-            for name in kwargs.keys() & hints.keys():
-                # A subclass may have its own names.
-                if type(self).call is layer_class.call:
-                    raise TypeError(f"{layer_class.__name__} has no argument {name!r}; it is called {hints[name]!r}")
-            return method(self, *args, **kwargs)
-
-        # Keras reads the signature of the wrapper.
-        method_with_hints.__signature__ = signature  # type: ignore[attr-defined]
-        return method_with_hints
-
-    made: Any = layer_class
-    made.__init__ = with_hints(made.__init__, inspect.signature(made.__init__))
-    made.__call__ = with_hints(made.__call__, inspect.signature(made.call))
-    return layer_class
 
 
 class CommonArguments(TypedDict, total=False):

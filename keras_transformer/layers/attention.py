@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..masks import causal_mask, combine, neighborhood_mask
 from ..rules import OddSize, Rate, Size, annotations_of, check_attributes, require, require_divisor
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .arguments import CommonArguments, check_batch, check_mask, child_arguments, config_of, name_ours, require_built
+from .arguments import CommonArguments, check_batch, check_mask, child_arguments, config_of, require_built
 from .attention_axes import AttentionAxes
 from .cache import Cache, GrowingCache, KeyValues, empty_cache
 from .elementary import Dropout
@@ -37,7 +37,6 @@ def spec_with_scores(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> ke
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-@name_ours
 class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention (sections 3.2.1 and 3.2.2).
 

@@ -18,7 +18,6 @@ from .arguments import (
     child_arguments,
     child_seed,
     config_of,
-    name_ours,
     require_built,
 )
 from .attention import MultiHeadAttention, spec_with_scores
@@ -307,7 +306,6 @@ class Residual(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-@name_ours
 @show_options
 class EncoderLayer(keras.layers.Layer):
     """Self-attention and a feed-forward network, each with a residual connection (section 3.1).
@@ -423,7 +421,6 @@ class EncoderLayer(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-@name_ours
 @show_options
 class DecoderLayer(keras.layers.Layer):
     """Causal self-attention, attention to the source, and a feed-forward network (section 3.1).

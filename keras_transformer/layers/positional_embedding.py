@@ -12,13 +12,12 @@ from ..keras_versions import infers_shapes
 from ..masks import PADDING_ID, padding_mask
 from ..rules import Count, Rate, Size, annotations_of, check_attributes, require
 from ..tensors import Dimension, Shape, Tensor, reshape_inferring
-from .arguments import LayerArguments, config_of, name_ours, refuse_ragged
+from .arguments import LayerArguments, config_of, refuse_ragged
 from .elementary import Dropout
 from .relative_positions import rotate
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-@name_ours
 class PositionalEmbedding(keras.layers.Layer):
     """Token embeddings times `sqrt(d_model)`, plus positions, both in float32.
 

@@ -9,7 +9,7 @@ from keras import ops
 from ..masks import implicit_mask
 from ..rules import Size, check_attributes
 from ..tensors import Dimension, Shape, Tensor
-from .arguments import child_arguments, child_seed, config_of, name_ours, require_built
+from .arguments import child_arguments, child_seed, config_of, require_built
 from .attention import spec_with_scores
 from .blocks import BlockOptions, DecoderLayer, EncoderLayer, get_options, layer_arguments, set_options, show_options
 from .cache import Cache, KeyValues
@@ -17,7 +17,6 @@ from .elementary import make_normalization
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-@name_ours
 @show_options
 class Encoder(keras.layers.Layer):
     """`num_layers` encoder layers; with `norm_first`, normalization after the last one.
@@ -124,7 +123,6 @@ class Encoder(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-@name_ours
 @show_options
 class Decoder(keras.layers.Layer):
     """`num_layers` decoder layers; with `norm_first`, normalization after the last one.
