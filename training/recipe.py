@@ -13,8 +13,8 @@ from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.config.model import PRESETS, PresetName
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.values import check_keys, from_dict, section_of
-from keras_transformer.config.yaml_file import parse_value, read_sections
-from keras_transformer.errors import ConfigError, naming_source
+from keras_transformer.config.yaml_file import naming_source, parse_value, read_sections
+from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.rules import check, require, shown
 

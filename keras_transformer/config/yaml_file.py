@@ -1,8 +1,9 @@
 """The part of YAML in which a configuration may be written."""
 
+import contextlib
 import os
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, NoReturn
 
 import yaml
@@ -96,6 +97,15 @@ def parse_value(text: str) -> Any:
         return _parse(text)
     except yaml.MarkedYAMLError as error:
         raise ConfigError(f"the value cannot be read as YAML ({error.problem}); received {shown(text)}") from None
+
+
+@contextlib.contextmanager
+def naming_source(source: object) -> Iterator[None]:
+    """Puts the file, or whatever else a value comes from, in front of the message of a ConfigError."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def _parse(text: str) -> Any:

@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from ..config import Config, TransformerConfig
-from ..config.yaml_file import read_sections
-from ..errors import ConfigError, DamagedFileError, InvalidFileError, MemoryLimitError, naming_source
+from ..config.yaml_file import naming_source, read_sections
+from ..errors import ConfigError, DamagedFileError, InvalidFileError, MemoryLimitError
 from ..rules import require
 from .files import replacing, replacing_with_checksum, require_undamaged
 
