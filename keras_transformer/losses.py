@@ -173,8 +173,7 @@ class MaskedLabelSmoothedCrossentropy(keras.losses.Loss):
         y_true: Annotated[Tensor, "int (batch, length)"],
         y_pred: Annotated[Tensor, "(batch, length, vocab_size)"],
     ) -> Annotated[Tensor, "float32 (batch, length)"]:
-        mask = token_mask(y_true, y_pred, self.padding_id, self.ignore_class)
-        return self._token_losses(y_true, y_pred, mask)
+        return self._token_losses(y_true, y_pred, token_mask(y_true, y_pred, self.padding_id, self.ignore_class))
 
     def __call__(
         self,

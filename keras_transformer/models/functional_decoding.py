@@ -149,11 +149,9 @@ class FunctionalDecoder:
         constants = [tensor for tensor in constants if not self._depends_on_target(tensor)]
         self._constants = list({id(tensor): tensor for tensor in constants}.values())
         operations = [call.operation for call in self._step_calls]
-        self._has_probabilities = (
-            isinstance(operations[-1], layers.Softmax)
-            or _is_one_of(operations[-1], (ops.softmax,))
-            or getattr(operations[-1], "activation", None) is keras.activations.softmax
-        )
+        last = next(operation for operation in reversed(operations) if not _keeps_values(operation))
+        is_softmax = isinstance(last, layers.Softmax) or _is_one_of(last, (ops.softmax,))
+        self._has_probabilities = is_softmax or getattr(last, "activation", None) is keras.activations.softmax
         learned = [call for call in self._step_calls if getattr(call.operation, "positions", None) == "learned"]
         self.max_length = min((call.operation.max_length - call.start_index for call in learned), default=None)
         embeddings = [call.operation for call in self._step_calls if call.target is self._target]
@@ -295,17 +293,14 @@ class _StockAttention:
         # Copy to drop the mask, about which the projections would warn.
         hidden = ops.copy(hidden)
         # Keras has heads after positions, caches before them.
-        queries, keys, values = (_swap(self._projections[name](hidden)) for name in ("query", "key", "value"))
+        projected = (self._projections[name](hidden) for name in ("query", "key", "value"))
+        queries, keys, values = (ops.swapaxes(heads, 1, 2) for heads in projected)
         cache = cache.write(KeyValues(keys, values), position)
         weights = attention_weights(queries, cache.keys, ops.expand_dims(mask, 1))
-        heads = _swap(product_of_heads(ops.cast(weights, self._dtype), cache.values))
+        heads = ops.swapaxes(product_of_heads(ops.cast(weights, self._dtype), cache.values), 1, 2)
         if "gate" in self._projections:
             heads = ops.multiply(heads, self._projections["gate"](hidden))
         return self._projections["output"](heads), cache
-
-
-def _swap(heads: Tensor) -> Tensor:
-    return ops.transpose(heads, (0, 2, 1, 3))
 
 
 class _StandIn(keras.Operation):
@@ -392,6 +387,12 @@ def _is_one_of(operation: keras.Operation, functions: Sequence[Any]) -> bool:
     names = {function.__name__.replace("_", "") for function in functions}
     is_of_keras = type(operation).__module__.startswith("keras.") and not isinstance(operation, keras.Layer)
     return is_of_keras and type(operation).__name__.lower() in names
+
+
+def _keeps_values(operation: keras.Operation) -> bool:
+    """Returns whether an operation changes its input in type at most, as after a softmax in mixed precision."""
+    is_linear = isinstance(operation, layers.Activation) and operation.activation is keras.activations.linear
+    return is_linear or isinstance(operation, layers.Identity) or _is_one_of(operation, (ops.cast, ops.stop_gradient))
 
 
 def _is_alike(tensor: Tensor, rank: int) -> bool:

@@ -178,6 +178,18 @@ def test_the_first_position_may_be_another():
         generate(model, [[1, 2]], max_new_tokens=4)
 
 
+def test_probabilities_are_known_as_such_after_a_cast():
+    token_ids = ids()
+    hidden = DecoderLayer(2, 16)(PositionalEmbedding(VOCAB_SIZE, D_MODEL)(token_ids))
+    probabilities = keras.layers.Dense(VOCAB_SIZE, activation="softmax")(hidden)
+    model = randomized(keras.Model(token_ids, probabilities))
+    expected = generate(model, PROMPTS, max_new_tokens=2).scores
+    linear = keras.layers.Activation("linear", dtype="float32")
+    for outputs in (linear(probabilities), ops.cast(probabilities, "float64"), keras.layers.Identity()(probabilities)):
+        scores = generate(keras.Model(token_ids, outputs), PROMPTS, max_new_tokens=2).scores
+        np.testing.assert_allclose(scores, expected, rtol=1e-6)
+
+
 def test_integers_may_be_those_of_numpy():
     options = dict(max_new_tokens=3, stop_ids=2, padding_id=0, no_repeat_ngram_size=2, min_new_tokens=1)
     for others in (dict(beam_size=2), dict(top_k=3, seed=1)):
