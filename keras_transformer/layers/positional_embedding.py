@@ -86,6 +86,7 @@ class PositionalEmbedding(keras.layers.Layer):
             require(d_model % 2 == 0, "d_model", f"even if positions={positions!r}", d_model)
         if padding_id is not None:
             require(padding_id < vocab_size, "padding_id", f"below vocab_size={vocab_size}", padding_id)
+        self.input_spec = None if positions is None else keras.InputSpec(ndim=2)
         self.supports_masking = True
         # Keras may hand over ids as floats, which a mixed policy would round.
         self.autocast = False

@@ -260,3 +260,10 @@ def test_given_positions_beyond_the_learned_ones_are_refused(arguments, message)
 def test_both_kinds_of_positions_are_refused_without_learned_ones_too():
     with pytest.raises(ValueError, match="position_ids and start_index must not both be given"):
         built(10, 6)(TOKEN_IDS, position_ids=np.array([[0, 1, 2, 3]]), start_index=1)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 1), (4,)])
+def test_ids_of_another_rank_are_refused(shape):
+    # Positions of (1, 4, width) would make (2, 4, 4, width) of (2, 4, 1, width).
+    with pytest.raises(ValueError, match=f"expected ndim=2, found ndim={len(shape)}"):
+        built(10, 6)(np.ones(shape, "int32"))
