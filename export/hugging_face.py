@@ -130,6 +130,8 @@ def _warn_of_search(translator: Translator) -> None:
         )
     if decoding.placeholders:
         _log.warning("Hugging Face has no placeholders: URLs, {names} and tags may come out changed")
+    if decoding.terms is not None:
+        _log.warning("Hugging Face puts no translations beside terms: they may be translated otherwise")
 
 
 def _config(config: TransformerConfig, model_type: str, tokenizers: _Tokenizers) -> dict[str, Any]:

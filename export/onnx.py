@@ -15,6 +15,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.models.incremental_decoding import CacheEntries, DecoderState, decoder_step
 from keras_transformer.tensors import Tensor
 from keras_transformer.tokenizers import Tokenizer
+from keras_transformer.tokenizers.text_codec import TextCodec
 from keras_transformer.translation import Translator
 
 from .publishing import PROBES, publish, transformer_of, verify_scores
@@ -120,7 +121,8 @@ def _scores(directory: pathlib.Path, translator: Translator) -> np.ndarray:
     """The log probabilities of `PROBES`, each given as its own translation."""
     encoder, decoder = (onnxruntime.InferenceSession(directory / f"{name}.onnx") for name in ("encoder", "decoder"))
     texts = tf.constant(PROBES)
-    source, labels = (encoded.token_ids.to_tensor() for encoded in translator.graph.codec.encode_pairs(texts, texts))
+    codec = TextCodec(translator.tokenizers, translator.model.config.max_length)
+    source, labels = (encoded.token_ids.to_tensor() for encoded in codec.encode_pairs(texts, texts))
     names = ["source_mask", "source_keys", "source_values"]
     state = dict(zip(names, encoder.run(names, {"source": source.numpy()})))
     state |= {name: state[f"source_{name}"][:, :, :, :0] for name in ("keys", "values")}

@@ -56,7 +56,9 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     if glossary := glossary_of(options):
         changes["terms"] = {**(config.decoding.terms or {}), **glossary}
     decoding = dataclasses.replace(config.decoding, **changes)
-    if decoding.tag is None and config.data.tags and None not in config.data.tags:
+    # In the other formats of an export, the caller puts the tag in front of each source.
+    uses_tag = given.get("format", "saved-model") == "saved-model"
+    if uses_tag and decoding.tag is None and config.data.tags and None not in config.data.tags:
         raise ConfigError(
             f"{model_dir}: the model was trained with tagged sources only; give --tag, one of "
             f"{listed(dict.fromkeys(tag for tag in config.data.tags if tag))}"

@@ -12,11 +12,14 @@ import pytest
 import sentencepiece
 from conftest import sentence_pairs
 from keras_transformer.export.ctranslate2 import export_ctranslate2
+from keras_transformer.export.onnx import export_onnx
+from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.commands.main import main
-from keras_transformer.config import DecodingConfig, TokenizerConfig, TransformerConfig
+from keras_transformer.config import Config, DataConfig, DecodingConfig, TokenizerConfig, TransformerConfig
 from keras_transformer.decoding import beam_search, greedy_search
 from keras_transformer.errors import ConfigError
+from keras_transformer.model_dir import ModelDir
 from keras_transformer.model_dir.shortlist_file import Shortlist
 from keras_transformer.models import build_transformer
 from keras_transformer.tokenizers import TokenizerPair, WordPieceTokenizer, load_tokenizers
@@ -275,9 +278,40 @@ def test_languages_with_vocabularies_of_their_own(tmp_path):
     np.testing.assert_allclose(sum(result.log_probs), translator.score(["a c b"], ["u w"]), atol=3 * TOLERANCE)
 
 
+@pytest.fixture(scope="module")
+def with_tags():
+    """A translator that puts a tag, translations of terms and a placeholder into the texts that are compared."""
+    texts = [text for pair in sentence_pairs() for text in pair]
+    tokenizer = train_tokenizer(texts, "bpe", 340, tags=[">>de<<"], terms=True)
+    sizes = dict(source_vocab_size=tokenizer.vocab_size, target_vocab_size=tokenizer.vocab_size)
+    decoding = DecodingConfig(tag=">>de<<", terms={"dog": "Hund"}, placeholders=True, keep=["Zwei"])
+    return Translator(random_translator(tokenizers=tokenizer, **sizes).model, tokenizer, decoding)
+
+
+@pytest.mark.parametrize("export", [export_ctranslate2, pytest.param(export_onnx, marks=pytest.mark.slow)])
+def test_texts_are_compared_without_what_the_format_has_not(with_tags, tmp_path, export):
+    path = export(with_tags, tmp_path)
+    assert path == tmp_path / "1" and (path / "tokenizer.model").is_file()
+
+
+def test_a_model_that_was_trained_with_tags_alone_needs_none_here(with_tags, tmp_path, capsys):
+    model_dir, tokenizer = ModelDir(tmp_path / "model"), with_tags.tokenizers.source
+    model_dir.path.mkdir()
+    tokenizer.save(model_dir.path / tokenizer.filename)
+    with_tags.model.save_weights(model_dir.best_path)
+    tokenizer_config, data = TokenizerConfig("bpe", tokenizer.vocab_size), DataConfig(tags=[">>de<<"])
+    model_dir.write_config(Config(with_tags.model.config, tokenizer_config, data=data))
+    arguments = ["export", "--model-dir", str(model_dir), "--output", str(tmp_path / "out")]
+    main([*arguments, "--format", "ctranslate2"])
+    assert capsys.readouterr().out == f"{tmp_path / 'out' / '1'}\n"
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "give --tag, one of >>de<<" in capsys.readouterr().err
+
+
 def test_a_model_that_scores_otherwise_is_not_published(tmp_path, monkeypatch):
     translator = random_translator()
-    monkeypatch.setattr(translator, "score", lambda sources, targets: [-1.0] * len(sources))
+    monkeypatch.setattr(Translator, "score", lambda self, sources, targets: [-1.0] * len(sources))
     with pytest.raises(RuntimeError, match="log probabilities"):
         export_ctranslate2(translator, tmp_path)
     assert not list(tmp_path.iterdir())

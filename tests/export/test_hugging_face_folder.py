@@ -139,6 +139,19 @@ def test_settings_of_the_search(tokenizer, tmp_path, caplog, unverified):
     assert not caplog.records and "length_penalty" not in json.loads((folder / "generation_config.json").read_text())
 
 
+def test_texts_are_compared_without_what_hugging_face_has_not(tmp_path, caplog):
+    tokenizer = train_tokenizer([text for pair in PAIRS for text in pair], "bpe", 380, tags=[">>de<<"], terms=True)
+    decoding = DecodingConfig(1, tag=">>de<<", terms={"dog": "Hund"}, placeholders=True, keep=["Zwei"])
+    with caplog.at_level(logging.WARNING):
+        assert export_hugging_face(random_translator(tokenizer, decoding), tmp_path) == tmp_path / "1"
+    said = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert said == [
+        "Hugging Face puts no tag in front of sources",
+        "Hugging Face has no placeholders",
+        "Hugging Face puts no translations beside terms",
+    ]
+
+
 REFUSED = {
     "model.activation": (dict(activation="tanh"), "swish, silu, relu or gelu for Hugging Face"),
     "model.positions": (dict(positions="rotary"), "sinusoidal, tensor2tensor or learned for Hugging Face"),
