@@ -246,24 +246,22 @@ def _first_difference(differs: np.ndarray, answer: np.ndarray, expected: np.ndar
 def _run_session(
     path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, tf.Tensor]]], python: str
 ) -> tuple[str, list[dict[str, np.ndarray]]]:
-    """Returns the kind of device that computed, and the answers."""
+    """Runs session_mode.py, and returns the kind of device that computed, and the answers."""
     texts = [(name, {key: encoded(tensor) for key, tensor in inputs.items()}) for name, inputs in requests]
-    device, answers = _run_program(path, texts, python)
-    return device, [{key: decoded(tensor) for key, tensor in answer.items()} for answer in answers]
-
-
-def _run_program(path: pathlib.Path, requests: list[tuple[SignatureName, dict[str, str]]], python: str) -> Any:
-    """Runs session_mode.py, which says what requests and answers are."""
-    finished = subprocess.run(
-        # -P: modules beside the program must not hide others of the same name.
-        [python, "-P", str(_PROGRAM), str(path.resolve())],
-        input=json.dumps(requests),
-        capture_output=True,
-        text=True,
-        timeout=_MAX_SECONDS,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-    )
+    try:
+        finished = subprocess.run(
+            # -P: modules beside the program must not hide others of the same name.
+            [python, "-P", str(_PROGRAM), str(path)],
+            input=json.dumps(texts),
+            capture_output=True,
+            text=True,
+            timeout=_MAX_SECONDS,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        )
+    except subprocess.TimeoutExpired:
+        raise VerificationError(f"the SavedModel has not answered after {_MAX_SECONDS:,} seconds") from None
     if finished.returncode != 0:
         lines = finished.stderr.strip().splitlines() or [f"exit code {finished.returncode}"]
         raise VerificationError(f"the SavedModel does not run in a session: {lines[-1]}")
-    return json.loads(finished.stdout)
+    device, answers = json.loads(finished.stdout)
+    return device, [{key: decoded(tensor) for key, tensor in answer.items()} for answer in answers]

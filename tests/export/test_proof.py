@@ -171,6 +171,16 @@ def test_where_rounding_makes_ever_new_texts_any_is_accepted(monkeypatch, num_an
         requests.verify(None, functions)
 
 
+def test_an_answer_is_not_awaited_for_ever(monkeypatch, tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def same(text):
+        return {"text": text}
+
+    monkeypatch.setattr(requests, "_MAX_SECONDS", 0.01)
+    with pytest.raises(VerificationError, match="the SavedModel has not answered after 0.01 seconds"):
+        requests.verify(tmp_path, {"serving_default": same.get_concrete_function()})
+
+
 @pytest.mark.parametrize("values, expected", [([b"a", b"b", b"a", b"c"], 2), ([2, 2, 2], 0), ([3, 1, 2], 3)])
 def test_answers_like_no_other_are_counted(values, expected):
     assert requests._num_unique(np.array(values)[:, None]).tolist() == [expected]

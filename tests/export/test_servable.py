@@ -408,6 +408,14 @@ def test_an_operation_that_no_server_has_is_not_published(tiny_model_dir, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
+def test_the_current_folder_may_have_any_name(translator, tmp_path, monkeypatch):
+    # TensorFlow reads the path of a SavedModel as a pattern.
+    (tmp_path / "a[b]").mkdir()
+    monkeypatch.chdir(tmp_path / "a[b]")
+    assert export_servable(translator, "out", signatures=["detokenize"]).is_dir()
+
+
 def test_what_is_not_verified_is_published_as_it_is(translator, tmp_path, monkeypatch):
     monkeypatch.setattr(exporter, "verify", lambda *arguments: pytest.fail("verified"))
     assert export_servable(translator, tmp_path, signatures=["detokenize"], verified=False).is_dir()
