@@ -98,14 +98,17 @@ class RestApi(NamedTuple):
         if not isinstance(columns, dict) or {*columns} != {*signature.inputs}:
             raise RequestError(f"inputs must have the keys {', '.join(signature.inputs)}; received {shown(columns)}")
         arrays = {name: _read(name, columns[name], spec) for name, spec in signature.inputs.items()}
-        num_rows = max(map(len, arrays.values()))
+        lengths = {name: len(array) for name, array in arrays.items()}
+        num_rows = max(lengths.values())
+        if min(lengths.values()) < num_rows:
+            raise RequestError(f"all inputs must have the same number of rows; received {shown(lengths)}")
         if num_rows > self.max_rows:
             raise RequestError(f"a request must have at most {self.max_rows} rows; received {num_rows}")
         try:
             outputs = signature.function(**{name: tf.constant(array) for name, array in arrays.items()})
         except tf.errors.InvalidArgumentError as error:
             # For example, an unknown tag. The other lines say where in the graph it happened.
-            raise RequestError(error.message.rpartition("assertion failed: ")[2].splitlines()[0]) from None
+            raise RequestError(error.message.split("assertion failed: ", 1)[-1].splitlines()[0]) from None
         columns = {name: _write(np.asarray(output)) for name, output in sorted(outputs.items())}
         (only, *others) = columns.values()
         if "inputs" in request:

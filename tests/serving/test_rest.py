@@ -21,6 +21,12 @@ def add(text, number):
     return {"sum": tf.reduce_sum(number, axis=1)}
 
 
+@tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+def refuse(text):
+    with tf.control_dependencies([tf.debugging.Assert(False, [tf.strings.join(["no: ", text[0]])])]):
+        return {"text": tf.identity(text)}
+
+
 def signature_of(function):
     """The signature that is a concrete function."""
     args, kwargs = function.structured_input_signature
@@ -29,7 +35,11 @@ def signature_of(function):
 
 API = RestApi(
     "en-de",
-    {"serving_default": signature_of(upper.get_concrete_function()), "add": signature_of(add.get_concrete_function())},
+    {
+        "serving_default": signature_of(upper.get_concrete_function()),
+        "add": signature_of(add.get_concrete_function()),
+        "refuse": signature_of(refuse.get_concrete_function()),
+    },
     max_rows=3,
 )
 
@@ -74,6 +84,7 @@ def test_status_of_the_model():
 
 TWO = {"signature_name": "add"}
 TEXT = "text must be string of shape (None,); received "
+NAME = "signature_name must be one of serving_default, add, refuse; received "
 ROW = "each of instances must have the keys text; received "
 
 
@@ -107,8 +118,8 @@ ROW = "each of instances must have the keys text; received "
         ({"inputs": {"x": ["a"]}}, "inputs must have the keys text; received {'x': ['a']}"),
         ({"inputs": [["a"], ["b", "c"]]}, TEXT),
         ({"inputs": [["a"], "b"]}, TEXT),
-        ({"inputs": ["a"], "signature_name": "x"}, "signature_name must be one of serving_default, add; received 'x'"),
-        ({"inputs": ["a"], "signature_name": [1]}, "signature_name must be one of serving_default, add; received [1]"),
+        ({"inputs": ["a"], "signature_name": "x"}, f"{NAME}'x'"),
+        ({"inputs": ["a"], "signature_name": [1]}, f"{NAME}[1]"),
         ({**TWO, "inputs": ["a"]}, "inputs must have the keys text, number; received ['a']"),
         ({**TWO, "instances": ["a"]}, "each of instances must have the keys text, number; received 'a'"),
         ({**TWO, "inputs": {"text": ["a"], "number": [[1, 2.5]]}}, "number must be int32 of shape (None, 2); received"),
@@ -117,6 +128,11 @@ ROW = "each of instances must have the keys text; received "
             "number must be int32 of shape (None, 2); received",
         ),
         ({**TWO, "inputs": {"text": ["a"], "number": [[1, 2**31]]}}, "[[1, 2147483648]]"),
+        (
+            {**TWO, "inputs": {"text": ["a"], "number": [[1, 2], [3, 4]]}},
+            "all inputs must have the same number of rows; received {'number': 2, 'text': 1}",
+        ),
+        ({"inputs": ["an assertion failed: "], "signature_name": "refuse"}, "[no: an assertion failed: ]"),
     ],
 )
 def test_a_request_that_does_not_fit_is_refused(request_, message):
