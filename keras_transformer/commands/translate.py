@@ -14,7 +14,7 @@ from ..config.model import AttentionKind, AttentionView, HeadChoice, LayerChoice
 from ..config.sections import BeamSize
 from ..config.values import Language
 from ..errors import ConfigError
-from ..rules import Count, PicturePath, at_most, require
+from ..rules import Count, PicturePath, at_most, check, require
 from ..runtime.packages import tensorflow_backend
 from ..runtime.progress import ProgressBar, counted
 from ..runtime.standard_streams import arriving_lines, standard_input, write_lines
@@ -25,6 +25,7 @@ from .options import (
     ExistingFile,
     Parser,
     SentenceToTranslate,
+    ServablePath,
     check_needs,
     check_outputs,
 )
@@ -170,7 +171,8 @@ def run_plot(options: argparse.Namespace) -> None:
     aligns = kind == "cross" and layer == "last" and trained.config.training.guided_alignment > 0
     view = AttentionView(kind, layer, options.head or ("1" if aligns else "all"))
     # A layer or head that the model does not have is an error before TensorFlow is loaded.
-    view.layers(trained.config.model), view.heads(trained.config.model)
+    view.layers(trained.config.model)
+    view.heads(trained.config.model)
     translator = load_translator(trained)
     log_truncated(translator, translator.num_tokens([options.text]), 1, "--text")
     from ..translation.attention import plot_attention
@@ -231,6 +233,7 @@ def _api_of_servable(options: argparse.Namespace) -> "RestApi":
             "--beam-size, --length-penalty, --precision, --no-shortlist, --tag and --terms are for --model-dir: a "
             "SavedModel has its own"
         )
+    check("--servable", str(pathlib.Path(options.servable).resolve()), ServablePath)
     with tensorflow_backend():
         from ..serving.server import load_servable
 

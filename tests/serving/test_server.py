@@ -221,6 +221,14 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
     assert process.returncode == 130 and re.fullmatch(r"device: .+\n", said)
 
 
+def test_a_path_that_tensorflow_reads_as_a_pattern_is_refused(tmp_path, fails, monkeypatch):
+    (tmp_path / "a[b]" / "1").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a[b]")
+    message = fails("serve", "--servable", "1")
+    rule = "--servable must be a path without any of * ? [ \\; received"
+    assert message == f"keras-transformer serve: error: {rule} --servable='{tmp_path / 'a[b]' / '1'}'"
+
+
 @pytest.mark.slow
 def test_mistakes_are_named(tiny_model_dir, tmp_path, fails):
     def refused(*options):
