@@ -1,6 +1,10 @@
 """The version of a model directory's format, and the scores in it: only those of its weights."""
 
+import errno
+import fcntl
 import json
+import os
+import stat
 
 import pytest
 from keras_transformer.training.recipe import load_recipe
@@ -9,6 +13,7 @@ from keras_transformer import TransformerConfig
 from keras_transformer.config import Config
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
+from keras_transformer.model_dir.files import replacing
 from keras_transformer.translation import Translator
 
 CONFIG = Config(TransformerConfig.preset("tiny", source_vocab_size=100, target_vocab_size=100))
@@ -78,6 +83,23 @@ def test_scores_that_cannot_be_written_are_a_warning(with_weights, capsys):
     with_weights.evaluation_path.mkdir()
     with_weights.write_evaluation("test.en", {"BLEU = 41.0": "tok:13a"})
     assert "model cards will not show the scores" in capsys.readouterr().err
+
+
+def test_on_a_network_file_system_files_are_open_for_writing_when_they_are_locked(tmp_path, monkeypatch):
+    flock = fcntl.flock
+
+    def flock_of_nfs(descriptor, operation):
+        is_for_reading = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if is_for_reading and stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock_of_nfs)
+    (tmp_path / ".writing-1-file").touch()
+    (tmp_path / ".writing-2-folder").mkdir()
+    with replacing(tmp_path / "file") as temporary:
+        temporary.write_text("whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_symbolic_link_is_replaced_not_followed(tmp_path):
