@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
 from keras_transformer.config.values import SignatureName
 from keras_transformer.errors import VerificationError
@@ -36,36 +36,29 @@ _SENTENCES = [
 # All paths through the search: few texts are one batch; 32 are two, side by side, which finished sentences leave.
 REQUESTS = [_SENTENCES[:1], [""], _SENTENCES * 4, [" ".join(_SENTENCES)]]
 
+
+def _field(name: str, number: int, message: str | None = None, label: str = "LABEL_OPTIONAL") -> dict[str, object]:
+    """Describes a field that holds a text, or a message."""
+    kind = {"type": "TYPE_STRING"} if message is None else {"type_name": message}
+    return {"name": name, "number": number, "label": label, **kind}
+
+
 # The part of TensorFlow Serving's messages that a request needs. In a file, numbers matter and names do not, and the
 # entries of a map are messages like any others. The tests read the file with the package tensorflow-serving-api.
-_PROTO = """
-name: "keras_transformer/export/warmup.proto"
-package: "keras_transformer.export"
-dependency: "tensorflow/core/framework/tensor.proto"
-message_type {
-  name: "ModelSpec"
-  field { name: "signature_name" number: 3 label: LABEL_OPTIONAL type: TYPE_STRING }
+_MESSAGES = {
+    "ModelSpec": [_field("signature_name", 3)],
+    "Input": [_field("key", 1), _field("value", 2, ".tensorflow.TensorProto")],
+    "PredictRequest": [_field("model_spec", 1, "ModelSpec"), _field("inputs", 2, "Input", "LABEL_REPEATED")],
+    "PredictLog": [_field("request", 1, "PredictRequest")],
+    "PredictionLog": [_field("predict_log", 6, "PredictLog")],
 }
-message_type {
-  name: "Input"
-  field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
-  field { name: "value" number: 2 label: LABEL_OPTIONAL type_name: ".tensorflow.TensorProto" }
+_PROTO = {
+    "name": "keras_transformer/export/warmup.proto",
+    "package": "keras_transformer.export",
+    "dependency": ["tensorflow/core/framework/tensor.proto"],
+    "message_type": [{"name": name, "field": fields} for name, fields in _MESSAGES.items()],
 }
-message_type {
-  name: "PredictRequest"
-  field { name: "model_spec" number: 1 label: LABEL_OPTIONAL type_name: "ModelSpec" }
-  field { name: "inputs" number: 2 label: LABEL_REPEATED type_name: "Input" }
-}
-message_type {
-  name: "PredictLog"
-  field { name: "request" number: 1 label: LABEL_OPTIONAL type_name: "PredictRequest" }
-}
-message_type {
-  name: "PredictionLog"
-  field { name: "predict_log" number: 6 label: LABEL_OPTIONAL type_name: "PredictLog" }
-}
-"""
-_FILE = text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto())
+_FILE = json_format.ParseDict(_PROTO, descriptor_pb2.FileDescriptorProto())
 descriptor_pool.Default().AddSerializedFile(_FILE.SerializeToString())
 _PredictionLog = message_factory.GetMessageClass(
     descriptor_pool.Default().FindMessageTypeByName(f"{_FILE.package}.PredictionLog")
