@@ -80,7 +80,7 @@ def remove_leftovers(directory: pathlib.Path) -> None:
     """Removes temporary files and directories of processes that were killed; what a process holds stays."""
     for path in directory.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
-            descriptor = _open_to_lock(path)
+            descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _remove(path)
@@ -215,16 +215,12 @@ def _create_locked(path: pathlib.Path, is_directory: bool) -> int:
             path.touch(exist_ok=False)
         # Another process may take it for a leftover before it is locked.
         with contextlib.suppress(FileNotFoundError):
-            descriptor = _open_to_lock(path)
+            # A network file system (NFS) locks only files that are open for writing.
+            descriptor = os.open(path, os.O_RDONLY if is_directory else os.O_RDWR)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_open(descriptor, path):
                 return descriptor
             os.close(descriptor)
-
-
-def _open_to_lock(path: pathlib.Path) -> int:
-    # A network file system (NFS) locks only files that are open for writing.
-    return os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
 
 
 def _open_locked(path: pathlib.Path, task: str) -> int:
