@@ -66,7 +66,7 @@ def verify_scores(received: Sequence[float] | np.ndarray, translator: Translator
     Raises:
         VerificationError: They are not those of the translator.
     """
-    # Other programs know no tag, terms and placeholders.
+    # Other programs know no tags, terms or placeholders.
     plain = Translator(translator.model, translator.tokenizers, DecodingConfig(), is_int8=translator.graph.is_int8)
     expected = plain.score(PROBES, PROBES)
     if not np.allclose(received, expected, rtol=1e-3, atol=1e-3):

@@ -16,6 +16,8 @@ from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
 from keras_transformer.translation.graph import Translations
 
 Texts = Annotated[Tensor, "string (batch,)"]
+PaddedIds = Annotated[Tensor, "int32 (batch, length)"]
+Limits = Annotated[Tensor, "int32 (batch,)"]
 _SPECS = {
     **{name: tf.TensorSpec([None], tf.string, name) for name in ("text", "prefix", "tag", "source", "target")},
     "max_length": tf.TensorSpec([None], tf.int32, "max_length"),
@@ -55,9 +57,7 @@ def _translate_n_best(translator: Translator, text: Texts) -> dict[str, Tensor]:
     return {"text": results.texts, "score": scores, **_source(translator, results.source_lengths)}
 
 
-def _translate_with_prefix(
-    translator: Translator, text: Texts, prefix: Texts, max_length: Annotated[Tensor, "int32 (batch,)"]
-) -> dict[str, Tensor]:
+def _translate_with_prefix(translator: Translator, text: Texts, prefix: Texts, max_length: Limits) -> dict[str, Tensor]:
     return _best(translator, translator.graph.search(text, prefixes=prefix, max_lengths=max_length))
 
 
@@ -70,9 +70,7 @@ def _translate_document(translator: Translator, text: Texts) -> dict[str, Tensor
     return {"text": results.texts, "truncated": results.was_cut}
 
 
-def _translate_tokens(
-    translator: Translator, token_id: Annotated[Tensor, "int32 (batch, length)"]
-) -> dict[str, Tensor]:
+def _translate_tokens(translator: Translator, token_id: PaddedIds) -> dict[str, Tensor]:
     token_ids, scores = translator.graph.search_token_ids(token_id)
     return {"token_id": token_ids, "score": scores}
 
@@ -102,7 +100,7 @@ def _tokenize(translator: Translator, text: Texts) -> dict[str, Tensor]:
     return {"token": tokens.pieces, "token_id": tokens.token_ids, **_source(translator, tokens.lengths)}
 
 
-def _detokenize(translator: Translator, token_id: Annotated[Tensor, "int32 (batch, length)"]) -> dict[str, Tensor]:
+def _detokenize(translator: Translator, token_id: PaddedIds) -> dict[str, Tensor]:
     return {"text": translator.detokenize(token_id)}
 
 
