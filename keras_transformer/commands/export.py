@@ -18,7 +18,6 @@ if typing.TYPE_CHECKING:
 
     from ..model_dir import ModelDir
 
-
 _log = logging.getLogger(__name__)
 
 

@@ -214,10 +214,9 @@ def _tokenizers(folder: pathlib.Path, options: Mapping[str, object], sizes: tupl
         has_start = options.get("decoder_start_token_id") is not None
         start_id = option(options, "decoder_start_token_id", int) if has_start else None
     shared, separate = folder / "vocab.json", folder / "target_vocab.json"
+    paths = shared, separate if separate.is_file() else shared
     both = []
-    for name, path, size in zip(
-        ("source.spm", "target.spm"), (shared, separate if separate.is_file() else shared), sizes, strict=True
-    ):
+    for name, path, size in zip(("source.spm", "target.spm"), paths, sizes, strict=True):
         ids = _read_json(path, MAX_VOCABULARY_BYTES)
         with reading(path):
             for piece, token_id in ids.items():

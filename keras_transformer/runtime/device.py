@@ -29,9 +29,8 @@ def log_device() -> None:
     """Logs what TensorFlow computes on in this process."""
     gpus = tf.config.list_physical_devices("GPU")
     names = {str(tf.config.experimental.get_device_details(gpu).get("device_name", "unknown")) for gpu in gpus}
-    _log.info(
-        f"device: {len(gpus)} GPU ({', '.join(sorted(names))})" if gpus else f"device: CPU, cores: {_num_cores()}"
-    )
+    device = f"{len(gpus)} GPU ({', '.join(sorted(names))})" if gpus else f"CPU, cores: {_num_cores()}"
+    _log.info(f"device: {device}")
 
 
 def _num_cores() -> int:
