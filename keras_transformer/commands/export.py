@@ -104,9 +104,8 @@ def _describe_training(model_dir: "ModelDir") -> str | None:
     except DamagedFileError as error:
         _log.warning(f"{error}; the model card does not tell the training text")
         return None
-    if "train" not in state.text:
+    if (text := state.text.get("train")) is None:
         return None
-    text = state.text["train"]
     checksums = f"SHA-256 of the source `{text['source']}`, of the target `{text['target']}`"
     return f"{state.step:,} updates, with a text of {text['lines']:,} sentence pairs ({checksums})"
 
