@@ -173,10 +173,11 @@ def _blocks(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
     The part of a line that is longer than allowed is a block too.
     """
-    rest = next(chunks, b"")
-    while len(rest) < len(codecs.BOM_UTF8) and (chunk := next(chunks, b"")):
-        rest += chunk
-    chunk, rest = rest.removeprefix(codecs.BOM_UTF8), b""
+    chunk, rest = next(chunks, b""), b""
+    # The first chunk may be the byte order mark alone, or a part of it.
+    while len(chunk) <= len(codecs.BOM_UTF8) and (more := next(chunks, b"")):
+        chunk += more
+    chunk = chunk.removeprefix(codecs.BOM_UTF8)
     while chunk:
         whole, end, rest = (rest + chunk).rpartition(b"\n")
         if end:

@@ -63,6 +63,8 @@ def test_a_byte_order_mark_is_dropped_at_the_start_alone(text):
     path = text("text", "\ufeffone\n\ufefftwo\n".encode())
     assert list(read_lines(path)) == ["one", "\ufefftwo"]
     assert list(read_lines(text("mark", "\ufeff".encode()))) == []
+    # The mark arrives apart from the text.
+    assert list(read_lines(text("mark.gz", gzip.compress("\ufeff".encode()) + gzip.compress(b"one\n")))) == ["one"]
 
 
 def test_invalid_utf8_is_an_error_with_file_line_and_byte(text):
