@@ -7,13 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
 from keras_transformer.config import Config, TokenizerConfig, TransformerConfig
 from keras_transformer.config.model import PRESETS, PresetName
 from keras_transformer.config.sections import SECTIONS
 from keras_transformer.config.values import check_keys, from_dict, section_of
-from keras_transformer.config.yaml_file import naming_source, parse_value, read_sections
+from keras_transformer.config.yaml_file import naming_source, parse_value, read_sections, yaml_of
 from keras_transformer.errors import ConfigError
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.rules import check, require, shown
@@ -55,22 +53,26 @@ def load_recipe(
         with naming_source(_shown(override)):
             _set(sections, override)
     try:
-        return _resolve(sections, initial)
+        config = _resolve(sections, initial)
+        # A model directory could not be read if its configuration were too long.
+        recipe_of(config)
+        return config
     except ConfigError as error:
         message = str(error)
-    # The override whose key the rule names is at fault.
-    names_in_rule = {*re.findall(r"\w+", message.partition("; received")[0])}
-    at_fault = [override for override in overrides if names_in_rule & _names_set_by(override)]
+    # The override whose key the rule names is at fault; behind the semicolon are other keys, or the value.
+    rule = message.partition(";")[0]
+    at_fault = [override for override in overrides if _is_named(override, rule)]
     if not at_fault and recipe is None:
         at_fault = list(overrides)
     raise ConfigError(f"{', '.join(map(_shown, at_fault)) or recipe}: {message}")
 
 
-def _names_set_by(override: str) -> set[str]:
-    """The key of an override, without its section, and those that a preset stands for."""
+def _is_named(override: str, rule: str) -> bool:
+    """Whether a rule names the key of an override, with its section or without one, or a key that a preset sets."""
     key, _, value = override.partition("=")
-    name = key.rpartition(".")[2]
-    return {name, *PRESETS.get(value, ())} if name == "preset" else {name}
+    section, _, name = key.rpartition(".")
+    names = "|".join(map(re.escape, [name, *PRESETS.get(value, ())] if name == "preset" else [name]))
+    return re.search(rf"(?<![\w.])({re.escape(section)}\.)?({names})(?!\w)", rule) is not None
 
 
 def _shown(override: str) -> str:
@@ -83,7 +85,7 @@ def recipe_of(config: Config) -> str:
     sections = dataclasses.asdict(config)
     for name in VOCAB_SIZES:
         del sections["model"][name]
-    return yaml.safe_dump(sections, sort_keys=False)
+    return yaml_of(sections)
 
 
 def recipe_names() -> list[str]:

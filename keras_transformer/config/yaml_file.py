@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import yaml
@@ -47,6 +47,10 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Puts text in quotes that `_Loader`, or another reader of YAML, would take for something else."""
+
+
 def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | int:
     """Numbers such as `1e5` are whole: they may be numbers of steps."""
     value = loader.construct_yaml_float(node)
@@ -66,7 +70,8 @@ for _tag, _pattern, _first in (
     ("float", r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
     ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
 ):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list(_first))
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list(_first))
 _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 
@@ -89,6 +94,16 @@ def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: the file must hold a mapping; received {type(values).__name__}")
     return values
+
+
+def yaml_of(sections: Mapping[str, object]) -> str:
+    """Returns YAML from which `read_sections` reads the same; a ConfigError if it would be too long for that."""
+    text = yaml.dump(sections, Dumper=_Dumper, sort_keys=False)
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigError(
+            f"the configuration must have at most {_MAX_CHARACTERS:,} characters in YAML; it has {len(text):,}"
+        )
+    return text
 
 
 def parse_value(text: str) -> Any:

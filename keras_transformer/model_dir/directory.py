@@ -31,10 +31,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import yaml
-
 from ..config import Config, TransformerConfig
-from ..config.yaml_file import naming_source, read_sections
+from ..config.yaml_file import naming_source, read_sections, yaml_of
 from ..errors import ConfigError, DamagedFileError, InvalidFileError, MemoryLimitError
 from ..rules import require
 from .files import replacing, replacing_with_checksum, require_undamaged
@@ -108,7 +106,7 @@ class ModelDir:
     def write_config(self, config: Config) -> None:
         sections = {"format_version": _FORMAT_VERSION, **dataclasses.asdict(config)}
         with replacing(self.config_path) as temporary:
-            temporary.write_text(yaml.safe_dump(sections, sort_keys=False), encoding="utf-8")
+            temporary.write_text(yaml_of(sections), encoding="utf-8")
 
     def weights_path(self) -> pathlib.Path:
         """Returns the path of the weights to translate with: the average if there is one, otherwise the best."""

@@ -6,6 +6,9 @@ import pytest
 from keras_transformer.training.recipe import load_recipe, read_recipe, recipe_names, recipe_of
 
 from keras_transformer.commands.main import main
+from keras_transformer.config import DecodingConfig
+from keras_transformer.errors import ConfigError
+from keras_transformer.model_dir import ModelDir
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -28,6 +31,41 @@ def test_the_annotated_recipe_has_every_key_with_its_default():
         section: keys[section] for section in written
     }
     assert set(written) == set(keys)
+
+
+def test_text_that_looks_like_something_else_stays_text(tmp_path):
+    terms = [
+        "1e3",
+        "08",
+        "5.",
+        ".inf",
+        "1_000",
+        "true",
+        "null",
+        "~",
+        "on",
+        "1:30",
+        "2001-12-31",
+        "=",
+        "<<",
+        "#1",
+        "- a",
+    ]
+    terms += ["a\u2028b\x85c", "день 🐻"]
+    config = dataclasses.replace(load_recipe(), decoding=DecodingConfig(placeholders=True, keep=terms))
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe_of(config), encoding="utf-8")
+    assert load_recipe(path) == config
+    model_dir = ModelDir(tmp_path)
+    model_dir.write_config(config)
+    assert model_dir.read_config() == config
+
+
+def test_a_configuration_that_a_model_directory_could_not_hold_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"^--set .*: the configuration must have at most 20,000 characters in YAML; "
+    ):
+        load_recipe(None, ["decoding.placeholders=true", f"decoding.keep={['день'] * 2000}"])
 
 
 @pytest.mark.parametrize("model_dir", [[], ["--model-dir", "model"]])
