@@ -108,8 +108,11 @@ def run_loop(
         must_stop = run.workers.any(must_stop)
         if run.workers.any(interruption.signal is not None):
             _interrupt(run)
-    callbacks.on_train_end(logs)
     interruption.is_awaited = False
+    # It came after the last check.
+    if interruption.signal is not None:
+        raise KeyboardInterrupt
+    callbacks.on_train_end(logs)
     if run.is_out_of_patience():
         _log.info(f"stopped after step {state.step:,}: {config.patience} validations without a new best")
     elif state.step < config.steps:

@@ -315,6 +315,8 @@ def interrupt(monkeypatch, owner, name, step, number):
         pytest.param(ProgressReport, "after_step", 5, signal.SIGTERM, 143, 5, id="within an interval"),
         pytest.param(ProgressReport, "after_step", 6, signal.SIGINT, 130, 6, id="last step of an interval"),
         pytest.param(loop, "_validate", 1, signal.SIGTERM, 143, 3, id="validation"),
+        pytest.param(Workers, "any", 7, signal.SIGTERM, 143, 9, id="after the last check"),
+        pytest.param(keras.callbacks.CallbackList, "on_train_end", 1, signal.SIGINT, 130, 9, id="end"),
     ],
 )
 def test_a_signal_stops_after_a_step_that_is_saved(
