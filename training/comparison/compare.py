@@ -156,15 +156,7 @@ def compare(
     for place, system in enumerate(systems):
         is_equal = system.translations == first.translations
         scores = {
-            # sacreBLEU's p-value of equal translations is the lowest that there is.
-            name: Score(
-                column[place].score,
-                float(column[place].ci),
-                column[place].score - column[0].score,
-                None if is_equal else column[place].p_value,
-            )
-            for name, column in table.items()
-            if name != "System"
+            name: _compared(column[place], column[0], is_equal) for name, column in table.items() if name != "System"
         }
         corpus = bleu.corpus_score(system.translations, [references])
         seconds = system.seconds
@@ -183,6 +175,14 @@ def compare(
         system.name: _differences(sources, references, first, system, num_differences) for system in systems[1:]
     }
     return Comparison(results, {name: str(signature) for name, signature in signatures.items()}, differences)
+
+
+def _compared(result: Any, first: Any, is_equal: bool) -> Score:
+    """A result of sacreBLEU, compared with that of the first system."""
+    gain = result.score - first.score
+    # If no sample makes a difference, sacreBLEU's p-value is the lowest that there is.
+    p_value = result.p_value if gain else 1.0
+    return Score(result.score, float(result.ci), gain, None if is_equal else p_value)
 
 
 def _differences(

@@ -52,8 +52,10 @@ def test_systems_with_the_same_translations_are_equal():
     assert "the same translations" in write_report(comparison, "text")
 
 
-def test_small_differences_are_not_significant():
-    other = [*REFERENCES[:-1], REFERENCES[-1].replace("Park", "Garten")]
+@pytest.mark.parametrize(
+    "other", [[*REFERENCES[:-1], REFERENCES[-1].replace("Park", "Garten")], [f"{line} " for line in REFERENCES]]
+)
+def test_small_differences_are_not_significant(other):
     comparison = compare([System("a", REFERENCES), System("b", other)], PAIRS)
     assert not any(score.is_significant for score in comparison.results[1].scores.values())
     assert "not significant" in write_report(comparison, "text")
