@@ -242,12 +242,11 @@ def run_build_shortlist(options: argparse.Namespace) -> None:
 
     model_dir = ModelDir(options.model_dir)
     is_guided = model_dir.read_config().training.guided_alignment > 0 and options.links is not None
+    # What is wrong with the model is found before the text is aligned.
+    trained = read_trained(options.model_dir, options)._replace(shortlist=False) if is_guided else None
     pairs, _ = read_text(text_corpora(options.source, options.target))
     with tensorflow_backend():
-        from keras_transformer.training.alignment.shortlist import build_shortlist
+        from keras_transformer.training.alignment.shortlist import attention_links, build_shortlist, write_links
     build_shortlist(model_dir, pairs, None if is_guided else options.links)
-    if is_guided:
-        from keras_transformer.training.alignment.shortlist import attention_links, write_links
-
-        translator = load_translator(read_trained(options.model_dir, options)._replace(shortlist=False))
-        write_links(options.links, len(pairs), attention_links(translator, pairs))
+    if trained is not None:
+        write_links(options.links, len(pairs), attention_links(load_translator(trained), pairs))

@@ -59,10 +59,10 @@ def read_trained(path: str, options: argparse.Namespace) -> Trained:
     # In the other formats of an export, the caller puts the tag in front of each source.
     uses_tag = given.get("format", "saved-model") == "saved-model"
     if uses_tag and decoding.tag is None and config.data.tags and None not in config.data.tags:
-        raise ConfigError(
-            f"{model_dir}: the model was trained with tagged sources only; give --tag, one of "
-            f"{listed(dict.fromkeys(tag for tag in config.data.tags if tag))}"
-        )
+        tags = listed(dict.fromkeys(tag for tag in config.data.tags if tag))
+        # Not every command has the option, and that of `score` is not for the model of the opposite direction.
+        needed = "give --tag," if "tag" in vars(options) else f"set decoding.tag in {model_dir.config_path} to"
+        raise ConfigError(f"{model_dir}: the model was trained with tagged sources only; {needed} one of {tags}")
     return Trained(model_dir, config, decoding, given.get("precision", "float32"), not given.get("no_shortlist", False))
 
 

@@ -1,5 +1,6 @@
 """Mistakes on the command line end with one clear line and a non-zero exit code, and leave no incomplete files."""
 
+import dataclasses
 import errno
 import json
 import shlex
@@ -16,7 +17,7 @@ from fresh_process import run_python
 
 from keras_transformer import TransformerConfig
 from keras_transformer.commands.main import COMMANDS, main
-from keras_transformer.config import Config
+from keras_transformer.config import Config, DataConfig, TrainingConfig
 from keras_transformer.errors import ConfigError, DivergedError, LockedError, MemoryLimitError
 from keras_transformer.model_dir import ModelDir
 
@@ -147,16 +148,22 @@ MISTAKES = {
     "train --pairs b* --valid-size 1": "b*: no file matches this pattern",
     f"train {FOUR} --source a.de": "must be given as many files; received 2 (a.de, a.en) and 1 (a.de)",
     f"train {FOUR} --source - --valid-source -": "can be read only once; received --source -, --valid-source -",
+    f"build-shortlist --model-dir tagged {PAIRS} --links new": "set decoding.tag in tagged/config.yaml to one of <a>",
+    f"score {PAIRS} --model-dir trained --reverse-model-dir tagged": "set decoding.tag in tagged/config.yaml",
+    f"score {PAIRS} --model-dir tagged": "trained with tagged sources only; give --tag, one of <a>, <b>",
     "train --tfds ''": "--tfds must be a text that is not empty; received --tfds=''",
 }
 
 
 def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     text("a.en", ENGLISH), text("a.de", GERMAN), text("empty", "")
-    for name in ("trained", "untrained"):
+    for name in ("trained", "untrained", "tagged"):
         (tmp_path / name).mkdir()
         ModelDir(tmp_path / name).write_config(Config(TransformerConfig.preset("tiny", **VOCABULARIES)))
-    text("trained/best.weights.h5", "")
+    settings = dict(training=TrainingConfig(guided_alignment=0.1), data=DataConfig(tags=["<a>", "<b>"]))
+    tagged = ModelDir(tmp_path / "tagged")
+    tagged.write_config(dataclasses.replace(tagged.read_config(), **settings))
+    text("trained/best.weights.h5", ""), text("tagged/best.weights.h5", "")
     text("key.yaml", "training:\n  step: 5\n"), text("open.yaml", "model:\n  d_model: [1\n")
     commands = [command if "--model-dir" in command else f"{command} --model-dir trained" for command in MISTAKES]
     said = run_python("-c", NO_TENSORFLOW, input=json.dumps([*map(shlex.split, commands)]), cwd=tmp_path).splitlines()

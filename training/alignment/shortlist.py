@@ -48,7 +48,7 @@ def build_shortlist(model_dir: ModelDir, pairs: SentencePairs, links_path: str |
 
     Raises:
         ConfigError: No pair has text on both sides.
-        LockedError: Another process does this, or trains, in the directory.
+        LockedError: Another process does this in the directory.
     """
     config = model_dir.read_config()
     tokenizers, max_length = load_tokenizers(model_dir.path, config.tokenizer), config.model.max_length
