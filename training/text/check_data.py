@@ -8,6 +8,7 @@ import numpy as np
 import tabulate
 
 from keras_transformer.config import DataConfig
+from keras_transformer.runtime.progress import counted
 
 from .corpus import judged_pairs, name_of_text, require_one_for_each
 from .filters import RECOMMENDED, HeldOut, filters_of
@@ -82,7 +83,7 @@ def _describe(lengths: collections.Counter[int]) -> dict[str, Any]:
 
 def report_lines(title: str, report: Report) -> Iterator[str]:
     """Yields the lines of a report as people read it; the title says what the text is for, such as "training"."""
-    yield f"{title} text: {report['text']}: {report['pairs']:,} sentence pairs"
+    yield f"{title} text: {report['text']}: {counted(report['pairs'], 'sentence pair')}"
     if len(report["corpora"]) > 1:
         yield from (f"  {corpus['name']}: {corpus['pairs']:,}" for corpus in report["corpora"])
     sides = [
