@@ -49,7 +49,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     pairs = read_pairs(options.source, options.reference)
     translator = load_translator(trained)
     from keras_transformer.training.comparison.compare import MAX_SENTENCES, System, compare
-    from keras_transformer.training.evaluate import evaluate
+    from keras_transformer.training.evaluate import count_terms, evaluate
 
     from ..runtime.device import log_device
 
@@ -76,8 +76,6 @@ def run_evaluate(options: argparse.Namespace) -> None:
         interval = f" (95% confidence: ± {intervals[name]:.2f})" if name in intervals else ""
         lines += [f"{score.text}{interval}", f"  {score.signature}"]
     if glossary := glossary_of(options):
-        from keras_transformer.training.evaluate import count_terms
-
         (use,) = count_terms(glossary, list(pairs.source), result.translations)
         records["terms"] = use._asdict()
         lines.append(f"terms used: {use}")

@@ -17,8 +17,6 @@ Depth = Annotated[Size, at_most(1000)]
 Width = Annotated[Size, at_most(100_000)]
 # Distances that T5's relative bias tells apart.
 T5_BUCKETS = 32
-
-
 # Those of Keras that keep the width and need no arguments, so that a wrong name is found before Keras is loaded.
 ACTIVATIONS = {
     *("celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh"),
@@ -199,7 +197,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "base": dict(num_layers=6, d_model=512, d_ff=2048, num_heads=8, dropout=0.1),
     "big": dict(num_layers=6, d_model=1024, d_ff=4096, num_heads=16, dropout=0.3),
 }
-
 
 AttentionKind = Literal["cross", "encoder", "decoder"]
 LayerChoice = Annotated[

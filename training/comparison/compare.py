@@ -159,7 +159,6 @@ def compare(
             name: _compared(column[place], column[0], is_equal) for name, column in table.items() if name != "System"
         }
         corpus = bleu.corpus_score(system.translations, [references])
-        seconds = system.seconds
         results.append(
             Result(
                 system.name,
@@ -168,7 +167,7 @@ def compare(
                 corpus.bp,
                 corpus.sys_len / max(corpus.ref_len, 1),
                 count_faults(sources, references, system.translations),
-                len(references) / seconds if seconds else None,
+                len(references) / system.seconds if system.seconds else None,
             )
         )
     differences = {

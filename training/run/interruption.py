@@ -10,7 +10,6 @@ from typing import Self
 
 _log = logging.getLogger(__name__)
 
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

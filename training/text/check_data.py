@@ -16,8 +16,6 @@ from .text_files import Corpus
 
 _PERCENTILES = (1, 50, 90, 99)
 _EXAMPLES = 2
-
-
 # JSON can hold it.
 Report = dict[str, Any]
 
