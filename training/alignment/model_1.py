@@ -217,6 +217,8 @@ class CountTable:
 
 
 def _look_up(counts: Counts, keys: np.ndarray) -> list[np.ndarray]:
+    if not len(counts.keys):
+        return [np.zeros(len(keys), "float32")] * 2
     places, is_known = _find(counts.keys, keys)
     return [np.where(is_known, column[places], 0) for column in (counts.forward, counts.backward)]
 

@@ -46,6 +46,11 @@ def test_terms_are_the_words_that_translate_each_other(lexicon):
     ]
 
 
+def test_a_text_of_a_few_sentences_has_no_terms():
+    lexicon = learn_lexicon(SentencePairs(["a dog", ""], ["ein Hund", ""], "short"))
+    assert list(lexicon.terms(["a dog", ""], ["ein Hund", ""])) == [[], []]
+
+
 def test_a_share_of_the_sources_is_annotated_anew_each_time(lexicon, pairs):
     sources, targets = list(pairs.source), list(pairs.target)
     annotation, again = (TermAnnotation(lexicon, 0.25, seed=3) for _ in range(2))
