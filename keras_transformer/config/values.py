@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
 from ..errors import ConfigError
-from ..rules import Rule, bare, check, shown, without_none
+from ..rules import Rule, bare, check, plain, shown, without_none
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -99,10 +99,11 @@ def check_keys(values: object, known: Iterable[str], section: str = "") -> None:
 
 
 def check_fields(instance: "DataclassInstance", section: str) -> None:
-    """Checks every field of a dataclass instance, and turns integers into floats where the field is a float."""
+    """Checks every field of a dataclass instance, and turns NumPy's numbers, and integers for floats, into Python's."""
     hints = typing.get_type_hints(type(instance), include_extras=True)
     for field in dataclasses.fields(instance):
-        value = getattr(instance, field.name)
+        value = plain(getattr(instance, field.name))
         check(f"{section}.{field.name}", value, hints[field.name])
-        if type(value) is int and bare(without_none(hints[field.name])[0]) is float:
-            object.__setattr__(instance, field.name, float(value))
+        if value is not None and bare(without_none(hints[field.name])[0]) is float:
+            value = float(value)
+        object.__setattr__(instance, field.name, value)

@@ -3,6 +3,7 @@
 import dataclasses
 
 import keras
+import numpy as np
 import pytest
 
 from keras_transformer import TransformerConfig, build_transformer
@@ -166,6 +167,13 @@ def test_a_whole_configuration_is_read_as_it_was_written(tmp_path):
     ModelDir(tmp_path).write_config(config)
     assert ModelDir(tmp_path).read_config() == config
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_numbers_of_numpy_are_written_as_others(tmp_path):
+    model = TransformerConfig(np.int64(100), np.int32(100), key_dim=np.int16(4), dropout=np.float32(0.25))
+    config = Config(model, training=TrainingConfig(steps=np.int64(5), clip_norm=np.float64(2)))
+    ModelDir(tmp_path).write_config(config)
+    assert ModelDir(tmp_path).read_config() == config
 
 
 def test_an_empty_or_missing_section_has_its_defaults(tmp_path):
