@@ -62,7 +62,8 @@ def training_figure(model_dirs: Sequence[str | os.PathLike[str] | ModelDir]) -> 
     from matplotlib.lines import Line2D
     from matplotlib.ticker import LogFormatter
 
-    names = [str(ModelDir(model_dir)) for model_dir in model_dirs]
+    # The name of a directory need not be UTF-8.
+    names = [str(ModelDir(model_dir)).encode(errors="replace").decode() for model_dir in model_dirs]
     logs = [read_log(ModelDir(model_dir)) for model_dir in model_dirs]
     logged = {column for rows in logs for row in rows for column in row}
     panels = [(title, styles) for title, styles in _PANELS.items() if logged & {*styles}]

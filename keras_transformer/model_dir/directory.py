@@ -166,7 +166,8 @@ class ModelDir:
         content = {"weights_sha256": self.weights_sha256(), "text": text, "scores": dict(scores)}
         try:
             with replacing(self.evaluation_path) as temporary:
-                temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+                # The name of a file need not be UTF-8.
+                temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8", "replace")
         except OSError as error:
             _log.warning(f"{error}; model cards will not show the scores")
 

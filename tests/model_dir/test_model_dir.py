@@ -73,6 +73,11 @@ def test_scores_are_those_of_the_weights(with_weights):
     assert with_weights.read_evaluation() == expected
 
 
+def test_a_text_whose_name_is_not_utf_8_has_scores(with_weights):
+    with_weights.write_evaluation("12 sentences of \udcff.en", {"BLEU = 41.0": "tok:13a"})
+    assert with_weights.read_evaluation() == ["BLEU = 41.0 (tok:13a), 12 sentences of ?.en"]
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", "{}", json.dumps({"weights_sha256": None})])
 def test_another_file_of_that_name_has_no_scores(with_weights, content):
     with_weights.evaluation_path.write_text(content)

@@ -82,7 +82,8 @@ def test_the_page_has_the_numbers_of_the_logs(tmp_path):
     "name, start", [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF"), ("a.html", b"<!doctype")]
 )
 def test_the_command_writes_a_picture(name, start, tmp_path, capsys):
-    first, second = run_dir(tmp_path / "_$x$", LOG), run_dir(tmp_path / "b", LOG_WITHOUT_BLEU)
+    # The name of the second is not UTF-8.
+    first, second = run_dir(tmp_path / "_$x$", LOG), run_dir(tmp_path / "b\udcff", LOG_WITHOUT_BLEU)
     main(["plot", "--model-dir", str(first), str(second), "--output", str(tmp_path / name)])
     assert (tmp_path / name).read_bytes().startswith(start)
     assert capsys.readouterr() == ("", "")
