@@ -175,12 +175,7 @@ def _train_wordpiece(lines: list[str], vocab_size: int, tags: Sequence[str], ter
 
     def learn(threshold: int) -> list[str]:
         return wordpiece.learn(
-            counts,
-            vocab_size,
-            special,
-            lower_thresh=threshold,
-            upper_thresh=threshold,
-            max_unique_chars=max_characters,
+            counts, vocab_size, special, lower_thresh=threshold, upper_thresh=threshold, max_unique_chars=max_characters
         )
 
     # Search for the lowest threshold in (low, high] whose vocabulary fits; 5% too small is good enough, since a trial

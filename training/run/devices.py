@@ -91,13 +91,12 @@ class Workers:
         self.name = self._name(self._index)
         replicas_here = strategy.num_replicas_in_sync // self.number
         self.replicas = range(self._index * replicas_here, (self._index + 1) * replicas_here)
-        first_replica = self.replicas.start
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
         def sum_of_all(numbers: tf.Tensor) -> tf.Tensor:
             def of_replica() -> tf.Tensor:
                 replica = tf.distribute.get_replica_context()
-                is_first = replica.replica_id_in_sync_group == first_replica
+                is_first = replica.replica_id_in_sync_group == self.replicas.start
                 numbers_of_process = tf.where(is_first, numbers, tf.zeros_like(numbers))
                 return replica.all_reduce(tf.distribute.ReduceOp.SUM, numbers_of_process)
 

@@ -296,10 +296,9 @@ def _require_memory(config: Config) -> None:
 def _directory_in_use(model_dir: ModelDir, workers: Workers) -> Iterator[None]:
     """Makes the directory if it does not exist, and keeps other training runs out of it."""
     model_dir.path.mkdir(parents=True, exist_ok=True)
+    lock = locked(model_dir.lock_path, "another training runs here") if workers.is_chief else contextlib.nullcontext()
     try:
-        with (
-            locked(model_dir.lock_path, "another training runs here") if workers.is_chief else contextlib.nullcontext()
-        ):
+        with lock:
             yield
     finally:
         # Remove the directory again if the run did not start.
