@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from ..gather import gather_in_rows
-from ..rules import NonNegative, Size, check, require
+from ..rules import NonNegative, Size, check, plain, require
 from ..tensors import Dimension, Tensor, reshape_inferring
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import continuations, stable_top_k
@@ -100,8 +100,12 @@ def beam_search(
     """
     check("beam_size", beam_size, Size)
     check("length_penalty", length_penalty, NonNegative)
+    check("n_best", n_best, int)
     require(1 <= n_best <= beam_size, "n_best", f"from 1 to beam_size={beam_size}", n_best)
-    max_lengths, start_ids, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
+    beam_size = plain(beam_size)
+    max_lengths, max_length, start_ids, end_ids = check_search_arguments(
+        max_lengths, max_length, start_id, end_id, constraints
+    )
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
         """Adds a token to the hypotheses of the active sequences; returns their links too."""

@@ -7,7 +7,7 @@ from typing import Annotated, Generic, NamedTuple
 from keras import ops
 
 from ..gather import gather_in_rows
-from ..rules import Positive, Share, Size, check
+from ..rules import Positive, Share, Size, check, plain
 from ..tensors import Dimension, Tensor, last_size
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
 from .continuations import continuations
@@ -47,6 +47,7 @@ def greedy_search(
         >>> np.array(hypotheses.token_ids[0, 0]).tolist()
         [2, 1, 0, 0, 0]
     """
+    arguments = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
 
     def choose(
         position: Tensor, rows: Tensor, log_probs: Tensor, logits: Tensor, allowed_logits: Tensor
@@ -54,9 +55,7 @@ def greedy_search(
         log_probs, token_ids = continuations(log_probs, logits, allowed_logits, 1)  # (n, 1, 1)
         return log_probs[..., 0], token_ids[..., 0]
 
-    return _extend_one_hypothesis(
-        choose, step, state, max_lengths, max_length, start_id, end_id, constraints, drop_finished
-    )
+    return _extend_one_hypothesis(choose, step, state, *arguments, constraints, drop_finished)
 
 
 def sample(
@@ -109,10 +108,11 @@ def sample(
         [[2, 1, 0, 0, 0], [2, 2, 1, 0, 0]]
     """
     check_sampling(temperature, top_k, top_p)
-    max_lengths = ops.convert_to_tensor(max_lengths, "int32")
+    arguments = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
+    max_lengths, max_length, _, _ = arguments
     if rows is None:
         rows = ops.arange(ops.shape(max_lengths)[0], dtype="int32")
-    numbers = uniform_numbers(seed, rows, max_length)
+    numbers = uniform_numbers(plain(seed), rows, max_length)
 
     def choose(
         position: Tensor, rows: Tensor, log_probs: Tensor, logits: Tensor, allowed_logits: Tensor
@@ -120,14 +120,12 @@ def sample(
         allowed_logits = ops.reshape(allowed_logits, (-1, last_size(logits)))  # (n, vocab_size)
         # One column of the numbers of the rows that are left: (n, 1).
         row_numbers = ops.take(ops.take(numbers, position, axis=1), rows, axis=0)[:, None]
-        token_ids = draw(allowed_logits / temperature, row_numbers, top_k, top_p)
+        token_ids = draw(allowed_logits / temperature, row_numbers, plain(top_k), top_p)
         log_probs = log_probs + gather_in_rows(allowed_logits, token_ids) - ops.logsumexp(logits, axis=-1)
         # NaN if all logits of a row are -inf; the comparison is then false.
         return ops.where(log_probs > -math.inf, log_probs, -math.inf), token_ids
 
-    return _extend_one_hypothesis(
-        choose, step, state, max_lengths, max_length, start_id, end_id, constraints, drop_finished
-    )
+    return _extend_one_hypothesis(choose, step, state, *arguments, constraints, drop_finished)
 
 
 class _Results(NamedTuple):
@@ -149,10 +147,10 @@ def _extend_one_hypothesis(
     choose: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
     step: Step[State],
     state: State,
-    max_lengths: Tensor | Sequence[int],
+    max_lengths: Tensor,
     max_length: Dimension,
-    start_id: int | Tensor,
-    end_id: int | Sequence[int],
+    start_ids: Tensor,
+    end_ids: Sequence[int],
     constraints: Constraints,
     drop_finished: bool,
 ) -> Hypotheses:
@@ -164,7 +162,6 @@ def _extend_one_hypothesis(
             `Constraints.apply`. Returns the log probabilities of the sequences with one more token, float32 (n, 1),
             -inf if there is none, and the tokens, int32 (n, 1).
     """
-    max_lengths, start_ids, end_ids = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
         """Adds a token to each active sequence, and returns it too; those that are finished stay as they are."""

@@ -11,7 +11,7 @@ from typing import Annotated, Protocol, TypeVar
 from keras import ops, tree
 
 from ..errors import ConfigError
-from ..rules import require
+from ..rules import plain, require
 from ..tensors import Dimension, Tensor
 from .constraints import Constraints
 
@@ -22,28 +22,30 @@ def check_search_arguments(
     start_id: int | Tensor,
     end_id: int | Sequence[int],
     constraints: Constraints,
-) -> tuple[Annotated[Tensor, "int32 (batch, 1)"], Annotated[Tensor, "int32 (batch, n)"], tuple[int, ...]]:
+) -> tuple[Annotated[Tensor, "int32 (batch, 1)"], Dimension, Annotated[Tensor, "int32 (batch, n)"], tuple[int, ...]]:
     """Checks the arguments that all searches share, see `beam_search`.
 
     Returns:
-        The maximum lengths, the places of the start tokens, see `Constraints.place_of`, and the end tokens.
+        Maximum lengths, the size of the result, places of the start tokens, see `Constraints.place_of`, and end tokens.
     """
+    max_length, start_id, end_id = plain(max_length), plain(start_id), plain(end_id)
     limits: Tensor = ops.convert_to_tensor(max_lengths, "int32")
     if len(limits.shape) != 1:
         shape = tuple(limits.shape)
         raise ConfigError(f"max_lengths must have shape (batch,); received max_lengths of shape {shape}")
     for name, value in (("max_length", max_length), ("start_id", start_id)):
         require(not isinstance(value, int) or value >= 0, name, "at least 0", value)
-    if not isinstance(start_id, int) and (len(start_id.shape) != 2 or start_id.shape[1] == 0):
-        shape = tuple(start_id.shape)
-        raise ConfigError(f"start_id must be an int or of shape (batch, n), n at least 1; received shape {shape}")
+    if not isinstance(start_id, int):
+        start_id = ops.convert_to_tensor(start_id, "int32")
+        if len(start_id.shape) != 2 or start_id.shape[1] == 0:
+            shape = tuple(start_id.shape)
+            raise ConfigError(f"start_id must be an int or of shape (batch, n), n at least 1; received shape {shape}")
     end_ids = (end_id,) if isinstance(end_id, int) else tuple(end_id)
     require(all(token_id >= 0 for token_id in end_ids), "end_id", "at least 0", end_id)
     constraints.check()
     limits = ops.minimum(limits, max_length)[:, None]
-    if isinstance(start_id, int):
-        return limits, ops.full_like(limits, start_id), end_ids
-    return limits, constraints.place_of(ops.cast(start_id, "int32")), end_ids
+    start_ids = ops.full_like(limits, start_id) if isinstance(start_id, int) else constraints.place_of(start_id)
+    return limits, max_length, start_ids, end_ids
 
 
 class ActiveRows(Protocol):

@@ -1,5 +1,7 @@
 """Greedy and beam search against hand-worked numbers, exhaustive and plain Python searches."""
 
+import functools
+
 import numpy as np
 import pytest
 from keras import ops
@@ -24,7 +26,7 @@ from searches_in_python import (
     step,
 )
 
-from keras_transformer.decoding import beam_search, greedy_search
+from keras_transformer.decoding import beam_search, greedy_search, sample
 
 # Worked by hand.
 
@@ -303,12 +305,14 @@ def test_a_vocabulary_of_one_token():
         (dict(beam_size=2.0), "be of type int; received beam_size=2.0"),
         (dict(beam_size=True), "be of type int; received beam_size=True"),
         (dict(n_best=0), "be from 1 to beam_size=4; received n_best=0"),
+        (dict(n_best=2.0), "be of type int; received n_best=2.0"),
         (dict(n_best=5), "be from 1 to beam_size=4; received n_best=5"),
         (dict(length_penalty=-0.1), "be at least 0 and finite; received length_penalty=-0.1"),
         (dict(length_penalty=float("nan")), "be at least 0 and finite; received length_penalty=nan"),
         (dict(length_penalty=float("inf")), "be at least 0 and finite; received length_penalty=inf"),
         (dict(length_penalty="1"), "be of type float; received length_penalty='1'"),
         (dict(max_length=-1), "be at least 0; received max_length=-1"),
+        (dict(max_length=np.int64(-1)), "be at least 0; received max_length=-1"),
         (dict(start_id=-2), "be at least 0; received start_id=-2"),
         (dict(end_id=-3), "be at least 0; received end_id=-3"),
         (dict(max_lengths=4), "have shape (batch,); received max_lengths of shape ()"),
@@ -320,8 +324,25 @@ def test_bad_arguments_are_named(arguments, rule):
     (name,) = arguments
     searches = [beam_search]
     if name not in ("beam_size", "n_best", "length_penalty"):
-        searches.append(greedy_search)
+        searches += [greedy_search, functools.partial(sample, seed=1)]
     for function in searches:
         with pytest.raises(ValueError) as error:
             function(markov_step(TRAP), (), **given)
         assert str(error.value) == f"{name} must {rule}"
+
+
+def test_integers_of_numpy_are_integers():
+    numbers = dict(max_length=4, start_id=START, end_id=END)
+    searches = [
+        (beam_search, dict(beam_size=7, n_best=2)),
+        (greedy_search, {}),
+        (sample, dict(seed=2**40 - 1, top_k=7)),
+        (sample, dict(seed=-1)),
+    ]
+    for function, options in searches:
+        expected = function(markov_step(TRAP), (), [4, 3], **numbers, **options)
+        options = {name: np.int64(value) for name, value in (numbers | options).items()}
+        assert as_lists(function(markov_step(TRAP), (), [4, 3], **options)) == as_lists(expected)
+    start_ids = [[END, START], [-1, START]]
+    hypotheses = greedy_search(markov_step(TRAP), (), [4, 3], **numbers | dict(start_id=start_ids))
+    assert as_lists(hypotheses) == as_lists(greedy_search(markov_step(TRAP), (), [4, 3], **numbers))
