@@ -108,6 +108,8 @@ def sample(
         [[2, 1, 0, 0, 0], [2, 2, 1, 0, 0]]
     """
     check_sampling(temperature, top_k, top_p)
+    # The softmax of logits that are divided by less, or by infinity, is not finite on every backend.
+    temperature = ops.clip(ops.convert_to_tensor(temperature, "float32"), 1e-10, 1e20)
     arguments = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
     max_lengths, max_length, _, _ = arguments
     if rows is None:

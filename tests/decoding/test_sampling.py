@@ -115,6 +115,17 @@ def test_several_end_tokens_of_a_beam_search():
     np.testing.assert_allclose(ops.convert_to_numpy(samples.scores)[0], expected, rtol=1e-5)
 
 
+def test_any_temperature_above_0_draws_from_the_probabilities():
+    arguments = ARGUMENTS | dict(seed=1, constraints=Constraints(forbidden_ids=[2]))
+    step, limits = independent_step([0.2, 0.2, 0.2, 0.4]), np.ones(100)
+    for temperature in (1e-38, 1e-300):
+        samples = sample(step, (), limits, temperature=temperature, **arguments)
+        assert set(token_ids_of(samples).flat) == {3}
+    for temperature in (1e38, 1e300):
+        samples = sample(step, (), limits, temperature=temperature, **arguments)
+        assert set(token_ids_of(samples).flat) == {0, 1, 3}
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
