@@ -102,10 +102,12 @@ def shards_of(path: Path) -> dict[str, str]:
     path = os.fspath(path)
     if not glob.has_magic(path) or os.path.exists(path):
         return {"": path}
-    before = re.search(r"[*?[]", path)
-    after = re.search(r"[^]*?]*$", path)
+    # `glob` drops the second of two slashes before a wildcard, which would shift what stands for it.
+    pattern = re.sub("/+", "/", path)
+    before = re.search(r"[*?[]", pattern)
+    after = re.search(r"[^]*?]*$", pattern)
     assert before and after
-    files = [file for file in glob.glob(path) if not os.path.isdir(file)]
+    files = [file for file in glob.glob(pattern) if not os.path.isdir(file)]
     if not files:
         raise ConfigError(f"{path}: no file matches this pattern")
     return dict(sorted((file[before.start() : len(file) - len(after[0])], file) for file in files))

@@ -75,6 +75,13 @@ def test_lines_of_any_length_up_to_the_limit_are_read_whole(tmp_path, suffix, ma
     assert list(read_lines(path)) == [*expected, "the last"]
 
 
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_byte_order_mark_may_arrive_alone(tmp_path, suffix):
+    path = tmp_path / f"text.{suffix}"
+    path.write_bytes(COMPRESS[suffix]("\ufeff".encode()) + COMPRESS[suffix](b"one\ntwo\n"))
+    assert list(read_lines(path)) == ["one", "two"]
+
+
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\nnext\n"])
 def test_a_line_may_have_a_mebibyte_and_no_more(tmp_path, end):
     path = tmp_path / "text"
@@ -204,6 +211,8 @@ def test_files_pair_up_by_what_stands_for_the_wildcards(write, tmp_path):
         (tmp_path / "en" / f"{name}.en").write_text(name)
         (tmp_path / "de" / f"{name}.de").write_text(name)
     assert read(text_corpora(["en/*"], ["de/*"])) == [("x", "x"), ("y", "y")]
+    # As of a directory that is given with a slash at its end.
+    assert read(text_corpora(["en//*.en"], [".//de//?.de"])) == [("x", "x"), ("y", "y")]
 
 
 def test_shards_with_different_numbers_of_lines_are_named(write):
