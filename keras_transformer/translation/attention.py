@@ -66,15 +66,15 @@ def translate_with_attention(translator: Translator, text: Sentence) -> Translat
         text: not blank.
 
     Raises:
-        ConfigError: The text is blank.
+        ConfigError: The text is blank, or has a lone surrogate.
     """
     check("text", text, Sentence)
     model, tokenizers = cast(Transformer, translator.model), translator.tokenizers
+    source = translator.token_ids([text])
     translations = translator.graph.search(tf.constant([text]))
     token_ids = np.asarray(translations.token_ids)[0, 0]
     labels = token_ids[token_ids != tokenizers.target.pad_id]
     target = np.concatenate([[tokenizers.target.start_id], labels[:-1]])[None, :]
-    source = translator.token_ids([text])
     source_pieces = tokenizers.source.pieces(source[0])
     written, before = tokenizers.target.pieces(labels), tokenizers.target.pieces(target[0])
 

@@ -210,6 +210,8 @@ def test_a_view_is_checked(translator, tmp_path):
         message = f"{name} must be at most {most}, as many as the model has; received {name}='{received}'"
         with pytest.raises(ConfigError, match=message):
             plot_attention(translator, TEXT, tmp_path / "a.html", view)
+    with pytest.raises(ConfigError, match="must be without lone surrogates"):
+        plot_attention(translator, "\ud800", tmp_path / "a.html")
     assert [*tmp_path.iterdir()] == []
     with pytest.raises(ConfigError, match="kind must be one of cross, encoder, decoder; received kind='self'"):
         AttentionView("self")
