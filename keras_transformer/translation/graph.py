@@ -22,6 +22,7 @@ from ..models.transformer import GUIDED_HEAD
 from ..rules import require
 from ..tensors import Dimension, Tensor
 from ..tokenizers import Tokenizer
+from ..tokenizers.placeholders import SPACES
 from ..tokenizers.text_codec import Side, TextCodec
 from ..tokenizers.tokenizer import Texts
 from .documents import TranslatedDocuments, translate_documents
@@ -200,7 +201,8 @@ class TranslationGraph:
             tags: those in front of the sources, see `Translator.translate`.
         """
         source = self.codec.encode_sources(texts, tags)
-        limits = tf.where(tf.equal(tf.strings.strip(texts), ""), 0, self._searched.most_tokens(source.token_ids))
+        is_blank = tf.strings.regex_full_match(texts, f"[{SPACES}]*")
+        limits = tf.where(is_blank, 0, self._searched.most_tokens(source.token_ids))
         if max_lengths is not None:
             limits = tf.where(max_lengths > 0, tf.minimum(limits, max_lengths), limits)
         prefix = None
