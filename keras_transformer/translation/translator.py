@@ -14,7 +14,7 @@ from ..config.values import Language, Precision
 from ..errors import ConfigError, Error
 from ..model_dir import ModelDir
 from ..model_dir.shortlist_file import Shortlist, read_shortlist
-from ..rules import check, checked, require
+from ..rules import check, checked, plain, require
 from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from ..tokenizers.text_codec import Side, TextCodec
@@ -330,6 +330,8 @@ class Translator:
                 "a Translator cannot be used in a process that was forked after it was made: start processes with "
                 "multiprocessing.get_context('spawn')"
             )
+        # TensorFlow would make a tensor of an integer of NumPy.
+        options = {name: plain(value) for name, value in options.items()}
         key = (function, *options.items(), *tensors)
         if key not in self._traced:
             types = {name: tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}

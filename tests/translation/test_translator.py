@@ -267,6 +267,12 @@ def test_a_wrong_argument_is_one_line_and_leaves_the_translator_as_it_was(tiny_m
             translator.translate(*arguments, **options)
         assert str(error.value).startswith(message) and "\n" not in str(error.value)
     assert translator(["Anna sees a tree."]) == ["Anna hat einen Baum, sieht!"]
+    # An integer of NumPy is not a wrong argument.
+    texts = ["Anna sees a tree."]
+    assert translator.n_best(texts, np.int64(2)) == translator.n_best(texts, 2)
+    sampled = [translator.translate(texts, sampling=Sampling(1, top_k=top_k)) for top_k in (np.int64(2), 2)]
+    assert sampled[0] == sampled[1]
+    assert translator.align(texts, texts, np.int64(0))[0].positions == translator.align(texts, texts)[0].positions
 
 
 @pytest.mark.slow
