@@ -4,6 +4,7 @@ A vocabulary ends with `NUM_PLACEHOLDERS` pieces that no text is segmented into.
 for its URLs, e-mail addresses, formats, tags and given terms, which are found here, in the TensorFlow graph.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple
 
@@ -87,8 +88,8 @@ class SpanFinder:
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._terms = None
         if terms:
-            # The longer of two terms at the same place is kept.
-            worded = (regex.escape(_in_words(term)) for term in sorted(set(terms), key=len, reverse=True))
+            # The longer of two terms at one place is kept. RE2 refuses what `regex.escape` makes of no-break spaces.
+            worded = (re.escape(_in_words(term)) for term in sorted(set(terms), key=len, reverse=True))
             self._terms = "|".join(worded)
             try:
                 tf.strings.regex_replace("", self._terms, "")

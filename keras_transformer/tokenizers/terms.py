@@ -5,6 +5,7 @@ Neural Machine Translation to Apply Terminology Constraints"): `A {term} dog {tr
 that was trained with such sources copies it, inflected or not.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -68,7 +69,7 @@ class Glossary:
         self._translations = [values[place] for place in order]
         # In reverse order, a longer term comes before its beginning. RE2 also finds common beginnings then, and needs
         # less memory. The space before a term belongs to it, as to any word.
-        self._pattern = f" ?(?:{'|'.join(map(regex.escape, sorted(translations, reverse=True)))})"
+        self._pattern = f" ?(?:{'|'.join(map(re.escape, sorted(translations, reverse=True)))})"
         try:
             with silenced():
                 tf.strings.regex_replace("", self._pattern, "")

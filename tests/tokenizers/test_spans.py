@@ -59,6 +59,8 @@ def test_terms_are_whole_words_and_the_longer_one_counts():
     (spans,) = SpanFinder(terms).divide(tf.constant([text])).spans.numpy()
     actual = [span.decode() for span in spans if span]
     assert actual == ["IT", "New York", "C++", "(R)", "größe", "IT", "https://IT.org"]
+    (spans,) = SpanFinder(["50\u00a0%", "a\u3000b"]).divide(tf.constant(["50\u00a0%, a\u3000b"])).spans.numpy()
+    assert [span.decode() for span in spans if span] == ["50\u00a0%", "a\u3000b"]
     with pytest.raises(ConfigError, match="a term that is kept must not be blank; received ' '"):
         SpanFinder([" "])
     with pytest.raises(ConfigError, match="terms that are kept must be fewer or shorter; received 200,000"):

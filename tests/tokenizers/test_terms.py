@@ -13,6 +13,7 @@ from keras_transformer.tokenizers.text_codec import TextCodec
 
 LINES = ["A dog runs to the hot dog.", "Ein Hund rennt zur Wurst.", "{term} C++ \ufdd1 \ufdd1\ufdd3 [TERM]"]
 TERMS = {"dog": "Hund", "hot dog": "Wurst", "C++": "C plus", "Kibo's": "von Kibo", "Öl": "oil", "öl": "OIL"}
+TERMS["50\u00a0%"] = "half"
 
 
 @pytest.fixture(scope="module", params=["bpe", "unigram", "wordpiece"])
@@ -35,6 +36,7 @@ def encoded(tokenizer, glossary, texts, spans=None):
         ("C++ c++ C+++", ["C plus", "C plus"]),
         ("Kibo's dog", ["von Kibo", "Hund"]),
         ("Öl öl", ["oil", "OIL"]),
+        ("50\u00a0% 50 %", ["half"]),
         ("", []),
         ("\ufdd1\ufdd3dog\ufdd1", ["Hund"]),
     ],
