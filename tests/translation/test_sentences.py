@@ -40,6 +40,8 @@ def divide(texts):
         ("en", ["It is late. ", "# 8 runs. ", "#1 wins."]),
         ("de", ["Am 3. Oktober kam z. B. Prof. Dr. Müller bzw. Frau Schmidt. ", "Ludwig XIV. blieb."]),
         ("de", ["Das gilt nach Art. 5 Abs. 2 ca. drei Jahre. ", "Ägypten nicht."]),
+        ("de", ["Sie sagte: „Ja.“ ", "Dann ‚Nein!‘ ", "„Gut.“"]),
+        ("en", ["He left. ", "“Yes.” ", "‘No.’"]),
         ("fr", ["M. Dupont et Mme. Durand sont là. ", "Élise aussi ! ", "Où ?"]),
         ("ru", ["Это ул. Ленина. ", "Да? ", "Нет."]),
         ("zh", ["今天天气很好。", "我们去公园！", "真的？！ ", "对。"]),
