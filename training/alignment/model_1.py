@@ -216,11 +216,11 @@ class CountTable:
         return self._total
 
 
-def _look_up(counts: Counts, keys: np.ndarray) -> list[np.ndarray]:
-    if not len(counts.keys):
-        return [np.zeros(len(keys), "float32")] * 2
+def _look_up(counts: Counts, keys: np.ndarray) -> np.ndarray:
     places, is_known = _find(counts.keys, keys)
-    return [np.where(is_known, column[places], 0) for column in (counts.forward, counts.backward)]
+    values = np.zeros((2, len(keys)), "float32")
+    values[:, is_known] = counts.forward[places[is_known]], counts.backward[places[is_known]]
+    return values
 
 
 def _find(keys: Keys, wanted: Keys) -> tuple[np.ndarray, np.ndarray]:
