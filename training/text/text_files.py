@@ -104,13 +104,11 @@ def shards_of(path: Path) -> dict[str, str]:
         return {"": path}
     # `glob` drops the second of two slashes before a wildcard, which would shift what stands for it.
     pattern = re.sub("/+", "/", path)
-    before = re.search(r"[*?[]", pattern)
-    after = re.search(r"[^]*?]*$", pattern)
-    assert before and after
+    before, after = re.split(r"[*?[]", pattern)[0], re.split(r"[]*?]", pattern)[-1]
     files = [file for file in glob.glob(pattern) if not os.path.isdir(file)]
     if not files:
         raise ConfigError(f"{path}: no file matches this pattern")
-    return dict(sorted((file[before.start() : len(file) - len(after[0])], file) for file in files))
+    return dict(sorted((file[len(before) : len(file) - len(after)], file) for file in files))
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
