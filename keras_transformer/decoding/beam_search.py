@@ -124,9 +124,7 @@ def beam_search(
         token_ids = gather_in_rows(reshape_inferring(token_ids, flat_shape), indices)
 
         length = position + 1
-        is_end = length >= active.max_lengths
-        if end_ids:
-            is_end = is_any_of(token_ids, end_ids) | is_end
+        is_end = is_any_of(token_ids, end_ids) | (length >= active.max_lengths)
         is_finished = is_end & (np.arange(is_end.shape[-1]) < beam_size)
         new_scores = ops.where(is_finished, log_probs / _penalty(length, length_penalty), IMPOSSIBLE)
         new_ends = ops.stack([ops.full_like(parents, length), parents, token_ids], axis=-1)
@@ -177,9 +175,6 @@ def _read_back(record: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dime
     """Follows the links from each end (batch, n_best, 3) to the start: token ids (batch, n_best, max_length)."""
     lengths, last_links = ends[..., 0], ends[..., 1:]
 
-    def any_left(position: Tensor, links: Tensor, token_ids: Tensor) -> Tensor:
-        return position >= 0
-
     def prepend(position: Tensor, links: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         links = gather_in_rows(ops.take(record, position, axis=0), links[..., 0])  # (batch, n_best, 2)
         links = ops.where((position < lengths - 1)[..., None], links, last_links)
@@ -187,6 +182,6 @@ def _read_back(record: Tensor, num_steps: Tensor, ends: Tensor, max_length: Dime
         token_ids = ops.scatter_update(token_ids, ops.reshape(position, (1, 1)), newest[None])
         return position - 1, links, token_ids
 
-    token_ids = ops.zeros((max_length, *ops.shape(lengths)), "int32")
-    _, _, token_ids = ops.while_loop(any_left, prepend, (num_steps - 1, last_links, token_ids))
+    start = num_steps - 1, last_links, ops.zeros((max_length, *ops.shape(lengths)), "int32")
+    _, _, token_ids = ops.while_loop(lambda position, *_: position >= 0, prepend, start)
     return ops.transpose(token_ids, (1, 2, 0))

@@ -49,10 +49,8 @@ def greedy_search(
     """
     arguments = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
 
-    def choose(
-        position: Tensor, rows: Tensor, log_probs: Tensor, logits: Tensor, allowed_logits: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        log_probs, token_ids = continuations(log_probs, logits, allowed_logits, 1)  # (n, 1, 1)
+    def choose(position: Tensor, active: _Active, logits: Tensor, allowed_logits: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs, token_ids = continuations(active.results.log_probs, logits, allowed_logits, 1)  # (n, 1, 1)
         return log_probs[..., 0], token_ids[..., 0]
 
     return _extend_one_hypothesis(choose, step, state, *arguments, constraints, drop_finished)
@@ -116,14 +114,13 @@ def sample(
         rows = ops.arange(ops.shape(max_lengths)[0], dtype="int32")
     numbers = uniform_numbers(plain(seed), rows, max_length)
 
-    def choose(
-        position: Tensor, rows: Tensor, log_probs: Tensor, logits: Tensor, allowed_logits: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def choose(position: Tensor, active: _Active, logits: Tensor, allowed_logits: Tensor) -> tuple[Tensor, Tensor]:
         allowed_logits = ops.reshape(allowed_logits, (-1, last_size(logits)))  # (n, vocab_size)
         # One column of the numbers of the rows that are left: (n, 1).
-        row_numbers = ops.take(ops.take(numbers, position, axis=1), rows, axis=0)[:, None]
+        row_numbers = ops.take(ops.take(numbers, position, axis=1), active.rows, axis=0)[:, None]
         token_ids = draw(allowed_logits / temperature, row_numbers, plain(top_k), top_p)
-        log_probs = log_probs + gather_in_rows(allowed_logits, token_ids) - ops.logsumexp(logits, axis=-1)
+        log_prob = gather_in_rows(allowed_logits, token_ids) - ops.logsumexp(logits, axis=-1)
+        log_probs = active.results.log_probs + log_prob
         # NaN if all logits of a row are -inf; the comparison is then false.
         return ops.where(log_probs > -math.inf, log_probs, -math.inf), token_ids
 
@@ -146,7 +143,7 @@ class _Active(NamedTuple, Generic[State]):
 
 
 def _extend_one_hypothesis(
-    choose: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
+    choose: Callable[[Tensor, _Active, Tensor, Tensor], tuple[Tensor, Tensor]],
     step: Step[State],
     state: State,
     max_lengths: Tensor,
@@ -159,10 +156,9 @@ def _extend_one_hypothesis(
     """Extends each sequence by one token per step until an end token or its maximum length.
 
     Args:
-        choose: takes the position of the newest tokens, int32 scalar, the places of the sequences in the batch, int32
-            (n,), their log probabilities, float32 (n, 1), and the logits and the allowed logits of the next token, see
-            `Constraints.apply`. Returns the log probabilities of the sequences with one more token, float32 (n, 1),
-            -inf if there is none, and the tokens, int32 (n, 1).
+        choose: takes the position of the newest tokens, int32 scalar, the active sequences, and the logits and the
+            allowed logits of the next token, see `Constraints.apply`. Returns the log probabilities of the sequences
+            with one more token, float32 (n, 1), -inf if there is none, and the tokens, int32 (n, 1).
     """
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
@@ -172,13 +168,11 @@ def _extend_one_hypothesis(
         logits, state = step(constraints.token_at(newest), ops.zeros_like(newest), position, active.state)
         logits, allowed_logits = constraints.apply(logits, newest, history, position, active.max_lengths, end_ids)
         lengths, log_probs = active.results
-        extended_log_probs, token_ids = choose(position, active.rows, log_probs, logits, allowed_logits)
+        extended_log_probs, token_ids = choose(position, active, logits, allowed_logits)
         log_probs = ops.where(active.is_unfinished, extended_log_probs, log_probs)
 
         length = position + 1
-        is_end = length >= active.max_lengths
-        if end_ids:
-            is_end = is_any_of(token_ids, end_ids) | is_end
+        is_end = is_any_of(token_ids, end_ids) | (length >= active.max_lengths)
         active = active._replace(
             results=_Results(ops.where(active.is_unfinished, length, lengths), log_probs),
             is_unfinished=active.is_unfinished & (log_probs > -math.inf) & ops.logical_not(is_end),
