@@ -35,17 +35,17 @@ def check_search_arguments(
         raise ConfigError(f"max_lengths must have shape (batch,); received max_lengths of shape {shape}")
     for name, value in (("max_length", max_length), ("start_id", start_id)):
         require(not isinstance(value, int) or value >= 0, name, "at least 0", value)
-    if not isinstance(start_id, int):
-        start_id = ops.convert_to_tensor(start_id, "int32")
-        if len(start_id.shape) != 2 or start_id.shape[1] == 0:
-            shape = tuple(start_id.shape)
-            raise ConfigError(f"start_id must be an int or of shape (batch, n), n at least 1; received shape {shape}")
     end_ids = (end_id,) if isinstance(end_id, int) else tuple(end_id)
     require(all(token_id >= 0 for token_id in end_ids), "end_id", "at least 0", end_id)
     constraints.check()
     limits = ops.minimum(limits, max_length)[:, None]
-    start_ids = ops.full_like(limits, start_id) if isinstance(start_id, int) else constraints.place_of(start_id)
-    return limits, max_length, start_ids, end_ids
+    if isinstance(start_id, int):
+        return limits, max_length, ops.full_like(limits, start_id), end_ids
+    start_ids: Tensor = ops.convert_to_tensor(start_id, "int32")
+    if len(start_ids.shape) != 2 or start_ids.shape[1] == 0:
+        shape = tuple(start_ids.shape)
+        raise ConfigError(f"start_id must be an int or of shape (batch, n), n at least 1; received shape {shape}")
+    return limits, max_length, constraints.place_of(start_ids), end_ids
 
 
 class ActiveRows(Protocol):
