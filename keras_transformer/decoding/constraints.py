@@ -13,6 +13,7 @@ from ..rules import Count, Positive, check, require
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
 MINUS_INFINITY = np.float32(-math.inf)
+Logits = Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"]
 
 
 class History(NamedTuple):
@@ -114,10 +115,7 @@ class Constraints(NamedTuple):
         position: Annotated[Tensor, "int32 ()"],
         max_lengths: Annotated[Tensor, "int32 (batch, 1)"],
         end_ids: Sequence[int],
-    ) -> tuple[
-        Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"],
-        Annotated[Tensor, "float32 (batch, beam_size, vocab_size)"],
-    ]:
+    ) -> tuple[Logits, Logits]:
         """Applies the constraints to the logits of the tokens that follow the newest.
 
         Args:
