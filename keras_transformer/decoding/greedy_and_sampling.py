@@ -119,7 +119,8 @@ def sample(
         # One column of the numbers of the rows that are left: (n, 1).
         row_numbers = ops.take(ops.take(numbers, position, axis=1), active.rows, axis=0)[:, None]
         token_ids = draw(allowed_logits / temperature, row_numbers, plain(top_k), top_p)
-        log_probs = active.results.log_probs + gather_in_rows(allowed_logits, token_ids) - ops.logsumexp(logits, axis=-1)
+        log_probs = active.results.log_probs + gather_in_rows(allowed_logits, token_ids)
+        log_probs = log_probs - ops.logsumexp(logits, axis=-1)
         # NaN if all logits of a row are -inf; the comparison is then false.
         return ops.where(log_probs > -math.inf, log_probs, -math.inf), token_ids
 

@@ -101,9 +101,7 @@ _NUMBER_OF_A_LINE = rf"(^|{_DIVISION})([{SPACES}]*\p{{N}}{{1,3}}\.)"
 _SINGLE_LETTERS = _NOT_IN_A_WORD + r"((?:[\p{Lu}\p{Ll}]\.)+)"
 _ORDINAL = _NOT_IN_A_WORD + r"((?:\p{N}{1,3}|[IVX]+)\.)"
 # In front of a space, “ and ‘ end a German quotation. "# 8" begins as a number does.
-_SENTENCE_END = (
-    rf"([{_ENDS}][{_CLOSING}“‘]*[{SPACES}]+)([{_OPENING}]*(?:#[{SPACES}]?)?[\p{{Lu}}\p{{Lt}}\p{{Lo}}\p{{N}}])"
-)
+_SENTENCE_END = rf"([{_ENDS}][{_CLOSING}“‘]*[{SPACES}]+)([{_OPENING}]*(?:#[{SPACES}]?)?[\p{{Lu}}\p{{Lt}}\p{{Lo}}\pN])"
 _CHINESE_END = rf"([{_CHINESE_ENDS}][{SPACES}]*)({_NEITHER}])"
 # "「はい。」と言った" goes on.
 _CHINESE_QUOTATION_END = rf"([{_CHINESE_ENDS}][{_CLOSING}]+[{SPACES}]*)({_NEITHER}と])"
