@@ -37,7 +37,6 @@ Count = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
 Rate = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
 # An integer beyond the largest float counts as infinite.
 Positive = Annotated[float, Rule("positive and finite", lambda value: 0 < value <= sys.float_info.max)]
-
 Share = Annotated[float, Rule("above 0 and at most 1", lambda value: 0 < value <= 1)]
 Probability = Annotated[float, Rule("at least 0 and at most 1", lambda value: 0 <= value <= 1)]
 NotEmpty = Annotated[str, Rule("a text that is not empty", bool)]

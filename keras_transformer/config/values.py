@@ -22,9 +22,19 @@ TrainingPrecision = Literal["auto", "float32", "bfloat16", "float16"]
 
 # The signatures of a servable.
 SignatureName = Literal[
-    "serving_default", "translate", "translate_n_best", "translate_with_prefix", "translate_with_tag",
-    "translate_document", "translate_tokens", "score", "align", "tokenize", "detokenize", "encode",
-]  # fmt: skip
+    "serving_default",
+    "translate",
+    "translate_n_best",
+    "translate_with_prefix",
+    "translate_with_tag",
+    "translate_document",
+    "translate_tokens",
+    "score",
+    "align",
+    "tokenize",
+    "detokenize",
+    "encode",
+]
 
 # Languages with rules of their own for where a sentence ends.
 Language = Literal[
