@@ -75,13 +75,6 @@ def test_lines_of_any_length_up_to_the_limit_are_read_whole(tmp_path, suffix, ma
     assert list(read_lines(path)) == [*expected, "the last"]
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_a_byte_order_mark_may_arrive_alone(tmp_path, suffix):
-    path = tmp_path / f"text.{suffix}"
-    path.write_bytes(COMPRESS[suffix]("\ufeff".encode()) + COMPRESS[suffix](b"one\ntwo\n"))
-    assert list(read_lines(path)) == ["one", "two"]
-
-
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\nnext\n"])
 def test_a_line_may_have_a_mebibyte_and_no_more(tmp_path, end):
     path = tmp_path / "text"
