@@ -211,16 +211,18 @@ def _create_locked(path: pathlib.Path, is_directory: bool) -> int:
     while True:
         if is_directory:
             path.mkdir()
+            try:
+                descriptor = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
         else:
-            path.touch(exist_ok=False)
-        # Another process may take it for a leftover before it is locked.
-        with contextlib.suppress(FileNotFoundError):
             # A network file system (NFS) locks only files that are open for writing.
-            descriptor = os.open(path, os.O_RDONLY if is_directory else os.O_RDWR)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_open(descriptor, path):
-                return descriptor
-            os.close(descriptor)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Another process may have taken it for a leftover before it was locked.
+        if _is_open(descriptor, path):
+            return descriptor
+        os.close(descriptor)
 
 
 def _open_locked(path: pathlib.Path, task: str) -> int:

@@ -132,7 +132,8 @@ def _learn_counts(path: pathlib.Path, pairs: SentencePairs, tokenizers: Tokenize
             bar.details = f"pass {number} of {PASSES}"
             probabilities = None if counts is None else counts.probabilities()
             counts = count_links(_tokenized(pairs, tokenizers, max_length), probabilities, bar)
-            _write_state(path, name, number, counts)
+            with replacing_with_checksum(path) as temporary, open(temporary, "wb") as file:
+                np.savez(file, name=np.array(name), passes=np.array(number), **counts._asdict())
     assert counts is not None  # There is at least one pass.
     if not len(counts.keys):
         raise ConfigError(f"{pairs.name}: none of the {counted(len(pairs), 'sentence pair')} has text on both sides")
@@ -156,11 +157,6 @@ def _tokenized(
             for side, lengths_of_side in zip(with_ends, lengths, strict=True)
         )
         yield source, target
-
-
-def _write_state(path: pathlib.Path, name: str, done: int, counts: Counts) -> None:
-    with replacing_with_checksum(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, name=np.array(name), passes=np.array(done), **counts._asdict())
 
 
 def _read_state(path: pathlib.Path, name: str) -> tuple[int, Counts | None]:
