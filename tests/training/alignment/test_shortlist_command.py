@@ -69,15 +69,15 @@ def test_align_that_was_stopped_goes_on_after_the_last_pass(arguments, capsys, m
     expected, _ = read(arguments)
     model_dir = ModelDir(arguments[2])
     model_dir.shortlist_path.unlink()
-    write = shortlist_module._write_state
+    count_links, passes = shortlist_module.count_links, iter(range(1, 6))
 
-    def stop(path, name, done, counts):
-        if done == 3:
+    def stop(*args):
+        if next(passes) == 3:
             raise KeyboardInterrupt
-        write(path, name, done, counts)
+        return count_links(*args)
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr(shortlist_module, "_write_state", stop)
+        patch.setattr(shortlist_module, "count_links", stop)
         main(arguments)
     assert stopped.value.code == 130 and not model_dir.shortlist_path.exists()
     state = model_dir.alignment_path.read_bytes()
