@@ -285,7 +285,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if not is_causal and (use_causal_mask or neighborhood is not None):
             positions = ops.arange(ops.shape(targets)[1])
             key_positions = positions if sources is targets else ops.arange(ops.shape(sources)[1])
-            mask = combine(mask, _per_head(self._mask_of_positions(positions, key_positions, use_causal_mask)))
+            mask = combine(mask, self._mask_of_positions(positions, key_positions, use_causal_mask))
         if is_fused:
             heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
             return axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
@@ -594,6 +594,7 @@ def _fused_attention(
         flash_attention = bool(flash_attention)
     if keras.backend.backend() == "jax" and mask is not None:
         # cuDNN takes one mask for all sequences or heads, but not one for all queries.
+        mask = _per_head(mask)
         mask = ops.broadcast_to(mask, (*ops.shape(mask)[:2], ops.shape(queries)[2], ops.shape(keys)[2]))
     heads = ops.dot_product_attention(
         *(ops.transpose(tensor, (0, 2, 1, 3)) for tensor in (queries, keys, values)),

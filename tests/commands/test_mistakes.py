@@ -163,7 +163,8 @@ def test_mistakes_are_found_before_tensorflow_is_loaded(text, tmp_path):
     settings = dict(training=TrainingConfig(guided_alignment=0.1), data=DataConfig(tags=["<a>", "<b>"]))
     tagged = ModelDir(tmp_path / "tagged")
     tagged.write_config(dataclasses.replace(tagged.read_config(), **settings))
-    text("trained/best.weights.h5", ""), text("tagged/best.weights.h5", "")
+    text("trained/best.weights.h5", "")
+    text("tagged/best.weights.h5", "")
     text("key.yaml", "training:\n  step: 5\n"), text("open.yaml", "model:\n  d_model: [1\n")
     commands = [command if "--model-dir" in command else f"{command} --model-dir trained" for command in MISTAKES]
     said = run_python("-c", NO_TENSORFLOW, input=json.dumps([*map(shlex.split, commands)]), cwd=tmp_path).splitlines()
