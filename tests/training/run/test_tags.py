@@ -157,8 +157,9 @@ def test_a_servable_has_the_tag_and_takes_others(two_directions, tmp_path):
     rows = [(GERMAN[0], ""), (ENGLISH[0], ">>de<<"), (GERMAN[1], ">>en<<")]
     expected = translator.translate([text for text, _ in rows], tags=[tag for _, tag in rows])
     assert [answer["text"] for answer in post(*rows)] == [result.hypotheses[0][0] for result in expected]
-    with pytest.raises(RequestError, match=r"\[tag must be one of >>de<<, >>en<<; received >>fr<<\]$"):
-        post(rows[0], ("x", ">>fr<<"))
+    for tag, named in ((">>fr<<", ">>fr<<"), ({"b64": "/z4="}, "\ufffd>")):
+        with pytest.raises(RequestError, match=rf"\[tag must be one of >>de<<, >>en<<; received {named}\]$"):
+            post(rows[0], ("x", tag))
 
 
 @pytest.mark.slow
