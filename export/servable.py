@@ -14,7 +14,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer import __version__
 from keras_transformer.config.values import SignatureName
-from keras_transformer.errors import ConfigError
 from keras_transformer.rules import require
 from keras_transformer.translation import Translator
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
@@ -87,7 +86,7 @@ def export_servable(
         facts: for the model card. Defaults to None: nothing is known.
 
     Raises:
-        ConfigError: The version exists or is not positive, or there is no such signature.
+        ConfigError: The version exists or is not positive, or there is no such signature, or no `serving_default`.
         OSError: A file cannot be written.
         VerificationError: The SavedModel gives other answers than the translator.
     """
@@ -95,9 +94,10 @@ def export_servable(
     signatures = list(known) if signatures is None else signatures
     for name in signatures:
         require(name in known, "signatures", f"among {', '.join(known)}", name)
+    require(len(signatures) > 0, "signatures", "at least one name", signatures)
     require(serving_default in known, "serving_default", f"among {', '.join(known)}", serving_default)
-    if not signatures:
-        raise ConfigError("signatures must name at least one")
+    is_used = serving_default == "translate" or "serving_default" in signatures
+    require(is_used, "serving_default", "translate unless signatures include serving_default", serving_default)
     known = known | {"serving_default": known[serving_default]}
     chosen = {name: known[name] for name in signatures}
 

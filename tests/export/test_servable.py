@@ -422,8 +422,13 @@ def test_what_is_not_verified_is_published_as_it_is(translator, tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    "names, message", [(["trnslate"], "signatures must be among serving_default, .*trnslate"), ([], "at least one")]
+    "names, message",
+    [
+        (["trnslate"], "signatures must be among serving_default, .*trnslate"),
+        ([], "at least one"),
+        (["translate", "score"], "serving_default must be translate unless signatures include serving_default; rec"),
+    ],
 )
-def test_unknown_signatures_are_refused(translator, tmp_path, names, message):
+def test_signatures_that_are_unknown_or_not_there_are_refused(translator, tmp_path, names, message):
     with pytest.raises(ConfigError, match=message):
-        export_servable(translator, tmp_path, signatures=names)
+        export_servable(translator, tmp_path, signatures=names, serving_default="score")
