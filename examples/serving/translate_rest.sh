@@ -4,7 +4,7 @@
 # sh examples/serving/translate_rest.sh http://localhost:8501/v1/models/en-de < in.txt
 set -eu
 # In Base64, no character of a text needs to be escaped.
-instances=$(while IFS= read -r line; do
+instances=$(while IFS= read -r line || [ -n "$line" ]; do
     printf '{"text": {"b64": "%s"}},' "$(printf %s "$line" | base64 | tr -d '\n')"
 done)
 printf '{"signature_name": "translate", "instances": [%s]}' "${instances%,}" |

@@ -312,14 +312,15 @@ def test_rest_takes_texts_alone(server):
 
 
 def run_example(command, *arguments):
-    text = "".join(f"{source}\n" for source in [*SOURCES, 'Zoë "sees" \\ a tree', ""])
+    # The last line has no line break.
+    text = "\n".join([*SOURCES, "", 'Zoë "sees" \\ a tree'])
     return subprocess.run([*command, *arguments], input=text, capture_output=True, text=True)
 
 
 @pytest.mark.slow
 def test_the_example_clients_translate(server, translator):
     grpc_address, rest_address = server[0], server[1].removesuffix(":predict")
-    expected = translator([*SOURCES, 'Zoë "sees" \\ a tree', ""])
+    expected = translator([*SOURCES, "", 'Zoë "sees" \\ a tree'])
     finished = run_example([sys.executable, str(EXAMPLES / "translate_grpc.py")], grpc_address, "en-de")
     assert finished.stdout.splitlines() == expected, finished.stderr
     finished = run_example([sys.executable, str(EXAMPLES / "translate_grpc.py")], grpc_address, "other")
