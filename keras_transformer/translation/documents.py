@@ -88,8 +88,8 @@ _DIVISION, _NO_END = MARK + "d", MARK + "n"
 
 _LINE_BREAKS = r"\n\r\v\f\x{85}\x{2028}\x{2029}"
 _ENDS = ".!?…؟۔।॥։።"
-_CLOSING = r"""\p{Pe}\p{Pf}"'”’"""
-_OPENING = r"""\p{Ps}\p{Pi}\p{Pd}"'“‘„‚¿¡"""
+_CLOSING = r"""\p{Pe}\p{Pf}\p{Cf}"'”’"""  # Cf: invisible, such as the marks of text from right to left
+_OPENING = r"""\p{Ps}\p{Pi}\p{Pd}\p{Cf}"'“‘„‚¿¡"""
 # They end a sentence whether or not a space follows.
 _CHINESE_ENDS = "。｡！？"
 _NEITHER = rf"[^{SPACES}{_CHINESE_ENDS}{_CLOSING}{MARK}"

@@ -48,6 +48,7 @@ def divide(texts):
         ("ja", ["「はい。」と彼は言った。", "「いいえ。」", "終わり。"]),
         ("hi", ["यह एक है। ", "यह दो है।"]),
         ("ar", ["كيف حالك؟ ", "أنا بخير."]),
+        ("ar", ["كيف حالك؟\u200f ", "\u200fأنا بخير."]),
         (None, ["Mr. Smith und Hr. Müller. ", "Fin."]),
         # Words that look like abbreviations: On. (Italian), Me. (French), mm. (Finnish), doc. (Czech).
         (None, ["She tried it on. ", "He called me. ", "It has 5 mm. ", "Ask the doc. ", "Fine."]),
