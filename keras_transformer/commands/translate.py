@@ -1,6 +1,7 @@
 """The commands that use a trained model: `translate`, `plot` and `serve`."""
 
 import argparse
+import codecs
 import contextlib
 import itertools
 import logging
@@ -84,6 +85,8 @@ def run_translate(options: argparse.Namespace) -> None:
         for lines in arriving_lines(LINES_PER_BLOCK):
             # As bytes: the tokenizer decides how to read what is not UTF-8.
             texts = [line.removesuffix(b"\r") for line in lines]
+            if num_lines == 0:
+                texts[0] = texts[0].removeprefix(codecs.BOM_UTF8)
             if options.documents:
                 translations = _translate_documents(translator, texts, num_lines + 1, options.language)
             else:

@@ -96,7 +96,7 @@ def translate(tiny_model_dir, tmp_path, monkeypatch, capsys):
 
 def test_translate_answers_every_line_with_one_line(translator, translate):
     lines = [b"Anna sees a tree.", b"", b"the dog buys two apples.", b"\xff\xfe", b"  ", b"x" * 5000]
-    output = translate(b"\n".join(lines) + b"\n")
+    output = translate("\ufeff".encode() + b"\n".join(lines) + b"\n")
     answers = output.out.split("\n")
     assert answers.pop() == ""
     assert len(answers) == len(lines)
