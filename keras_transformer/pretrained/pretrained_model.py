@@ -77,11 +77,8 @@ def reading(path: pathlib.Path, *damages: type[Exception]) -> Iterator[None]:
 
 def read_bytes(path: pathlib.Path, max_bytes: int = MAX_VOCABULARY_BYTES) -> bytes:
     require_file(path)
-    try:
-        with open(path, "rb") as file:
-            content = file.read(max_bytes + 1)
-    except OSError as error:
-        raise InvalidFileError(f"{path}: {error.strerror}") from None
+    with reading(path, OSError), open(path, "rb") as file:
+        content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise InvalidFileError(f"{path}: the file must have at most {max_bytes:,} bytes")
     return content
