@@ -4,6 +4,7 @@ https://www.tensorflow.org/tfx/serving/api_rest has its requests and answers.
 """
 
 import base64
+import contextlib
 import html
 import http.server
 import json
@@ -16,7 +17,7 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -208,6 +209,13 @@ def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
 
 
 class _Server(http.server.ThreadingHTTPServer):
+    def close_request(self, request: Any) -> None:
+        # Read what was refused unread: while a client still sends, it would get an error instead of the answer.
+        with contextlib.suppress(OSError):
+            while request.recv(MAX_BYTES):
+                pass
+        super().close_request(request)
+
     def handle_error(self, request: object, client_address: object) -> None:
         # The client has disconnected and needs no answer.
         if not isinstance(sys.exception(), ConnectionError):

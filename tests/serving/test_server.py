@@ -163,6 +163,8 @@ def test_every_signature_answers_in_both_formats_as_its_function(name, port, gra
         ("POST", "/v1/", "", {"Content-Length": "x"}, 411, "a request must have a Content-Length"),
         ("POST", "/v1/", "", {"Content-Length": str(MAX_BYTES + 1)}, 413, "at most 1,048,576 bytes"),
         ("POST", "/v1/", "", {"Content-Length": "9" * 5000}, 413, "at most 1,048,576 bytes"),
+        # More than fits into the buffers of a connection.
+        ("POST", "/v1/", bytearray(2**25), {}, 413, "at most 1,048,576 bytes"),
         ("POST", "/v1/models/tiny:predict", '{"instances": [1]}', {}, 400, "text must be string of shape"),
         ("POST", "/v1/models/x:predict", "{}", {}, 404, "this server has /v1/models/tiny:predict"),
         ("GET", "/v1/models/x", None, {}, 404, "this server has /v1/models/tiny, version 1"),
