@@ -233,9 +233,7 @@ def _trained_tokenizers(path: pathlib.Path, sizes: tuple[int, int]) -> Tokenizer
         proto = parse_model(content)
         spec = proto.normalizer_spec
         if spec.precompiled_charsmap or spec.add_dummy_prefix or spec.remove_extra_whitespaces:
-            raise ConfigError(
-                "only a SentencePiece model without normalization, as this package trains it, is supported"
-            )
+            raise ConfigError("the SentencePiece model must be one without normalization, as this package trains it")
         tokenizer = SentencePieceTokenizer(content)
         for size in sizes:
             require(tokenizer.vocab_size == size, "the number of pieces", f"the model's {size}", tokenizer.vocab_size)

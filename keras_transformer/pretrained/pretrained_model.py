@@ -233,10 +233,8 @@ def check_weights(model: PretrainedModel) -> None:
         for name, shape in shapes.items():
             if name in _VOCABULARY_AXES:
                 shape[_VOCABULARY_AXES[name]] = 1 + max(row for row in model.rows_of(name) if row is not None)
-            if list(model.weights[name].shape) != shape:
-                raise ConfigError(
-                    f"the weight {name} must have the shape {tuple(shape)}; received {model.weights[name].shape}"
-                )
+            received = model.weights[name].shape
+            require(received == tuple(shape), f"the weight {name}", f"of the shape {tuple(shape)}", received)
 
 
 def _refuse(names: Set[str], problem: str) -> None:

@@ -261,10 +261,8 @@ def parse_model(content: bytes) -> ModelProto:
         ConfigError: It is not such a file, or breaks a rule of the format.
     """
     try:
-        if len(content) > _MAX_BYTES:
-            raise ConfigError(
-                f"a SentencePiece model must have at most {_MAX_BYTES:,} bytes; received {len(content):,} bytes"
-            )
+        size = len(content)
+        require(size <= _MAX_BYTES, "the size of the SentencePiece model", f"at most {_MAX_BYTES:,} bytes", size)
         proto = ModelProto.FromString(content)
         num_pieces = len(proto.pieces)
         require(num_pieces <= _MAX_PIECES, "the number of pieces", f"at most {_MAX_PIECES:,}", num_pieces)

@@ -220,7 +220,7 @@ MISTAKES = {
     ),
     "shape": (
         lambda folder: change_arrays(folder, decoder_l1_ffn_W1=np.zeros((16, 8), "float32")),
-        "the weight decoder/0/feed_forward/hidden/kernel must have the shape (16, 24); received (16, 8)",
+        "the weight decoder/0/feed_forward/hidden/kernel must be of the shape (16, 24); received the weight",
     ),
     "no vocabulary": (lambda folder: (folder / "opus.vocab.yml").unlink(), "opus.vocab.yml: the file is missing"),
     "no SentencePiece": (lambda folder: (folder / "target.spm").unlink(), "target.spm: the file is missing"),
