@@ -24,9 +24,8 @@ _log = logging.getLogger(__name__)
 def add_export_options(parser: Parser) -> None:
     parser.example = "--model-dir models/en-de --output servable/en-de"
     parser.add_model_dir()
-    parser.add_option(
-        "--output", OutputDirectory, "DIR", "the directory in which the next version is written", required=True
-    )
+    help = "the directory in which the next version is written"
+    parser.add_option("--output", OutputDirectory, "DIR", help, required=True)
     formats = ("saved-model", "ctranslate2", "hugging-face", "onnx")
     help = "what to write (default: saved-model)"
     parser.add_argument("--format", choices=formats, default="saved-model", help=help)

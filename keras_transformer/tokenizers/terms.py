@@ -115,9 +115,8 @@ def segment_annotated(tokenizer: Tokenizer, parts: Texts) -> TokenIds:
     pieces = tokenizer.term_ids.start + tf.cast((places - 1) % NUM_TERM_PIECES, tf.int32)
     in_front = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(pieces, follows), tf.cast(follows, tf.int64))
     ids = tf.concat([in_front, tokenizer.segment(_plain(divided.flat_values))], axis=1)
-    return tf.RaggedTensor.from_row_splits(
-        ids.flat_values, tf.gather(ids.row_splits, divided.row_splits), validate=False
-    )
+    row_splits = tf.gather(ids.row_splits, divided.row_splits)
+    return tf.RaggedTensor.from_row_splits(ids.flat_values, row_splits, validate=False)
 
 
 def _plain(texts: Tensor) -> Tensor:

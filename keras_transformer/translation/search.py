@@ -87,9 +87,8 @@ class Candidates:
     def __init__(self, shortlist: Shortlist, vocab_size: int, also: range) -> None:
         self.vocab_size = vocab_size
         self.by_source = keras.Variable(shortlist.by_source, trainable=False, dtype="int32", name="by_source")
-        self.always = keras.Variable(
-            np.union1d(shortlist.always, [*also]), trainable=False, dtype="int32", name="always"
-        )
+        always = np.union1d(shortlist.always, [*also])
+        self.always = keras.Variable(always, trainable=False, dtype="int32", name="always")
 
     def of(
         self,
