@@ -201,7 +201,7 @@ class TranslationGraph:
             tags: those in front of the sources, see `Translator.translate`.
         """
         source = self.codec.encode_sources(texts, tags)
-        is_blank = tf.strings.regex_full_match(texts, f"[{SPACES}]*")
+        is_blank = tf.strings.regex_full_match(texts, rf"[{SPACES}\p{{Cf}}]*")  # Cf: invisible characters
         limits = tf.where(is_blank, 0, self._searched.most_tokens(source.token_ids))
         if max_lengths is not None:
             limits = tf.where(max_lengths > 0, tf.minimum(limits, max_lengths), limits)

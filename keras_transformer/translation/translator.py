@@ -49,8 +49,8 @@ class Translator:
     """Translates texts with a trained model (section 6.1 of the paper).
 
     A source longer than `config.max_length` tokens, including its end token, is truncated; what is far beyond the limit
-    is not read at all. The translation of an empty or blank text is empty. With `decoding.tag`, every source has that
-    tag in front, which is one of its tokens.
+    is not read at all. The translation of an empty, blank or invisible text is empty. With `decoding.tag`, every source
+    has that tag in front, which is one of its tokens.
 
     Setting a seed (`keras.utils.set_random_seed`) makes TensorFlow lose the SentencePiece models that it holds: set
     seeds before loading a translator. A translator that was loaded is pickled as the path of its model directory, from

@@ -131,8 +131,8 @@ def test_no_texts_blank_texts_and_bytes(translator, greedy):
         blank = searching.n_best(["", " ", " \t\n", "Anna sees a tree.", "   " * 50], 1)
         assert blank[:3] + blank[4:] == [[("", 0.0)]] * 4
         assert blank[3][0][0] == "Anna hat einen Baum, sieht!"
-        # No-break, ideographic and figure spaces, separators of lines and paragraphs, next line.
-        assert searching(["\u00a0", "\u3000 \u2007", "\u2028\n\u2029", "\v\x85"]) == [""] * 4
+        # No-break, ideographic and figure spaces, separators of lines and paragraphs, next line, invisible characters.
+        assert searching(["\u00a0", "\u3000 \u2007", "\u2028\n\u2029", "\v\x85", "\u200f \ufeff\u200b"]) == [""] * 5
 
 
 def test_a_long_source_is_truncated_after_max_length_tokens(translator):
