@@ -14,6 +14,6 @@ import tensorflow as tf  # noqa: E402
 import tensorflow_text  # noqa: E402, F401  (registers the tokenizer's ops)
 
 translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-lines = [line.removesuffix(b"\n") for line in sys.stdin.buffer]
+lines = [line.removesuffix(b"\n").removesuffix(b"\r") for line in sys.stdin.buffer]
 for text in translate(text=tf.constant(lines, tf.string))["text"].numpy():
     sys.stdout.buffer.write(text + b"\n")

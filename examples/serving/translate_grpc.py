@@ -15,7 +15,7 @@ TEXTS_PER_REQUEST = 32
 
 
 def main(address, model):
-    lines = (line.removesuffix(b"\n") for line in sys.stdin.buffer)
+    lines = (line.removesuffix(b"\n").removesuffix(b"\r") for line in sys.stdin.buffer)
     with grpc.insecure_channel(address) as channel:
         stub = PredictionServiceStub(channel)
         while texts := list(itertools.islice(lines, TEXTS_PER_REQUEST)):

@@ -312,8 +312,8 @@ def test_rest_takes_texts_alone(server):
 
 
 def run_example(command, *arguments):
-    # The last line has no line break.
-    text = "\n".join([*SOURCES, "", 'Zoë "sees" \\ a tree'])
+    # The last line has no line break, the others have one as in files of Windows.
+    text = "\r\n".join([*SOURCES, "", 'Zoë "sees" \\ a tree'])
     return subprocess.run([*command, *arguments], input=text, capture_output=True, text=True)
 
 
