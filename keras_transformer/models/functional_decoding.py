@@ -289,14 +289,14 @@ class _StockAttention:
     def init_cache(self, batch_size: Dimension, max_length: Dimension | None) -> Cache:
         return empty_cache(batch_size, *self._cache_sizes, max_length, self._dtype)
 
-    def step(self, hidden: Tensor, cache: Cache, position: Dimension, mask: Tensor) -> tuple[Tensor, Cache]:
+    def step(self, hidden: Tensor, cache: Cache, position: Dimension, mask: Tensor | None) -> tuple[Tensor, Cache]:
         # Copy to drop the mask, about which the projections would warn.
         hidden = ops.copy(hidden)
         # Keras has heads after positions, caches before them.
         projected = (self._projections[name](hidden) for name in ("query", "key", "value"))
         queries, keys, values = (ops.swapaxes(heads, 1, 2) for heads in projected)
         cache = cache.write(KeyValues(keys, values), position)
-        weights = attention_weights(queries, cache.keys, ops.expand_dims(mask, 1))
+        weights = attention_weights(queries, cache.keys, None if mask is None else ops.expand_dims(mask, 1))
         heads = ops.swapaxes(product_of_heads(ops.cast(weights, self._dtype), cache.values), 1, 2)
         if "gate" in self._projections:
             heads = ops.multiply(heads, self._projections["gate"](hidden))

@@ -147,6 +147,19 @@ def test_causal_attention_of_any_kind_generates(layers):
         np.testing.assert_array_equal(token_ids, 1 + logits[:, 1:].argmax(axis=-1))
 
 
+def test_attention_of_keras_decodes_from_the_first_token_on():
+    target, features = ids("words"), keras.Input((1, D_MODEL), name="features")
+    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL)(target) + features
+    hidden = keras.layers.MultiHeadAttention(2, 4)(hidden, hidden, use_causal_mask=True)
+    model = randomized(keras.Model([target, features], keras.layers.Dense(VOCAB_SIZE)(hidden)))
+    source = np.ones((1, 1, D_MODEL), "float32")
+    step, state = start_decoding(model, source)
+    for position, token_id in enumerate([3, 4]):
+        logits, state = step(ops.array([[token_id]]), ops.array([[0]]), ops.array(position), state)
+    expected = ops.convert_to_numpy(model([np.array([[3, 4]]), source]))[:, 1:]
+    np.testing.assert_allclose(ops.convert_to_numpy(logits), expected, rtol=1e-3, atol=1e-3)
+
+
 def test_a_transformer_needs_a_source_of_known_tokens_and_as_many_positions_as_it_has():
     model = tiny_transformer(positions="learned", max_length=4)
     for arguments, message in (
