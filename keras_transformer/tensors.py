@@ -51,7 +51,8 @@ def reshape_inferring(tensor: Tensor, shape: Sequence[Dimension]) -> Tensor:
 
     Computing that size would add up to four small operations to a graph.
     """
-    unknown = [i for i, size in enumerate(shape) if not isinstance(size, int)]
-    if len(unknown) == 1:
-        shape = (*shape[: unknown[0]], -1, *shape[unknown[0] + 1 :])
+    known = [size for size in shape if isinstance(size, int)]
+    # No size can be inferred from a tensor without elements.
+    if len(known) == len(shape) - 1 and 0 not in known:
+        shape = [size if isinstance(size, int) else -1 for size in shape]
     return ops.reshape(tensor, shape)
