@@ -1,5 +1,6 @@
 """Masks of attention: boolean, True = attend, of shape (batch, target length, source length)."""
 
+import functools
 from typing import Annotated
 
 from keras import ops
@@ -59,9 +60,4 @@ def neighborhood_mask(
 def combine(*masks: Tensor | None) -> Tensor | None:
     """Returns the conjunction of masks that broadcast against each other; None stands for no restriction."""
     given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
-    if not given:
-        return None
-    combined = given[0]
-    for mask in given[1:]:
-        combined = ops.logical_and(combined, mask)
-    return combined
+    return functools.reduce(ops.logical_and, given) if given else None

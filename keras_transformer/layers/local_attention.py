@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 from keras import ops
 
-from ..masks import neighborhood_mask
+from ..masks import combine, neighborhood_mask
 from ..tensors import Dimension, Tensor
 
 
@@ -54,8 +54,7 @@ def divide(
     window_length = (2 + after) * block_length
     # Mask what lies beyond the ends. Not with `swapaxes`, which tf2onnx merges wrongly with the reshape before.
     mask_shape = (ops.shape(queries)[0] * num_blocks, 1, window_length)
-    exists = ops.ones(ops.shape(keys)[:2], dtype="bool")
-    mask = exists if mask is None else ops.logical_and(exists, ops.cast(mask, "bool"))
+    mask = combine(ops.ones(ops.shape(keys)[:2], dtype="bool"), mask)
     mask = ops.reshape(windows(ops.expand_dims(mask, -1)), mask_shape)
     positions, key_positions = ops.arange(block_length), ops.arange(window_length) - block_length
     near = neighborhood_mask(positions, key_positions, neighborhood, use_causal_mask)

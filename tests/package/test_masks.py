@@ -8,9 +8,8 @@ from keras_transformer.masks import causal_mask, combine, implicit_mask, neighbo
 
 
 def test_causal_mask_shows_a_position_itself_and_what_is_before_it():
-    assert ops.convert_to_numpy(causal_mask(np.arange(3), np.arange(3))).tolist() == [
-        [[True, False, False], [True, True, False], [True, True, True]]
-    ]
+    expected = [[[True, False, False], [True, True, False], [True, True, True]]]
+    assert ops.convert_to_numpy(causal_mask(np.arange(3), np.arange(3))).tolist() == expected
 
 
 def test_combine_is_the_conjunction_of_masks_that_broadcast():
