@@ -289,7 +289,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if is_fused:
             heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
             return axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
-        weights = self._weights(queries, keys, mask, bias)
+        weights = attention_weights(queries, keys, mask, bias)
         heads = product_of_heads(self.attention_dropout(weights, training=training), values)
         outputs = axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
         return (outputs, axes.unfold_scores(weights, query, value)) if return_attention_scores else outputs
@@ -338,7 +338,7 @@ class MultiHeadAttention(keras.layers.Layer):
         queries = self._with_positions(queries, "query_norm", blocks.positions)
         keys = self._with_positions(keys, "key_norm", blocks.key_positions)
         bias = self._bias(queries, keys, use_causal_mask, blocks.positions, blocks.key_positions)
-        weights = self._weights(queries, keys, _per_head(blocks.mask), bias)
+        weights = attention_weights(queries, keys, _per_head(blocks.mask), bias)
         heads = _swap_heads(product_of_heads(self.attention_dropout(weights, training=training), values))
         heads_shape = (batch, blocks.num_blocks * blocks.block_length, self.num_heads * self._value_width)
         return ops.reshape(heads, heads_shape)[:, :length]
@@ -391,7 +391,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         queries = self._project_query(query, position_ids)
         bias = self._bias(queries, key_values.keys, True, position_ids, key_position_ids)
-        weights = self._weights(queries, key_values.keys, None if mask is None else _per_head(mask), bias)
+        weights = attention_weights(queries, key_values.keys, None if mask is None else _per_head(mask), bias)
         return self._outputs(query, _swap_heads(product_of_heads(weights, key_values.values)))
 
     def step(
@@ -477,9 +477,6 @@ class MultiHeadAttention(keras.layers.Layer):
     def _flash_attention(self) -> bool | None:
         return keras.config.is_flash_attention_enabled() if self.flash_attention is None else self.flash_attention
 
-    def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        return ops.cast(attention_weights(queries, keys, mask, bias), self.compute_dtype)
-
     def _outputs(
         self,
         query: Annotated[Tensor, "(batch, target length, d_model)"],
@@ -534,8 +531,8 @@ def attention_weights(
     keys: Annotated[Tensor, "(batch, num_key_value_heads, source length, key_dim)"],
     mask: Annotated[Tensor, "bool, broadcasts to (batch, num_heads, target length, source length)"] | None = None,
     bias: Annotated[Tensor, "broadcasts to (batch, num_heads, target length, source length)"] | None = None,
-) -> Annotated[Tensor, "float32 (batch, num_heads, target length, source length)"]:
-    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias)`, equation 1, in float32 or better.
+) -> Annotated[Tensor, "(batch, num_heads, target length, source length)"]:
+    """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias)`, equation 1, in float32 or better; returns the queries' type.
 
     A row whose mask is all False is all zeros.
     """
@@ -546,10 +543,10 @@ def attention_weights(
     if bias is not None:
         scores = scores + ops.cast(bias, dtype)
     if mask is None:
-        return ops.softmax(scores)
+        return ops.cast(ops.softmax(scores), queries.dtype)
     weights = ops.softmax(scores + ops.cast(ops.where(mask, 0.0, _MASKED), dtype))
     # Softmax of a row that is masked everywhere is uniform.
-    return weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype)
+    return ops.cast(weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype), queries.dtype)
 
 
 def product_of_heads(left: Tensor, right: Tensor) -> Tensor:

@@ -297,7 +297,7 @@ class _StockAttention:
         queries, keys, values = (ops.swapaxes(heads, 1, 2) for heads in projected)
         cache = cache.write(KeyValues(keys, values), position)
         weights = attention_weights(queries, cache.keys, None if mask is None else ops.expand_dims(mask, 1))
-        heads = ops.swapaxes(product_of_heads(ops.cast(weights, self._dtype), cache.values), 1, 2)
+        heads = ops.swapaxes(product_of_heads(weights, cache.values), 1, 2)
         if "gate" in self._projections:
             heads = ops.multiply(heads, self._projections["gate"](hidden))
         return self._projections["output"](heads), cache
