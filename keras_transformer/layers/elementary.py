@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import keras
 from keras import ops
 
-from ..rules import Positive, Rule, check_attributes
+from ..rules import Positive, Probability, check_attributes
 from ..tensors import Shape, Tensor
 
 Normalization = Literal["layer", "rms"]
@@ -26,12 +26,7 @@ class Dropout(keras.layers.Layer):
         seed: int or None. Calls with a seed draw the same numbers in every run. Defaults to None.
     """
 
-    def __init__(
-        self,
-        rate: Annotated[float, Rule("from 0 to 1", lambda value: 0 <= value <= 1)],
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, rate: Probability, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate = rate
         self.seed = seed

@@ -54,9 +54,9 @@ def test_the_config_makes_the_same_layer():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-0.1,), "rate must be from 0 to 1; received rate=-0.1"),
-        ((1.1,), "rate must be from 0 to 1; received rate=1.1"),
-        ((float("nan"),), "rate must be from 0 to 1; received rate=nan"),
+        ((-0.1,), "rate must be at least 0 and at most 1; received rate=-0.1"),
+        ((1.1,), "rate must be at least 0 and at most 1; received rate=1.1"),
+        ((float("nan"),), "rate must be at least 0 and at most 1; received rate=nan"),
         (("0.5",), "rate must be of type float; received rate='0.5'"),
         ((0.5, (1, 4)), "seed must be of type int or null; received seed=(1, 4)"),
     ],
