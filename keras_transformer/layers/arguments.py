@@ -2,14 +2,12 @@
 
 import random
 from collections.abc import Callable, Iterable
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 import keras
 
 from ..errors import ConfigError
 from ..tensors import Shape, Tensor
-
-Initializer = TypeVar("Initializer", bound=keras.initializers.Initializer | Callable[..., object])
 
 # For type checkers, Keras' activations return anything, including None.
 Activation = str | Callable[..., Any]
@@ -104,7 +102,7 @@ def child_seed(seed: int | None, name: str) -> int | None:
     return None if seed is None else random.Random(f"{seed} {name}").getrandbits(31)
 
 
-def child_initializer(initializer: Initializer, name: str) -> Initializer:
+def child_initializer(initializer: Any, name: str) -> Any:
     """Returns an initializer for a child: an instance that is shared, or has the same seed, draws the same numbers."""
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer
