@@ -288,7 +288,7 @@ class MultiHeadAttention(keras.layers.Layer):
             mask = combine(mask, self._mask_of_positions(positions, key_positions, use_causal_mask))
         if is_fused:
             heads = _fused_attention(queries, keys, values, mask, bias, is_causal, self._flash_attention)
-            return axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
+            return axes.unfold(self._outputs(targets, heads), query)
         weights = attention_weights(queries, keys, mask, bias)
         heads = product_of_heads(self.attention_dropout(weights, training=training), values)
         outputs = axes.unfold(self._outputs(targets, _swap_heads(heads)), query)
@@ -569,7 +569,7 @@ def _fused_attention(
     bias: Annotated[Tensor, "broadcasts to (batch, num_heads, target length, source length)"] | None = None,
     is_causal: bool = False,
     flash_attention: bool | None = None,
-) -> Annotated[Tensor, "(batch, num_heads, target length, value_dim)"]:
+) -> Annotated[Tensor, "(batch, target length, num_heads, value_dim)"]:
     """Computes `softmax(Q Kᵀ / sqrt(key_dim) + bias) V` in one operation of the backend, which keeps no weights.
 
     A row whose mask is all False is all zeros. `is_causal` needs neither mask nor bias. `flash_attention` must be flash
@@ -601,8 +601,7 @@ def _fused_attention(
         scale=queries.shape[-1] ** -0.5,
         flash_attention=flash_attention,
     )
-    heads = ops.transpose(heads, (0, 2, 1, 3))
-    return heads if any_attended is None else ops.where(any_attended, heads, 0)
+    return heads if any_attended is None else ops.where(ops.transpose(_per_head(any_attended), (0, 2, 1, 3)), heads, 0)
 
 
 def _project_rows(
