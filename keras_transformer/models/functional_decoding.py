@@ -349,7 +349,7 @@ def _read_source(call: _Call, values: dict[int, Any]) -> dict[str, Any]:
     if call.arguments.get("source") is None:
         return {}
     source, mask = values[id(call.arguments["source"])], call.arguments["source_mask"]
-    mask = implicit_mask(source) if mask is None else values[id(mask)]
+    mask = implicit_mask(source) if mask is None else values.get(id(mask), mask)
     key_values = call.operation.project_source(source)
     return dict(source_key_values=key_values) | ({} if mask is None else dict(source_mask=mask))
 

@@ -59,12 +59,12 @@ def sequential_model():
     return randomized(keras.Sequential([ids(), embedding, DecoderLayer(2, 16, num_key_value_heads=1), projection]))
 
 
-def translation_model():
+def translation_model(source_mask=None):
     """An encoder and a decoder that a user put together, with the inputs in another order than ours."""
     target, source = ids("words"), ids("text")
     encoded = Encoder(1, 2, 16)(PositionalEmbedding(VOCAB_SIZE, D_MODEL)(source))
     hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL)(target)
-    hidden = DecoderLayer(2, 16)(hidden, encoded)
+    hidden = DecoderLayer(2, 16)(hidden, encoded, source_mask=source_mask)
     return randomized(keras.Model([target, source], keras.layers.Dense(VOCAB_SIZE)(hidden)))
 
 
@@ -98,9 +98,10 @@ def log_probs_of(model, sequence, source=None):
         pytest.param(lambda: language_model("t5"), None, marks=pytest.mark.slow),
         pytest.param(sequential_model, None, marks=pytest.mark.slow),
         (translation_model, SOURCE),
+        pytest.param(lambda: translation_model(np.array([[1, 1, 1, 0]], bool)), SOURCE, marks=pytest.mark.slow),
         pytest.param(tiny_transformer, SOURCE, marks=pytest.mark.slow),
     ],
-    ids=["sinusoidal", "neighborhood", "rotary", "alibi", "t5", "sequential", "source", "Transformer"],
+    ids=["sinusoidal", "neighborhood", "rotary", "alibi", "t5", "sequential", "source", "mask", "Transformer"],
 )
 def test_greedy_is_the_best_token_of_one_call_without_a_cache(make, source):
     model = make()
