@@ -145,7 +145,7 @@ def _resolve(sections: Sections, initial: Config | None) -> Config:
         return _continued(initial, sections)
     tokenizer = from_dict(TokenizerConfig, section_of(sections, "tokenizer"), "tokenizer")
     sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
-    return Config.from_sections({**sections, "model": {**sizes, **PRESETS[model.get("preset", "base")], **changes}})
+    return from_dict(Config, {**sections, "model": {**sizes, **PRESETS[model.get("preset", "base")], **changes}})
 
 
 def _continued(initial: Config, sections: Sections) -> Config:
@@ -162,4 +162,4 @@ def _continued(initial: Config, sections: Sections) -> Config:
                     f"out; received {section}.{name}={shown(value)}"
                 )
         completed[section] = {**values, **given}
-    return Config.from_sections(completed)
+    return from_dict(Config, completed)

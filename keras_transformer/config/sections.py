@@ -11,7 +11,6 @@ several fields are in `__post_init__`.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from ..errors import ConfigError
@@ -31,7 +30,7 @@ from ..rules import (
     require,
 )
 from .model import TransformerConfig
-from .values import Tag, TrainingPrecision, check_fields, from_dict
+from .values import Tag, TrainingPrecision, check_fields
 
 LearnedTokenizerKind = Literal["bpe", "unigram", "wordpiece"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece", "sentencepiece"]
@@ -388,11 +387,6 @@ class Config:
         require(may_be_tied or tied != "all", "model.tie_embeddings", rule, tied)
         rule = f"0 if model.neighborhood={neighborhood}"
         require(not alignment or neighborhood is None, "training.guided_alignment", rule, alignment)
-
-    @classmethod
-    def from_sections(cls, sections: Mapping[str, object]) -> "Config":
-        """Makes a configuration from mappings; an empty or missing section has its defaults."""
-        return from_dict(cls, sections)
 
     def with_vocab_sizes(self, source: int, target: int) -> "Config":
         """Returns a copy whose model has the vocabularies that were actually learned."""

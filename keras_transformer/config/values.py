@@ -76,7 +76,7 @@ def section_of(sections: Mapping[str, object], name: str) -> Any:
 
 
 def from_dict(cls: type[Section], values: Mapping[str, object], section: str = "") -> Section:
-    """Makes a configuration or a section of it from a mapping, in which a section inside it is a mapping, too.
+    """Makes a configuration, or a section of it, from nested mappings; an empty or missing section has its defaults.
 
     Raises:
         ConfigError: A key is unknown (the message suggests the nearest) or missing, or a value breaks its rule.

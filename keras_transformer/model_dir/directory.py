@@ -32,6 +32,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..config import Config, TransformerConfig
+from ..config.values import from_dict
 from ..config.yaml_file import naming_source, read_sections, yaml_of
 from ..errors import ConfigError, DamagedFileError, InvalidFileError, MemoryLimitError
 from ..rules import require
@@ -101,7 +102,7 @@ class ModelDir:
             version = sections.pop("format_version", None)
             rule = f"{_FORMAT_VERSION}, the one that this release of keras3-transformer reads"
             require(version == _FORMAT_VERSION, "format_version", rule, version)
-            return Config.from_sections(sections)
+            return from_dict(Config, sections)
 
     def write_config(self, config: Config) -> None:
         sections = {"format_version": _FORMAT_VERSION, **dataclasses.asdict(config)}

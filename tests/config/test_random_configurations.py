@@ -99,7 +99,7 @@ def assert_valid(config):
     assert config.model.num_parameters <= MAX_PARAMETERS
     # Written and read again, as a model directory does.
     text = yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
-    assert Config.from_sections(yaml.safe_load(text)) == config
+    assert from_dict(Config, yaml.safe_load(text)) == config
 
 
 HEALTH = dict(deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
