@@ -192,7 +192,10 @@ def read_text(
         sentences = itertools.chain.from_iterable(shard[side] for corpus in corpora for shard in corpus.shards)
         blocks = (bits[begin : begin + _PAIRS_AT_A_TIME] for begin in range(0, len(bits), _PAIRS_AT_A_TIME))
         selectors = itertools.chain.from_iterable(np.unpackbits(block).tobytes() for block in blocks)
-        return itertools.compress(sentences, selectors)
+        yield from itertools.compress(sentences, selectors)
+        # The sentences have come to their end, and of the selectors only those that fill up the last byte are left.
+        if any(selectors):
+            raise InvalidFileError(f"{name}: the text has become shorter since it was first read")
 
     source, target = (CountedReread(functools.partial(read, side), sum(sizes_kept)) for side in (0, 1))
     weights = tuple(zip(sizes_kept, data.weights)) if data.weights else ()

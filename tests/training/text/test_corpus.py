@@ -49,6 +49,13 @@ def test_the_lines_of_a_file_are_read_anew_each_time(text):
     assert list(lines) == ["three", "four"]
 
 
+def test_a_text_that_becomes_shorter_between_two_passes_is_named(text):
+    pairs = read_pairs(text("text.en", b"a\nb\n"), text("text.de", b"c\nd\n"))
+    text("text.de", b"c\n")
+    message = message_of(list, zip(pairs.source, pairs.target))
+    assert message == f"{pairs.name}: the text has become shorter since it was first read"
+
+
 def test_a_pipe_is_read_once_and_held(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
