@@ -174,8 +174,8 @@ def run_plot(options: argparse.Namespace) -> None:
     aligns = kind == "cross" and layer == "last" and trained.config.training.guided_alignment > 0
     view = AttentionView(kind, layer, options.head or ("1" if aligns else "all"))
     # A layer or head that the model does not have is an error before TensorFlow is loaded.
-    view.layers(trained.config.model)
-    view.heads(trained.config.model)
+    view.layers(trained.config.model, "--layer")
+    view.heads(trained.config.model, "--head")
     translator = load_translator(trained)
     log_truncated(translator, translator.num_tokens([options.text]), 1, "--text")
     from ..translation.attention import plot_attention

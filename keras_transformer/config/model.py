@@ -230,14 +230,14 @@ class AttentionView:
         for name, rule in (("kind", AttentionKind), ("layer", LayerChoice), ("head", HeadChoice)):
             check(name, getattr(self, name), rule)
 
-    def layers(self, config: TransformerConfig) -> list[int]:
-        """Returns the layers of a model that are shown, counted from 0; a ConfigError if it has no such layer."""
+    def layers(self, config: TransformerConfig, name: str = "layer") -> list[int]:
+        """Returns the layers of a model that are shown, from 0; a ConfigError, which says `name`, if it lacks one."""
         number = config.depths[0 if self.kind == "encoder" else 1]
-        return [number - 1] if self.layer == "last" else _chosen("layer", self.layer, number)
+        return [number - 1] if self.layer == "last" else _chosen(name, self.layer, number)
 
-    def heads(self, config: TransformerConfig) -> list[int]:
-        """Returns the heads of a model that are shown, counted from 0; a ConfigError if it has no such head."""
-        return _chosen("head", self.head, config.num_heads)
+    def heads(self, config: TransformerConfig, name: str = "head") -> list[int]:
+        """Returns the heads of a model that are shown, from 0; a ConfigError, which says `name`, if it lacks one."""
+        return _chosen(name, self.head, config.num_heads)
 
 
 def _chosen(name: str, choice: str, number: int) -> list[int]:
