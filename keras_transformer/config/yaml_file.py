@@ -57,6 +57,12 @@ def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | 
     return int(value) if value.is_integer() and "." not in node.value else value
 
 
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Escapes the line breaks of Unicode, in double quotes: a reader of YAML would take some of them for spaces."""
+    style = '"' if set(text) & set("\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
 def _refuse(problem: str, place: yaml.Event | yaml.Node | None = None) -> NoReturn:
     raise yaml.MarkedYAMLError(problem=problem, problem_mark=place and place.start_mark)
 
@@ -74,6 +80,7 @@ for _tag, _pattern, _first in (
         _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), list(_first))
 _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+_Dumper.add_representer(str, _represent_text)
 
 
 def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -98,7 +105,7 @@ def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def yaml_of(sections: Mapping[str, object]) -> str:
     """Returns YAML from which `read_sections` reads the same; a ConfigError if it would be too long for that."""
-    text = yaml.dump(sections, Dumper=_Dumper, sort_keys=False)
+    text = yaml.dump(sections, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     if len(text) > _MAX_CHARACTERS:
         raise ConfigError(
             f"the configuration must have at most {_MAX_CHARACTERS:,} characters in YAML; it has {len(text):,}"
