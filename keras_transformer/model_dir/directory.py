@@ -216,7 +216,8 @@ def load_weights(model: "Transformer", path: pathlib.Path) -> None:
         require_undamaged(path)
         with h5py.File(path) as file:
             received = collections.Counter(_shapes(file))
-    except OSError as error:
+    # A damaged group is a KeyError or a RuntimeError of h5py.
+    except (OSError, KeyError, RuntimeError) as error:
         raise DamagedFileError(f"{path}: the file cannot be read ({str(error).splitlines()[0]})") from None
     # Keras ignores weights that the model does not have.
     expected = collections.Counter(tuple(weight.shape) for weight in model.weights)
