@@ -204,7 +204,8 @@ def check_options(options: argparse.Namespace) -> None:
     ]
     if len(from_input) > 1:
         raise ConfigError(f"standard input can be read only once; received {', '.join(from_input)}")
-    if sys.stdout is None and options.command != "train":
+    # A training run writes nothing to it.
+    if sys.stdout is None and (options.command != "train" or options.print_config):
         raise StreamError("standard output is closed")
 
 

@@ -259,12 +259,15 @@ def test_an_endless_line_is_one_line(tiny_model_dir, fails, monkeypatch):
     assert message == f"keras-transformer {error}"
 
 
-@pytest.mark.parametrize(("stream", "name"), [("<&-", "input"), (">&-", "output")])
-def test_a_closed_stream_is_one_line(tiny_model_dir, stream, name):
-    arguments = [sys.executable, "-m", "keras_transformer", "translate", "--model-dir", str(tiny_model_dir)]
+@pytest.mark.parametrize(
+    ("stream", "name", "command"),
+    [("<&-", "input", "translate"), (">&-", "output", "translate"), (">&-", "output", "train --print-config")],
+)
+def test_a_closed_stream_is_one_line(tiny_model_dir, stream, name, command):
+    arguments = [sys.executable, "-m", "keras_transformer", *command.split(), "--model-dir", str(tiny_model_dir)]
     result = subprocess.run(["sh", "-c", f'exec "$@" {stream}', "sh", *arguments], capture_output=True, text=True)
     assert result.returncode == 1
-    assert result.stderr == f"keras-transformer translate: error: standard {name} is closed\n"
+    assert result.stderr == f"keras-transformer {command.split()[0]}: error: standard {name} is closed\n"
 
 
 @pytest.mark.parametrize("kind", ["external link", "soft link", "external data"])
