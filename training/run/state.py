@@ -26,7 +26,7 @@ from keras_transformer.model_dir.files import (
     replacing_with_checksum,
 )
 from keras_transformer.models import build_transformer
-from keras_transformer.rules import require
+from keras_transformer.rules import Size, checked, require
 
 from ..step.model import TrainingModel
 from ..text.corpus import TextFingerprint
@@ -200,8 +200,9 @@ def named_variables(model: TrainingModel) -> dict[str, keras.Variable]:
     }
 
 
+@checked
 def average_checkpoints(
-    model_dir: str | os.PathLike[str] | ModelDir, *, last: int | None = None, best: int | None = None
+    model_dir: str | os.PathLike[str] | ModelDir, *, last: Size | None = None, best: Size | None = None
 ) -> list[pathlib.Path]:
     """Averages checkpoints of a model directory, which then translates with the average.
 
@@ -221,8 +222,6 @@ def average_checkpoints(
     model_dir = ModelDir(model_dir)
     config = model_dir.read_config()
     require(last is None or best is None, "last", "None if best is given", last)
-    for name, number in (("last", last), ("best", best)):
-        require(number is None or number > 0, name, "positive", number)
     checkpoints = model_dir.checkpoints()
     steps = list(checkpoints)[-(last or config.training.average_last or 5) :]
     if best is not None:
