@@ -257,10 +257,8 @@ def plan_texts(
     valid_ids = encode(Epochs(valid_pairs), TextCodec(tokenizers, max_length, spans), directory / "valid")
     _report_pairs("training text", train_ids, tokenizers)
     _report_pairs("validation text", valid_ids, tokenizers)
-    train_plan, valid_plan = (
-        plan_batches(ids, training.tokens_per_batch, training.num_buckets, num_parts) for ids in (train_ids, valid_ids)
-    )
-    return train_plan, valid_plan
+    sizes = training.tokens_per_batch, training.num_buckets, num_parts
+    return plan_batches(train_ids, *sizes), plan_batches(valid_ids, *sizes)
 
 
 def _report_pairs(name: str, pairs: EncodedPairs, tokenizers: TokenizerPair) -> None:
