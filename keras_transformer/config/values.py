@@ -60,10 +60,10 @@ def is_tag(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(_TAG, value) is not None
 
 
-def listed(tags: Collection[str]) -> str:
-    """Returns the first of several tags, for messages."""
-    more = f" and {len(tags) - _NUM_LISTED} more" if len(tags) > _NUM_LISTED else ""
-    return ", ".join(itertools.islice(tags, _NUM_LISTED)) + more
+def listed(names: Collection[str]) -> str:
+    """Returns the first of several tags or files, for messages."""
+    more = f" and {len(names) - _NUM_LISTED} more" if len(names) > _NUM_LISTED else ""
+    return ", ".join(itertools.islice(names, _NUM_LISTED)) + more
 
 
 Tag = Annotated[str, Rule("a tag such as <bt> or >>de<<", is_tag)]
