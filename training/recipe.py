@@ -141,8 +141,7 @@ def _resolve(sections: Sections, initial: Config | None) -> Config:
         check("model.preset", model["preset"], PresetName)
     changes = {name: value for name, value in model.items() if name != "preset"}
     if initial is not None:
-        sections["model"] = {**PRESETS.get(model.get("preset"), {}), **changes}
-        return _continued(initial, sections)
+        return _continued(initial, {**sections, "model": {**PRESETS.get(model.get("preset"), {}), **changes}})
     tokenizer = from_dict(TokenizerConfig, section_of(sections, "tokenizer"), "tokenizer")
     sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
     return from_dict(Config, {**sections, "model": {**sizes, **PRESETS[model.get("preset", "base")], **changes}})
