@@ -1,13 +1,11 @@
 """The training loss without logits: same values and gradients as the loss with logits, with little memory."""
 
 import numpy as np
-import numpy_transformer as reference
 import pytest
 import tensorflow as tf
 from keras_transformer.training.step import crossentropy as module
 from keras_transformer.training.step.crossentropy import projected_crossentropy
 
-from keras_transformer import TransformerConfig, build_transformer
 from keras_transformer.losses import token_crossentropy
 
 
@@ -107,25 +105,3 @@ def test_nothing_in_the_graph_is_as_large_as_tokens_times_vocabulary(monkeypatch
         for operation in graph.get_operations():
             sizes += [out.shape.num_elements() or 0 for out in operation.outputs if out.shape.rank]
     assert max(sizes) < num_tokens * vocab_size / 10
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tie_embeddings", ["none", "target", "all"])
-@pytest.mark.parametrize("logits_bias", [False, True])
-def test_hidden_states_times_the_kernel_of_the_output_projection_plus_its_bias_are_the_logits(
-    logits_bias, tie_embeddings
-):
-    config = TransformerConfig(
-        **dict(source_vocab_size=9, target_vocab_size=9, num_layers=1, d_model=8, d_ff=8, num_heads=2),
-        tie_embeddings=tie_embeddings,
-        logits_bias=logits_bias,
-    )
-    model = reference.randomize(build_transformer(config))
-    assert (model.output_projection.bias is not None) == logits_bias
-    token_ids = {"source": np.array([[4, 5, 3, 0]]), "target": np.array([[2, 6, 0]])}
-    kernel = tf.convert_to_tensor(model.output_projection.kernel)
-    assert kernel.shape == (8, 9)
-    logits = tf.matmul(model.hidden_states(token_ids), kernel)
-    if logits_bias:
-        logits += tf.convert_to_tensor(model.output_projection.bias)
-    np.testing.assert_allclose(logits, model(token_ids), rtol=1e-5, atol=1e-6)
