@@ -1,14 +1,12 @@
-"""Training from end to end: devices agree, a killed run resumes, checkpoints contain what they should."""
+"""Training from end to end: devices agree, batches in parts are whole batches, checkpoints contain what they should."""
 
 import csv
 import dataclasses
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
-import time
 import types
 
 import keras
@@ -143,37 +141,6 @@ def test_the_paper_recipes_have_the_sizes_of_table_3():
     assert [getattr(big.model, size) for size in sizes] == [6, 1024, 4096, 16, 0.3]
     assert (base.training.steps, big.training.steps) == (100_000, 300_000)
     assert (base.training.average_last, big.training.average_last) == (5, 20)
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_resumed_from_its_last_checkpoint(files, tmp_path, capsys):
-    overrides = (
-        *("training.steps=30", "training.validate_every=10"),
-        *("training.keep_checkpoints=2", "training.average_last=2"),
-    )
-    arguments = command(files, tmp_path / "model", *overrides)
-    model_dir = ModelDir(tmp_path / "model")
-    running = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 240
-    while not model_dir.training_state_path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    # The steps of the second interval have begun; nothing of them has been saved.
-    time.sleep(0.05)
-    running.send_signal(signal.SIGKILL)
-    assert running.wait() == -signal.SIGKILL
-    saved = list(model_dir.checkpoints())
-    assert saved and saved[-1] < 30
-
-    # The same text and configuration, here.
-    train_here(model_dir.path, *overrides)
-    said = capsys.readouterr().err
-    assert "resuming after step 10" in said or "resuming after step 20" in said
-    assert "learning a vocabulary" not in said
-    assert list(model_dir.checkpoints())[-1] == 30
-    # The killed run left its token ids behind; this one took them away, and its own.
-    assert not list(model_dir.path.rglob(".*"))
-    assert model_dir.weights_path() == model_dir.average_path
-    load_model(model_dir)
 
 
 def test_text_that_cannot_be_trained_on_leaves_no_folder(tmp_path):
