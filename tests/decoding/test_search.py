@@ -155,22 +155,7 @@ def test_greedy_equals_a_plain_greedy_search():
         assert_same_sentences(sentences, [expected])
 
 
-def test_a_beam_of_one_without_length_penalty_equals_greedy():
-    tables = random_tables(5, 60, 6)
-    assert_same(search(tables, [8] * 60, beam_size=1, length_penalty=0.0), follow(tables, [8] * 60))
-
-
 # Sentences in a batch.
-
-
-def test_a_batch_equals_its_sentences_one_by_one():
-    tables = random_tables(31, 6, 9)
-    max_lengths = [5, 0, 8, 1, 7, 8]
-    for function, options in ((search, dict(beam_size=4, n_best=3)), (follow, {})):
-        together = as_lists(function(tables, max_lengths, **options))
-        for i, max_length in enumerate(max_lengths):
-            [alone] = as_lists(function(tables[i : i + 1], [max_length], **options))
-            assert_same_sentences(together[i], alone)
 
 
 @pytest.mark.slow
