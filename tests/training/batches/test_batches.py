@@ -245,14 +245,6 @@ def test_no_choice_of_buckets_costs_less(seed):
         )
 
 
-@pytest.mark.parametrize("tokens_per_batch", [31, 100, 777])
-def test_batches_hold_no_more_than_tokens_per_batch(tokens_per_batch, random_pairs):
-    pairs = random_pairs(np.random.default_rng(0), 300)
-    for bucket in plan_batches(pairs, tokens_per_batch=tokens_per_batch, num_buckets=8).buckets:
-        longest = max(bucket.source_length, bucket.target_length)
-        assert bucket.batch_size * longest <= tokens_per_batch or bucket.batch_size == 1
-
-
 @pytest.mark.slow
 def test_the_share_of_padding_is_that_of_the_batches(random_pairs):
     pairs = random_pairs(np.random.default_rng(1), 200)
