@@ -124,13 +124,6 @@ def test_float64_keeps_its_precision(positions):
     assert np.any(outputs != outputs.astype("float32")) == (keras.backend.backend() != "jax")
 
 
-def test_the_mask_is_passed_on():
-    embedding = keras.layers.Embedding(10, 6, mask_zero=True)
-    token_ids = np.array([[5, 3, 0]])
-    np.testing.assert_array_equal(numpy(implicit_mask(PositionalEncoding()(embedding(token_ids)))), token_ids != 0)
-    assert implicit_mask(PositionalEncoding()(FEATURES)) is None
-
-
 @every_kind
 def test_a_model_of_any_length_is_saved_and_loads(positions, tmp_path):
     inputs = keras.Input((None, 6))
