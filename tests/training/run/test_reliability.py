@@ -218,13 +218,6 @@ def test_two_exports_at_once_get_two_versions(tmp_path):
     assert contents(tmp_path) == {tmp_path / "1/model": b"second", tmp_path / "2/model": b"first"}
 
 
-def test_leftovers_of_a_killed_export_are_removed(tmp_path):
-    (tmp_path / ".writing-12-1").mkdir()
-    (tmp_path / ".writing-12-1" / "saved_model.pb").write_text("half")
-    publish(tmp_path, None, lambda directory: None)
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
-
-
 # Divergence
 
 
