@@ -107,20 +107,6 @@ def test_layers_model_loss_and_search_need_nothing_of_linux():
     assert run_python("-c", WITHOUT_LINUX, env=JAX) == "(1, 2)\n(1, 2)\n"
 
 
-@pytest.mark.slow
-def test_the_translator_is_what_needs_tensorflow():
-    code = """
-import sys
-sys.modules["tensorflow"] = None
-import keras_transformer
-try:
-    keras_transformer.Translator
-except ImportError as error:
-    print(error.name)
-"""
-    assert run_python("-c", code, env=JAX) == "tensorflow\n"
-
-
 # Registered, so that saved models load without custom objects.
 
 
