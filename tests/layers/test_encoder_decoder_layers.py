@@ -8,7 +8,7 @@ from keras import ops
 from keras.ops import convert_to_numpy as numpy
 from numpy_transformer import built, normal
 
-from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward
+from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, MultiHeadAttention
 from keras_transformer.layers.blocks import Residual
 from keras_transformer.layers.cache import FixedCache, GrowingCache
 from keras_transformer.masks import causal_mask, implicit_mask
@@ -250,14 +250,21 @@ def test_a_step_beyond_the_end_of_a_fixed_cache_is_refused(position, count):
     )
 
 
-@pytest.mark.parametrize("make", [lambda: DecoderLayer(**SIZES, name="ours"), lambda: Decoder(2, **SIZES, name="ours")])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **name: DecoderLayer(**SIZES, **name),
+        lambda **name: Decoder(2, **SIZES, **name),
+        lambda **name: MultiHeadAttention(3, 4, **name),
+    ],
+)
 @pytest.mark.parametrize("max_length", [None, 4])
 def test_a_layer_that_is_not_built_makes_no_cache(make, max_length):
-    layer = make()
+    layer = make(name="ours")
     with pytest.raises(ValueError) as error:
         layer.init_cache(BATCH, max_length)
     assert str(error.value) == "ours must be built before init_cache; call it or its build method first"
-    layer.build(TARGET_ROWS.shape)
+    layer.build(TARGET_ROWS.shape, SOURCE_ROWS.shape)
     assert len(layer.init_cache(BATCH, max_length)) == 2
 
 

@@ -283,13 +283,3 @@ def test_weights_are_dropped_in_training_alone():
     np.testing.assert_allclose(2 * dropped, halves, rtol=1e-6)
     assert set(np.unique(halves)) == {0.0, 1.0, 2.0, 3.0, 4.0}
     assert 0.85 < dropped.mean() < 1.15
-
-
-@pytest.mark.parametrize("max_length", [None, 4])
-def test_a_layer_that_is_not_built_makes_no_cache(max_length):
-    layer = MultiHeadAttention(1, 1, name="attention")
-    with pytest.raises(ValueError) as error:
-        layer.init_cache(2, max_length)
-    assert str(error.value) == "attention must be built before init_cache; call it or its build method first"
-    layer.build(QUERY.shape, QUERY.shape)
-    assert len(layer.init_cache(2, max_length)) == 2
