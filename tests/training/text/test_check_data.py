@@ -120,16 +120,3 @@ main(["check-data", *sys.argv[1:]])
     report = run_python("-c", code, *files)
     assert "8 sentence pairs" in report
     assert run_python("-c", code, *files, stderr=subprocess.STDOUT) == report
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"one\teins\ntwo\t\xff\n", "bad.tsv: line 2 is not valid UTF-8: invalid start byte 0xff at byte 5"),
-        (b"one\teins\ntwo\n", "bad.tsv: line 2 must have exactly one tab; received 'two'"),
-        (b"", "bad.tsv: the text is empty"),
-    ],
-)
-def test_a_text_that_cannot_be_read_ends_in_one_line(files, text, fails, content, message):
-    text("bad.tsv", content)
-    assert fails("check-data", "--pairs", "bad.tsv").startswith(f"keras-transformer check-data: error: {message}")
