@@ -2,10 +2,10 @@
 
 import concurrent.futures
 import json
-import socket
 
 import pytest
 from fresh_process import run_python
+from training_runs import free_addresses
 
 # Nine sentences of 0 to 5 tokens: replicas have different numbers of them, and in the last batch one has no row.
 MODEL = """
@@ -153,10 +153,7 @@ def test_two_replicas_equal_one_device():
 
 @pytest.mark.slow
 def test_two_workers_equal_one_device():
-    with socket.socket() as first, socket.socket() as second:
-        for server in (first, second):
-            server.bind(("localhost", 0))
-        addresses = [f"localhost:{server.getsockname()[1]}" for server in (first, second)]
+    addresses = free_addresses(2)
     run(
         *(WORKERS, MODEL, TRAINING, WORKER),
         environments=[

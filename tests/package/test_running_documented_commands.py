@@ -9,12 +9,12 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 
 import pytest
 from test_pretrained import marian_folder, spm_files  # noqa: F401
+from training_runs import free_addresses
 
 from examples import corpus
 
@@ -112,15 +112,13 @@ def script_of(page):
 def test_the_commands_of_a_page_run(page, tiny_model_dir, marian_folder, tmp_path):  # noqa: F811
     for path in corpus.write(tmp_path, train_pairs=600, valid_pairs=20, test_pairs=20):
         path.rename(str(path).replace("valid", "val"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (address,) = free_addresses(1)
     given = {"BIN": pathlib.Path(sys.executable).parent, "ROOT": ROOT, "MODEL": tiny_model_dir, "MARIAN": marian_folder}
     text = (ROOT / page).read_text(encoding="utf-8")
     finished = subprocess.run(
         [shutil.which("bash"), "-c", PRELUDE + BEFORE[page] + "\n" + script_of(text)],
         cwd=tmp_path,
-        env={**os.environ, "PORT": str(port), **{name: str(value) for name, value in given.items()}},
+        env={**os.environ, "PORT": address.rpartition(":")[2], **{name: str(value) for name, value in given.items()}},
         capture_output=True,
         text=True,
     )
