@@ -1,6 +1,5 @@
 """A version appears whole or not at all, whatever happens to the export: full disks, read-only folders, kills, ..."""
 
-import ctypes
 import json
 import os
 import pathlib
@@ -17,14 +16,13 @@ from keras_transformer.export.publishing import publish
 from keras_transformer.export.requests import write_warmup_requests
 from keras_transformer.export.servable import export_servable
 from session_mode import SavedModelSession
+from training_runs import drop_privilege
 
 from keras_transformer.commands.main import main
 from keras_transformer.errors import ConfigError
 from keras_transformer.translation import Translator
 
 TRIALS = pathlib.Path(__file__).with_name("publish_trials.py")
-# From linux/prctl.h and linux/capability.h. Without the capability, root may not write to read-only folders either.
-PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 
 # The command, whose SavedModel is verified by a program that kills it.
 KILLED_WHILE_VERIFYING = """
@@ -105,17 +103,13 @@ def test_warm_up_requests_that_do_not_fit_on_the_disk_are_an_error(tiny_model_di
     assert list((tmp_path / "servable").iterdir()) == []
 
 
-def drop_privilege():
-    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
-
-
 @pytest.mark.slow
 def test_a_read_only_folder_is_named(tiny_model_dir, tmp_path):
     output = tmp_path / "servable"
     (output / "1").mkdir(parents=True)
     output.chmod(0o555)
     arguments = ("export", "--signatures", "detokenize", "--model-dir", tiny_model_dir, "--output", output)
-    finished = run_command(*arguments, text=True, preexec_fn=drop_privilege if os.getuid() == 0 else None)
+    finished = run_command(*arguments, text=True, preexec_fn=drop_privilege)
     output.chmod(0o755)
     assert finished.returncode == 1
     assert finished.stderr.splitlines()[1:] == [f"keras-transformer export: error: {output}/2: Permission denied"]

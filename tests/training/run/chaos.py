@@ -25,7 +25,6 @@ started again after the others have ended by themselves. It must end as if it ha
 import argparse
 import collections
 import concurrent.futures
-import ctypes
 import dataclasses
 import json
 import os
@@ -42,7 +41,7 @@ from collections.abc import Callable
 # `examples` is in the root of the repository, which is not on the path of a script.
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3]))
 
-from training_runs import differences, free_addresses, leftovers, write_text
+from training_runs import differences, drop_privilege, free_addresses, leftovers, write_text
 
 _SETTINGS = (
     *("model.d_model=32", "model.d_ff=64", "model.num_heads=2", "model.num_layers=1", "model.dropout=0.1"),
@@ -52,8 +51,6 @@ _SETTINGS = (
 )
 # Processes may have to wait for a busy machine.
 _MOST_SECONDS = 1800
-# From linux/prctl.h and linux/capability.h. Without the capability, root may not write to read-only directories either.
-_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1
 
 
 class Broken(Exception):
@@ -80,17 +77,12 @@ class Training:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=_drop_privilege,
+            preexec_fn=drop_privilege,
         )
 
     def run(self) -> tuple[int, list[str]]:
         """Runs the command to its end, and returns its exit code and the lines of its standard error."""
         return _ended(self.start())
-
-
-def _drop_privilege() -> None:
-    if os.getuid() == 0:
-        ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)
 
 
 def _ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
