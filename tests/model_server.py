@@ -34,11 +34,6 @@ class Model:
             raise InvalidRequestError(f'Serving signature key "{name}" not found.')
         return self.run.signatures[name]
 
-    def only_input(self, name):
-        """The name of the input that is given without one."""
-        (only,) = self.signature(name).inputs
-        return only
-
     def inputs(self, name, given):
         """What a signature takes, if that is what is given."""
         infos = self.signature(name).inputs
@@ -101,12 +96,9 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         name = request.get("signature_name", "serving_default")
         if "instances" in request:
             rows = request["instances"]
-            named = isinstance(rows[0], dict)
-            columns = {key: [row[key] for row in rows] for key in rows[0]} if named else rows
+            columns = {key: [row[key] for row in rows] for key in rows[0]}
         else:
             columns = request["inputs"]
-        if not isinstance(columns, dict):
-            columns = {self.model.only_input(name): columns}
         infos = self.model.inputs(name, columns)
         inputs = {key: read_json(infos[key].dtype, column) for key, column in columns.items()}
         outputs = self.model.predict(name, inputs)

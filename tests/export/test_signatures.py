@@ -283,34 +283,6 @@ def test_no_texts_have_no_answers(predict, name):
     assert answer and {len(array) for array in answer.values()} == {0}
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_rest_in_rows_and_columns(server, predict, name):
-    inputs = SIGNATURES[name].example(SOURCES[:3] + AWKWARD)
-    expected = predict(name, **inputs)
-    expected = {key: strings(array) if array.dtype == object else array for key, array in expected.items()}
-    rows = rows_of(inputs)
-    in_rows = post(server, {"signature_name": name, "instances": rows})["predictions"]
-    in_columns = post(server, {"signature_name": name, "inputs": inputs})["outputs"]
-    if len(expected) == 1:
-        # The only output has no name.
-        ((key, _),) = expected.items()
-        in_rows, in_columns = [{key: row} for row in in_rows], {key: in_columns}
-    assert len(in_rows) == len(rows)
-    for key, values in expected.items():
-        for results in ([row[key] for row in in_rows], in_columns[key]):
-            if isinstance(values, list):
-                assert results == values
-            else:
-                np.testing.assert_allclose(results, values, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_rest_takes_texts_alone(server):
-    (answer,) = post(server, {"instances": [SOURCES[0]]})["predictions"]
-    assert answer["text"] == TARGETS[0] and answer["truncated"] is False
-    assert post(server, {"signature_name": "detokenize", "instances": [[0, 3, -1]]}) == {"predictions": [""]}
-
-
 def run_example(command, *arguments):
     # The last line has no line break, the others have one as in files of Windows.
     text = "\r\n".join([*SOURCES, "", 'Zoë "sees" \\ a tree'])
