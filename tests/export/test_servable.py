@@ -122,12 +122,15 @@ def assert_same(answers, expected, tolerance=1e-5):
         np.testing.assert_allclose(scores, [score for _, score in rows], rtol=tolerance, atol=tolerance)
 
 
+def run_fresh_process(path, batches, cwd):
+    texts = json.dumps([[text.hex() for text in batch] for batch in batches])
+    printed = run_python("-c", FRESH_PROCESS, path, CHECKOUT, input=texts, cwd=cwd)
+    return [([bytes.fromhex(text) for text in texts], scores) for texts, scores in json.loads(printed)]
+
+
 @pytest.mark.slow
 def test_a_fresh_process_without_this_package_answers_the_same(servable, expected, tmp_path):
-    texts = json.dumps([[text.hex() for text in batch] for batch in BATCHES])
-    printed = run_python("-c", FRESH_PROCESS, servable, CHECKOUT, input=texts, cwd=tmp_path)
-    answers = [([bytes.fromhex(text) for text in texts], scores) for texts, scores in json.loads(printed)]
-    assert_same(answers, expected)
+    assert_same(run_fresh_process(servable, BATCHES, tmp_path), expected)
 
 
 def test_a_session_answers_the_same(servable, expected):
@@ -135,10 +138,11 @@ def test_a_session_answers_the_same(servable, expected):
 
 
 @pytest.mark.slow
-def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_saved_model):
+def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_saved_model, tmp_path):
     texts = ORDINARY[:3] + AWKWARD
-    expected = [row[0] for row in other_translator.n_best(texts, 1)]
-    assert_same(run_session(other_saved_model, [texts, []]), [expected, []])
+    expected = [[row[0] for row in other_translator.n_best(texts, 1)], []]
+    assert_same(run_session(other_saved_model, [texts, []]), expected)
+    assert_same(run_fresh_process(other_saved_model, [texts, []], tmp_path), expected)
 
 
 def test_the_signature_is_text_to_text_and_score(servable):

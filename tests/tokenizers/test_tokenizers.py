@@ -1,12 +1,10 @@
 """The tokenizers: exact round trips, the same ids as the sentencepiece package, use in a SavedModel."""
 
-import json
 import random
 
 import pytest
 import sentencepiece
 import tensorflow as tf
-from fresh_process import run_python
 from keras_transformer.training.batches.vocabulary import train_tokenizer
 
 from keras_transformer.config import TokenizerConfig
@@ -150,56 +148,6 @@ def test_bytes_that_are_no_character_become_the_replacement_character(lossless):
     whole, *broken = texts_of(lossless.detokenize(rows))
     assert whole == "€"
     assert all(set(text) == {"\ufffd"} for text in broken)
-
-
-class RoundTrip(tf.Module):
-    """The tokenizer's part of an exported translator, without the model."""
-
-    def __init__(self, tokenizer):
-        super().__init__()
-        self.tokenizer = tokenizer
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
-    def __call__(self, texts):
-        token_ids = self.tokenizer.tokenize(texts)
-        return {"num_tokens": token_ids.row_lengths(), "texts": self.tokenizer.detokenize(token_ids)}
-
-
-FRESH_PROCESS = """
-import json, sys
-import tensorflow as tf
-import tensorflow_text
-
-for directory in sys.argv[2:]:
-    with open(sys.argv[1], "rb") as file:
-        texts = [bytes.fromhex(line) for line in json.load(file)]
-    answer = tf.saved_model.load(directory).signatures["serving_default"](texts=tf.constant(texts))
-    answers = [{name: tensor.numpy() for name, tensor in answer.items()}]
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        graph = tf.compat.v1.saved_model.load(session, ["serve"], directory)
-        signature = graph.signature_def["serving_default"]
-        outputs = {name: info.name for name, info in signature.outputs.items()}
-        answers.append(session.run(outputs, {signature.inputs["texts"].name: texts}))
-    assert "keras_transformer" not in sys.modules
-    print(json.dumps([[a["num_tokens"].tolist(), [t.hex() for t in a["texts"]]] for a in answers]))
-"""
-
-
-@pytest.mark.slow
-def test_a_saved_model_carries_its_tokenizer_into_a_fresh_process(tokenizers, tmp_path):
-    texts = [text.encode() for text in AWKWARD] + [b"\xff Anna", b"sees\xc3"]
-    (tmp_path / "texts.json").write_text(json.dumps([text.hex() for text in texts]))
-    expected, directories = [], []
-    for kind, tokenizer in tokenizers.items():
-        module = RoundTrip(tokenizer)
-        directories.append(str(tmp_path / kind))
-        signatures = {"serving_default": module.__call__.get_concrete_function()}
-        tf.saved_model.save(module, directories[-1], signatures=signatures)
-        answer = {name: tensor.numpy() for name, tensor in module(tf.constant(texts)).items()}
-        expected.append([answer["num_tokens"].tolist(), [t.hex() for t in answer["texts"]]])
-    printed = run_python("-c", FRESH_PROCESS, "texts.json", *directories, cwd=tmp_path)
-    for line, answer in zip(printed.splitlines(), expected, strict=True):
-        assert json.loads(line) == [answer, answer]
 
 
 def test_two_tokenizers_of_one_saved_model_stay_two(tmp_path):
