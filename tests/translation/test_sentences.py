@@ -2,7 +2,7 @@
 
 import pytest
 import tensorflow as tf
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from examples.corpus import generate
@@ -71,7 +71,7 @@ def test_sentences_of_a_grammar_are_told_apart(side, language):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(TEXTS, max_size=5))
 @example(texts=["", " ", "\n", "\n\n a", "A. \nB", "。。a", "\ufdd0", "\ufdd0d. A", "a. \ufdd0A", "1" * 500])
 def test_the_parts_of_any_text_joined_are_the_text(texts):

@@ -12,7 +12,8 @@ from training_runs import free_addresses, leftovers, write_text
 
 from keras_transformer.model_dir import ModelDir
 
-SECONDS = 300
+# Long enough for a machine on which other tests run.
+SECONDS = 900
 SETTINGS = [*TINY, "training.steps=4", "training.validate_every=2", "training.average_last=0"]
 # What starts the tasks of a Slurm job, each with what tells it of the others.
 SRUN = """#!/bin/sh
