@@ -104,7 +104,7 @@ def test_report_and_error_of_a_process_are_its_last_lines(tmp_path):
     with pytest.raises(RunFailed, match="^ModuleNotFoundError: No module named 'nowhere'$"):
         run_for_report([sys.executable, "-c", "import nowhere"])
     assert startup.time_to_first_line([sys.executable, "-c", "print(input())"], "line\n")["value"] > 0
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailed, match="^exit status 0$"):
         startup.time_to_first_line([sys.executable, "-c", ""])
 
 

@@ -77,7 +77,7 @@ def test_agreement_equals_a_count_by_hand():
     }
     nothing = agreement([["a", -1.0]], [["b", -1.0]])
     assert nothing["equal"] == 0 and nothing["score_difference"] is None
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="shorter"):
         agreement(first, second[:3])
 
 

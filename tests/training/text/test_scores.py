@@ -99,5 +99,5 @@ def test_mistakes_in_the_settings_are_one_line(fails):
         (["data.scores=scores", "data.min_score=0"], "data.scores must be a list of one or more values"),
     ):
         assert message in fails("check-data", "--pairs", "text.tsv", "--set", *settings)
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=r"^data.scores\[0\] must be a text that is not empty; received"):
         DataConfig(scores=[""], min_score=0)
