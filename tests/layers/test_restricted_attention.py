@@ -69,15 +69,6 @@ def test_equals_numpy(length, neighborhood, use_causal_mask):
         np.testing.assert_allclose(numpy(output), expected, atol=TOLERANCE)
 
 
-def test_a_neighborhood_of_padding_is_zero_before_the_output_projection():
-    layer = attention_of(5, use_bias=True)
-    output = numpy(layer(INPUTS, INPUTS, value_mask=MASK))
-    blind = ~np.any(band(LENGTH, 5, False) & MASK[:, None, :], axis=-1)
-    assert blind[0].tolist() == [False] * 10 + [True] and blind[1].sum() == 4
-    bias = numpy(layer.output_dense.bias)
-    np.testing.assert_array_equal(output[blind], np.broadcast_to(bias, (5, D_MODEL)))
-
-
 def test_weights_are_dropped_in_training_alone():
     # Weights 1/3 of values 1: at rate 0.5 each is 0 or 2/3; at the two ends 1/2 becomes 0 or 1.
     keras.utils.set_random_seed(1)
