@@ -61,7 +61,7 @@ def port(graphs):
 
 def ask(port, method, path, body=None, **headers):
     """The status, the headers and the content of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
@@ -219,7 +219,7 @@ def test_the_command_serves_until_it_is_interrupted(tiny_model_dir):
         assert answer["predictions"][0]["text"] == "Anna hat einen Baum, sieht!"
     finally:
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=600)
     assert process.returncode == 130 and re.fullmatch(r"device: .+\n", said)
 
 
