@@ -78,6 +78,8 @@ def run_translate(options: argparse.Namespace) -> None:
         prefixes: Iterator[bytes] | None = None
         if options.prefix is not None:
             file = stack.enter_context(open(options.prefix, "rb"))
+            if file.peek().startswith(codecs.BOM_UTF8):
+                file.read(len(codecs.BOM_UTF8))
             prefixes = (line.removesuffix(b"\n").removesuffix(b"\r") for line in file)
         if not sys.stdout.isatty():
             # On a terminal the translations themselves show the progress.

@@ -131,7 +131,7 @@ def test_translate_with_prefixes_and_sampling(translate, tmp_path, monkeypatch, 
         return translate("\n".join(lines).encode() + b"\n", *options).out.split("\n")[:-1]
 
     prefix = tmp_path / "prefix"
-    prefix.write_text("\nZo\u00eb\nAnna hat zwei\n\nder Hund")
+    prefix.write_text("\ufeff\nZo\u00eb\nAnna hat zwei\n\nder Hund")
     answers = answers_with("--prefix", prefix)
     assert answers[0] == "Anna hat einen Baum, sieht!" and answers[3] == ""
     assert answers[1].startswith("Zo\u00eb") and answers[2].startswith("Anna hat zwei")

@@ -1,6 +1,5 @@
 """Random configurations from files and `--set`: each is valid or rejected in one line."""
 
-import contextlib
 import dataclasses
 import math
 
@@ -192,5 +191,4 @@ def test_what_is_accepted_trains_a_step(tmp_path_factory, changes):
     model_dir = tmp_path_factory.mktemp("trained") / "model"
     train(config, pairs, pairs, model_dir, make_strategy())
     assert (model_dir / "best.weights.h5").exists()
-    print("TRAINED", changes)
     keras.backend.clear_session()
