@@ -150,8 +150,8 @@ def test_causal_attention_of_any_kind_generates(layers):
 
 def test_attention_of_keras_decodes_from_the_first_token_on():
     target, features = ids("words"), keras.Input((1, D_MODEL), name="features")
-    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL)(target) + features
-    hidden = keras.layers.MultiHeadAttention(2, 4)(hidden, hidden, use_causal_mask=True)
+    hidden = PositionalEmbedding(VOCAB_SIZE, D_MODEL)(target)
+    hidden = keras.layers.MultiHeadAttention(2, 4)(hidden, hidden, use_causal_mask=True) + features
     model = randomized(keras.Model([target, features], keras.layers.Dense(VOCAB_SIZE)(hidden)))
     source = np.ones((1, 1, D_MODEL), "float32")
     step, state = start_decoding(model, source)
