@@ -13,7 +13,7 @@ from keras_transformer.config.values import SignatureName, listed
 from keras_transformer.tensors import Tensor
 from keras_transformer.translation import Translator
 from keras_transformer.translation.documents import MAX_SENTENCES, MAX_TOKENS
-from keras_transformer.translation.graph import Translations
+from keras_transformer.translation.search import Translations
 
 Texts = Annotated[Tensor, "string (batch,)"]
 PaddedIds = Annotated[Tensor, "int32 (batch, length)"]

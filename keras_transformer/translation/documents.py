@@ -7,7 +7,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import tensorflow as tf
 
@@ -17,9 +17,7 @@ from ..tensors import Tensor
 from ..tokenizers.placeholders import ESCAPED_MARK, MARK, SPACES, SpanFinder, parts_between
 from ..tokenizers.text_codec import TextCodec
 from ..tokenizers.tokenizer import Texts
-
-if TYPE_CHECKING:
-    from .graph import Translations
+from .search import Translations
 
 Parts = Annotated[tf.RaggedTensor, "string (batch, None)"]
 
@@ -135,7 +133,7 @@ def translate_documents(
     texts: Texts,
     language: Language | None,
     codec: TextCodec,
-    search: "Callable[[Tensor], Translations]",
+    search: Callable[[Tensor], Translations],
 ) -> TranslatedDocuments:
     """Translates the sentences of documents, in the TensorFlow graph.
 

@@ -26,27 +26,20 @@ from ..tokenizers.placeholders import SPACES
 from ..tokenizers.text_codec import Side, TextCodec
 from ..tokenizers.tokenizer import Texts
 from .documents import TranslatedDocuments, translate_documents
-from .search import Candidates, Sampling, SearchedModel, TranslationModel, map_in_length_batches, search_tokens
+from .search import (
+    Candidates,
+    Sampling,
+    SearchedModel,
+    TranslationModel,
+    Translations,
+    map_in_length_batches,
+    search_tokens,
+)
 
 # The layer of the decoder whose attention aligns.
 ALIGNMENT_LAYER = -1
 # The largest integer of a matrix in 8 bits.
 _LARGEST = 127
-
-
-class Translations(NamedTuple):
-    """What a search finds for every text, the best first.
-
-    Attributes:
-        scores: log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1, the log
-            probability.
-        token_ids: the tokens of the translations, after their prefixes and with end tokens, padded with 0.
-    """
-
-    texts: Annotated[Tensor, "string (batch, n_best)"]
-    scores: Annotated[Tensor, "float32 (batch, n_best)"]
-    token_ids: Annotated[Tensor, "int32 (batch, n_best, length)"]
-    source_lengths: Annotated[Tensor, "int64 (batch,)"]
 
 
 class TokenScores(NamedTuple):

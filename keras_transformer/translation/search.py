@@ -76,6 +76,21 @@ class Sampling(NamedTuple):
         return inputs if self.top_p is None else inputs | {"top_p": tf.constant(self.top_p, tf.float32)}
 
 
+class Translations(NamedTuple):
+    """What a search finds for every text, the best first.
+
+    Attributes:
+        scores: log probability divided by `((5 + length) / 6) ** length_penalty`; with a beam of 1, the log
+            probability.
+        token_ids: the tokens of the translations, after their prefixes and with end tokens, padded with 0.
+    """
+
+    texts: Annotated[Tensor, "string (batch, n_best)"]
+    scores: Annotated[Tensor, "float32 (batch, n_best)"]
+    token_ids: Annotated[Tensor, "int32 (batch, n_best, length)"]
+    source_lengths: Annotated[Tensor, "int64 (batch,)"]
+
+
 class Candidates:
     """The tokens that translations may have: a shortlist, as variables.
 

@@ -19,8 +19,8 @@ from ..tensors import Tensor
 from ..tokenizers import Tokenizer, TokenizerPair, load_tokenizers
 from ..tokenizers.text_codec import Side, TextCodec
 from .documents import TranslatedDocument
-from .graph import ALIGNMENT_LAYER, TokenScores, TranslationGraph, Translations
-from .search import Candidates, Sampling, TranslationModel
+from .graph import ALIGNMENT_LAYER, TokenScores, TranslationGraph
+from .search import Candidates, Sampling, TranslationModel, Translations
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

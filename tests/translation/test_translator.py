@@ -18,7 +18,7 @@ from keras_transformer.model_dir import ModelDir
 from keras_transformer.models import build_transformer
 from keras_transformer.translation import Sampling, Translator, documents
 from keras_transformer.translation.documents import divide_long_sentences
-from keras_transformer.translation.graph import Translations
+from keras_transformer.translation.search import Translations
 
 LONG = "Anna sees a tree. the dog buys two apples. " * 120
 
