@@ -231,12 +231,12 @@ class AttentionView:
             check(name, getattr(self, name), rule)
 
     def layers(self, config: TransformerConfig, name: str = "layer") -> list[int]:
-        """Returns the layers of a model that are shown, from 0; a ConfigError, which says `name`, if it lacks one."""
+        """Returns the layers that are shown, counted from 0; a ConfigError about `name` if the model lacks one."""
         number = config.depths[0 if self.kind == "encoder" else 1]
         return [number - 1] if self.layer == "last" else _chosen(name, self.layer, number)
 
     def heads(self, config: TransformerConfig, name: str = "head") -> list[int]:
-        """Returns the heads of a model that are shown, from 0; a ConfigError, which says `name`, if it lacks one."""
+        """Returns the heads that are shown, counted from 0; a ConfigError about `name` if the model lacks one."""
         return _chosen(name, self.head, config.num_heads)
 
 

@@ -14,6 +14,7 @@ import pathlib
 import re
 import sys
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -211,8 +212,10 @@ def make_server(api: RestApi, port: int) -> http.server.ThreadingHTTPServer:
 class _Server(http.server.ThreadingHTTPServer):
     def close_request(self, request: Any) -> None:
         # Read what was refused unread: while a client still sends, it would get an error instead of the answer.
+        request.settimeout(_SECONDS)
+        deadline = time.monotonic() + _SECONDS
         with contextlib.suppress(OSError):
-            while request.recv(MAX_BYTES):
+            while request.recv(65_536) and time.monotonic() < deadline:
                 pass
         super().close_request(request)
 

@@ -224,7 +224,8 @@ class TextCodec:
         if tags is None:
             return tf.tile(tf.constant([self.tag_ids]), [num_texts, 1]) if self.tag_ids else None
         known = self.tokenizers.source.tags
-        tags = tf.strings.unicode_transcode(tags, "UTF-8", "UTF-8", errors="replace")  # as messages must be
+        # Messages of TensorFlow must be UTF-8.
+        tags = tf.strings.unicode_transcode(tags, "UTF-8", "UTF-8", errors="replace")
         is_known = tf.equal(tags[:, None], ["", *known])
         unknown = tf.boolean_mask(tags, ~tf.reduce_any(is_known, axis=1))
         message = f"tag must be one of {listed(known)}; received " + tf.strings.reduce_join(unknown, separator=", ")

@@ -158,7 +158,7 @@ def test_attention_of_keras_decodes_from_the_first_token_on():
     for position, token_id in enumerate([3, 4]):
         logits, state = step(ops.array([[token_id]]), ops.array([[0]]), ops.array(position), state)
     expected = ops.convert_to_numpy(model([np.array([[3, 4]]), source]))[:, 1:]
-    np.testing.assert_allclose(ops.convert_to_numpy(logits), expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(ops.convert_to_numpy(logits), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_transformer_needs_a_source_of_known_tokens_and_as_many_positions_as_it_has():

@@ -245,8 +245,8 @@ def text_corpora(sources: Sequence[Path], targets: Sequence[Path]) -> list[Corpu
     """
     if len(sources) != len(targets):
         raise ConfigError(
-            f"source and target must be given as many files; received {len(sources)} "
-            f"({listed(sorted(map(name_of, sources)))}) and {len(targets)} ({listed(sorted(map(name_of, targets)))})"
+            f"source and target must be given as many files; received {len(sources)} ({_listed(sources)}) and "
+            f"{len(targets)} ({_listed(targets)})"
         )
     return [_text_corpus(source, target) for source, target in zip(sources, targets, strict=True)]
 
@@ -266,7 +266,7 @@ def _text_corpus(source: Path, target: Path) -> Corpus:
         parts = [f"{name_of(path)} matches {len(matches)}" for path, matches in zip((source, target), files)]
         raise ConfigError(
             f"the files of source and target must pair up: {', '.join(parts)}; without a partner: "
-            f"{listed(sorted(map(name_of, without_partner)))}"
+            f"{_listed(without_partner)}"
         )
     shards = [
         Shard(read_lines(source_file), read_lines(target_file), name_of(source_file), name_of(target_file))
@@ -284,6 +284,10 @@ def _without_partner(sources: dict[str, str], targets: dict[str, str]) -> list[s
     # Names without a common part are paired in order, so the last ones are left over.
     longer, shorter = sorted((list(sources.values()), list(targets.values())), key=len, reverse=True)
     return longer[len(shorter) :]
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return listed(sorted(map(name_of, paths)))
 
 
 def paired_corpora(paths: Sequence[Path]) -> list[Corpus]:
