@@ -338,14 +338,10 @@ def test_integers_of_numpy_are_sizes():
 
 
 if keras.backend.backend() == "tensorflow":
-    import tensorflow as tf
-
-    def test_a_graph_for_batches_of_any_size_takes_sequences_of_length_0():
-        layer = built(EncoderLayer(2, 8), X.shape)
-        graph = tf.function(lambda rows: layer(rows), input_signature=[tf.TensorSpec((None, 0, 8))])
-        assert graph(X[:, :0]).shape == (2, 0, 8)
 
     def test_ragged_tensors_are_to_be_padded():
+        import tensorflow as tf
+
         for layer in (EncoderLayer(2, 8), Encoder(1, 2, 8, norm_first=True)):
             with pytest.raises(ValueError, match=r"inputs must not be ragged: pad it first, with to_tensor\(\)"):
                 layer(tf.RaggedTensor.from_tensor(X))

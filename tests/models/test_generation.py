@@ -505,6 +505,21 @@ def all_tokens():
 
 
 # PyTorch traces nothing.
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    def test_a_prefix_of_length_0_in_a_graph_says_how_many_texts_there_are():
+        model = language_model()
+
+        @tf.function(input_signature=[tf.TensorSpec((None, 1), tf.int32)])
+        def first_logits(token_ids):
+            step, state = start_decoding(model, prefix=token_ids[:, :0])
+            return step(token_ids, tf.zeros_like(token_ids), 0, state)[0]
+
+        token_ids = np.array([[3], [4]], "int32")
+        np.testing.assert_allclose(first_logits(token_ids), model(token_ids), rtol=1e-4, atol=1e-5)
+
+
 if keras.backend.backend() != "torch":
 
     @pytest.mark.slow
