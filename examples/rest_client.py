@@ -25,8 +25,8 @@ def ask(url, body=None):
     except urllib.error.HTTPError as error:
         # What is wrong with the request is said in the answer's body.
         sys.exit(f"{url}: {error.code} {json.load(error)['error']}")
-    except urllib.error.URLError as error:
-        sys.exit(f"{url}: {error.reason}")
+    except OSError as error:  # no server, or no answer in time
+        sys.exit(f"{url}: {getattr(error, 'reason', error)}")
 
 
 def main():
