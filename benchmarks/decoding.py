@@ -5,7 +5,8 @@
 The test text, the longest sentence first, is sent in requests of 32 sentences, after a warm-up that sends all of them
 once. Each request is sent when the previous one has been answered, and may use all cores; with "at once", as many
 requests as there are cores are in flight at the same time and share the cores. The last table sends every 5th sentence
-as a request of its own, and also searches greedily. With `--isa avx2`, bfloat16 is left out.
+as a request of its own, and also searches greedily and with TensorFlow's executor for one thread (docs/latency.md).
+With `--isa avx2`, bfloat16 is left out.
 
     SavedModel             what `keras-transformer export` writes (contenders/saved_model.py)
     CTranslate2            the same weights and search settings (contenders/ctranslate2.py)
@@ -49,6 +50,8 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 # CTranslate2's types that may be its fastest.
 COMPUTE_TYPES = ("float32", "int16", "int8", "bfloat16")
 SAVED_MODEL, CTRANSLATE2, MARIAN = "SavedModel", "CTranslate2", "Marian"
+# What names a SavedModel whose operations one thread runs.
+ONE_THREAD = "single-threaded executor"
 # The comparisons, in their order.
 TABLES = ("float32", "best", "greedy", "single")
 
@@ -97,14 +100,19 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: 
     greedy: dict[str, Contender] = {}
     for name, engine in without_marian.items():
         greedy |= _cases(name, engine, "--beam-size", 1)
+    on_one_thread = {
+        f"{name}, {ONE_THREAD}": functools.partial(engine, "--executor", "SINGLE_THREADED_EXECUTOR")
+        for name, engine in engines.items()
+        if name.startswith(SAVED_MODEL)
+    }
     single = {
         f"{name}{f', {threads} threads' * (threads > 1)}{', greedy' * (beam_size == 1)}": _latency(
             engine, "--threads", threads, "--beam-size", beam_size
         )
-        for beam_size, searched in ((BEAM_SIZE, engines), (1, without_marian))
+        for beam_size, searched in ((BEAM_SIZE, engines | on_one_thread), (1, without_marian | on_one_thread))
         for name, engine in searched.items()
         # Marian's threads do not share a sentence.
-        for threads in sorted({1, _num_cores()} if name != MARIAN else {1})
+        for threads in sorted({1, _num_cores()} if name != MARIAN and ONE_THREAD not in name else {1})
     }
     search = f"beam {BEAM_SIZE}, batch {REQUEST_SIZE}"
     fastest = f"{SAVED_MODEL}, {usable_precisions()[-1]}"

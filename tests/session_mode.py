@@ -7,10 +7,10 @@ import tensorflow as tf
 class SavedModelSession:
     """A SavedModel in a Session, as in TensorFlow Serving, with all names from its signatures."""
 
-    def __init__(self, path):
+    def __init__(self, path, config=None):
         graph = tf.Graph()
         with graph.as_default():
-            self.session = tf.compat.v1.Session()
+            self.session = tf.compat.v1.Session(config=config)
             self.signatures = tf.compat.v1.saved_model.load(self.session, ["serve"], str(path)).signature_def
 
     def __call__(self, name, inputs):

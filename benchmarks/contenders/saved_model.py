@@ -1,7 +1,8 @@
-"""The exported SavedModel, in a process that imports only TensorFlow and the operations that the graph needs."""
+"""The exported SavedModel in a session, as in TensorFlow Serving: nothing is imported but what the graph needs."""
 
 import json
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, the tokenizer's operations
 
@@ -16,15 +17,21 @@ def main() -> None:
     # TensorFlow Serving is set to the same by --tensorflow_intra_op_parallelism=1.
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of an operation (%(default)s)")
     parser.add_argument("--shortlist", action="store_true", help="search only the pieces of the model's shortlist")
+    # In TensorFlow Serving, a line of the file of --tensorflow_session_config_file.
+    parser.add_argument("--executor", default="DEFAULT", metavar="TYPE", help="runs the operations (%(default)s)")
     options = parser.parse_args()
-    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     task = DecodingTask(options.task)
-    served = tf.saved_model.load(str(task.saved_model(options.precision, options.beam_size, options.shortlist)))
-    signature = served.signatures["serving_default"]
+    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=options.threads)
+    config.experimental.executor_type = options.executor
+    with tf.Graph().as_default():
+        session = tf.compat.v1.Session(config=config)
+        path = task.saved_model(options.precision, options.beam_size, options.shortlist)
+        signature = tf.compat.v1.saved_model.load(session, ["serve"], str(path)).signature_def["serving_default"]
+    outputs = [signature.outputs[name].name for name in ("text", "score")]
 
     def translate(request: list[str]) -> tuple[list[str], list[float]]:
-        answer = signature(text=tf.constant(request))
-        return [text.decode() for text in answer["text"].numpy()], answer["score"].numpy().tolist()
+        texts, scores = session.run(outputs, {signature.inputs["text"].name: np.array(request, object)})
+        return [text.decode() for text in texts], scores.tolist()
 
     print(json.dumps(task.measure(translate, versions("tensorflow", "tensorflow-text"), options)))
 

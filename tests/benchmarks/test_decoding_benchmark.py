@@ -64,6 +64,8 @@ def test_saved_model_and_ctranslate2_give_the_same_translations(task, translator
     assert [text for text, _ in answers[decoding.SAVED_MODEL]] == [text for text, _ in expected]
     agreed = agreement(answers[decoding.SAVED_MODEL], answers[decoding.CTRANSLATE2])
     assert agreed["equal"] == agreed["sentences"] == len(expected) and agreed["score_difference"] < 1e-3
+    contender("saved_model", task.path, "--answers", "one thread", "--executor", "SINGLE_THREADED_EXECUTOR")()
+    assert [text for text, _ in task.read_answers("one thread")] == [text for text, _ in expected]
 
 
 def test_agreement_equals_a_count_by_hand():
@@ -105,10 +107,12 @@ def test_engines_are_compared_on_the_cores_that_there_are_at_the_moment(monkeypa
     assert float32 == greedy == ["SavedModel", "SavedModel, 3 at once", "CTranslate2", "CTranslate2, 3 at once"]
     assert best[-1] == "CTranslate2, bfloat16, 3 at once"
     beam = ["SavedModel", "SavedModel, 3 threads", "CTranslate2", "CTranslate2, 3 threads"]
+    beam.append("SavedModel, single-threaded executor")
     assert single == [*beam, *(f"{name}, greedy" for name in beam)]
     float32, _, greedy, single = contenders_by_table(monkeypatch, cores=1)
     assert float32 == greedy == ["SavedModel", "CTranslate2"]
-    assert single == [*float32, "SavedModel, greedy", "CTranslate2, greedy"]
+    beam = [*float32, "SavedModel, single-threaded executor"]
+    assert single == [*beam, *(f"{name}, greedy" for name in beam)]
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The SavedModel against the translator: loaded in two ways, neither of which knows this package."""
 
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -14,12 +15,13 @@ import pytest
 import tensorflow as tf
 from conftest import sentence_pairs
 from fresh_process import run_python
+from google.protobuf import text_format
 from keras_transformer.export import servable as exporter
 from keras_transformer.export.requests import REQUESTS
 from keras_transformer.export.servable import TRIED, export_servable
 from keras_transformer.export.signatures import SIGNATURES
 from keras_transformer.training.run.state import RunState, save_training_state
-from session_mode import run_session
+from session_mode import SavedModelSession, run_session
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 from tensorflow_serving.apis.predict_pb2 import PredictRequest
@@ -138,6 +140,29 @@ def test_a_session_answers_the_same(servable, expected):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name if name == "translate" else pytest.param(name, marks=pytest.mark.slow) for name in SIGNATURES]
+)
+def test_the_executor_for_low_latency_answers_the_same(servable, name):
+    page = pathlib.Path(CHECKOUT, "docs", "latency.md").read_text("utf-8")
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=2)
+    text_format.Parse(re.search("^ +(experimental .*)$", page, re.MULTILINE)[1], config)
+    assert config.experimental.executor_type
+    inputs = SIGNATURES[name].example([text.decode(errors="replace") for text in MIXED])
+    models = SavedModelSession(servable), SavedModelSession(servable, config)
+    expected = models[0](name, inputs)
+    # More requests at once than there are threads.
+    with concurrent.futures.ThreadPoolExecutor(8) as clients:
+        for answer in clients.map(lambda _: models[1](name, inputs), range(8)):
+            for key, array in expected.items():
+                if array.dtype.kind == "f":
+                    np.testing.assert_allclose(answer[key], array, rtol=1e-5, atol=1e-5, err_msg=key)
+                else:
+                    np.testing.assert_array_equal(answer[key], array, err_msg=key)
+    for model in models:
+        model.close()
+
+
 def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_saved_model, tmp_path):
     texts = ORDINARY[:3] + AWKWARD
     expected = [[row[0] for row in other_translator.n_best(texts, 1)], []]
