@@ -140,9 +140,8 @@ def test_a_session_answers_the_same(servable, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [name if name == "translate" else pytest.param(name, marks=pytest.mark.slow) for name in SIGNATURES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SIGNATURES)
 def test_the_executor_for_low_latency_answers_the_same(servable, name):
     page = pathlib.Path(CHECKOUT, "docs", "latency.md").read_text("utf-8")
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=2)
