@@ -85,7 +85,8 @@ BEFORE = {
     "docs/comparing.md": "mkdir models; cp -r $MODEL models/a; cp -r $MODEL models/b; cp test.de a.de; cp val.de b.de; "
     "for name in a b; do cp val.de $name.val.de; cp test.de $name.test.de; done",
     "docs/engines.md": "mkdir models; cp -r $MODEL models/en-de",
-    "docs/terms.md": "echo pages > terms.txt",
+    "docs/terms.md": "echo pages > terms.txt; mkdir models; cp -r $MODEL models/de-en; cp val.de one-language.de; "
+    "cp val.de all-languages.de; for name in train val; do cp $name.de $name.fr; cp $name.de $name.cs; done",
     "docs/pretrained.md": "cp -r $MARIAN opus-mt-en-de; cp test.en text.en; cp train.en ours.en; cp train.de ours.de",
     "docs/serving.md": "mkdir models; cp -r $MODEL models/en-de; ln -s $ROOT/examples examples",
     "docs/latency.md": "mkdir models; cp -r $MODEL models/en-de",
