@@ -50,8 +50,6 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 # CTranslate2's types that may be its fastest.
 COMPUTE_TYPES = ("float32", "int16", "int8", "bfloat16")
 SAVED_MODEL, CTRANSLATE2, MARIAN = "SavedModel", "CTranslate2", "Marian"
-# What names a SavedModel whose operations one thread runs.
-ONE_THREAD = "single-threaded executor"
 # The comparisons, in their order.
 TABLES = ("float32", "best", "greedy", "single")
 
@@ -101,7 +99,7 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: 
     for name, engine in without_marian.items():
         greedy |= _cases(name, engine, "--beam-size", 1)
     on_one_thread = {
-        f"{name}, {ONE_THREAD}": functools.partial(engine, "--executor", "SINGLE_THREADED_EXECUTOR")
+        f"{name}, single-threaded executor": functools.partial(engine, "--executor", "SINGLE_THREADED_EXECUTOR")
         for name, engine in engines.items()
         if name.startswith(SAVED_MODEL)
     }
@@ -111,8 +109,8 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: 
         )
         for beam_size, searched in ((BEAM_SIZE, engines | on_one_thread), (1, without_marian | on_one_thread))
         for name, engine in searched.items()
-        # Marian's threads do not share a sentence.
-        for threads in sorted({1, _num_cores()} if name != MARIAN and ONE_THREAD not in name else {1})
+        # Marian's threads do not share a sentence, and the executor has only one.
+        for threads in sorted({1} if name in {MARIAN, *on_one_thread} else {1, _num_cores()})
     }
     search = f"beam {BEAM_SIZE}, batch {REQUEST_SIZE}"
     fastest = f"{SAVED_MODEL}, {usable_precisions()[-1]}"

@@ -140,7 +140,6 @@ def test_a_session_answers_the_same(servable, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_the_executor_for_low_latency_answers_the_same(servable, name):
     page = pathlib.Path(CHECKOUT, "docs", "latency.md").read_text("utf-8")
@@ -162,6 +161,7 @@ def test_the_executor_for_low_latency_answers_the_same(servable, name):
         model.close()
 
 
+@pytest.mark.slow
 def test_wordpiece_and_greedy_search_are_served_too(other_translator, other_saved_model, tmp_path):
     texts = ORDINARY[:3] + AWKWARD
     expected = [[row[0] for row in other_translator.n_best(texts, 1)], []]

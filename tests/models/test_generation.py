@@ -504,7 +504,6 @@ def all_tokens():
     return [generate(model, PROMPTS, max_new_tokens=5, **options).token_ids.tolist() for options in OPTIONS]
 
 
-# PyTorch traces nothing.
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
@@ -520,6 +519,7 @@ if keras.backend.backend() == "tensorflow":
         np.testing.assert_allclose(first_logits(token_ids), model(token_ids), rtol=1e-4, atol=1e-5)
 
 
+# PyTorch traces nothing.
 if keras.backend.backend() != "torch":
 
     @pytest.mark.slow
