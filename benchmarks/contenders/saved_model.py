@@ -5,6 +5,7 @@ import json
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, the tokenizer's operations
+from tensorflow.core.protobuf.config_pb2 import CallableOptions
 
 from benchmarks.decoding_task import DecodingTask, make_parser
 from benchmarks.processes import versions
@@ -27,10 +28,12 @@ def main() -> None:
         session = tf.compat.v1.Session(config=config)
         path = task.saved_model(options.precision, options.beam_size, options.shortlist)
         signature = tf.compat.v1.saved_model.load(session, ["serve"], str(path)).signature_def["serving_default"]
-    outputs = [signature.outputs[name].name for name in ("text", "score")]
+    # `Session.run` looks up what is fed and fetched in every call, 0.6 ms, which a server does not.
+    fetched = [signature.outputs[name].name for name in ("text", "score")]
+    run = session._make_callable_from_options(CallableOptions(feed=[signature.inputs["text"].name], fetch=fetched))
 
     def translate(request: list[str]) -> tuple[list[str], list[float]]:
-        texts, scores = session.run(outputs, {signature.inputs["text"].name: np.array(request, object)})
+        texts, scores = run(np.array(request, object))
         return [text.decode() for text in texts], scores.tolist()
 
     print(json.dumps(task.measure(translate, versions("tensorflow", "tensorflow-text"), options)))

@@ -6,7 +6,7 @@ from typing import Annotated
 import keras
 from keras import ops
 
-from ..gather import first_maximum, gather_in_rows
+from ..gather import gather_in_rows
 from ..tensors import Dimension, Tensor, last_size, reshape_inferring
 
 # For vocabularies whose size is only known at run time; fast for the 1,000 to 4,000 tokens of a shortlist.
@@ -35,7 +35,7 @@ def continuations(
     # The log softmax is computed for these entries only: the best of all from its probability, the others from their
     # distance to the best.
     log_highest = ops.log(ops.max(ops.softmax(logits), axis=-1, keepdims=True))  # (batch, beam_size, 1)
-    log_probs = log_probs[..., None] + (top_logits - best_logits + log_highest)
+    log_probs = ops.expand_dims(log_probs, -1) + (top_logits - best_logits + log_highest)
     # NaN if all logits of a row are -inf; the comparison is then false.
     return ops.where(log_probs > -math.inf, log_probs, -math.inf), token_ids
 
@@ -66,8 +66,6 @@ def top_k(
     vocab_size = last_size(logits)
     if isinstance(vocab_size, int) and isinstance(k, int):
         k = min(k, vocab_size)
-    if isinstance(k, int) and k == 1:
-        return ops.max(logits, axis=-1, keepdims=True), first_maximum(logits)[..., None]
     group_size = _group_size(vocab_size, k)
     if group_size is None:
         return stable_top_k(logits, k)

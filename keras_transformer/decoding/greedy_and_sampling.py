@@ -6,11 +6,10 @@ from typing import Annotated, Generic, NamedTuple
 
 from keras import ops
 
-from ..gather import gather_in_rows
+from ..gather import first_maximum, gather_in_rows
 from ..rules import Positive, Share, Size, check, plain
 from ..tensors import Dimension, Tensor, last_size
 from .constraints import NO_CONSTRAINTS, Constraints, History, is_any_of
-from .continuations import continuations
 from .continuations import top_k as top_k_of
 from .protocol import Hypotheses, State, Step
 from .search_loop import check_search_arguments, extend_until_finished
@@ -49,9 +48,8 @@ def greedy_search(
     """
     arguments = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
 
-    def choose(position: Tensor, active: _Active, logits: Tensor, allowed_logits: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs, token_ids = continuations(active.results.log_probs, logits, allowed_logits, 1)  # (n, 1, 1)
-        return log_probs[..., 0], token_ids[..., 0]
+    def choose(position: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
+        return first_maximum(logits)
 
     return _extend_one_hypothesis(choose, step, state, *arguments, constraints, drop_finished)
 
@@ -114,15 +112,10 @@ def sample(
         rows = ops.arange(ops.shape(max_lengths)[0], dtype="int32")
     numbers = uniform_numbers(plain(seed), rows, max_length)
 
-    def choose(position: Tensor, active: _Active, logits: Tensor, allowed_logits: Tensor) -> tuple[Tensor, Tensor]:
-        allowed_logits = ops.reshape(allowed_logits, (-1, last_size(logits)))  # (n, vocab_size)
+    def choose(position: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
         # One column of the numbers of the rows that are left: (n, 1).
-        row_numbers = ops.take(ops.take(numbers, position, axis=1), active.rows, axis=0)[:, None]
-        token_ids = draw(allowed_logits / temperature, row_numbers, plain(top_k), top_p)
-        log_probs = active.results.log_probs + gather_in_rows(allowed_logits, token_ids)
-        log_probs = log_probs - ops.logsumexp(logits, axis=-1)
-        # NaN if all logits of a row are -inf; the comparison is then false.
-        return ops.where(log_probs > -math.inf, log_probs, -math.inf), token_ids
+        row_numbers = ops.take(ops.take(numbers, position, axis=1), rows, axis=0)[:, None]
+        return draw(ops.squeeze(logits, 1) / temperature, row_numbers, plain(top_k), top_p)
 
     return _extend_one_hypothesis(choose, step, state, *arguments, constraints, drop_finished)
 
@@ -143,7 +136,7 @@ class _Active(NamedTuple, Generic[State]):
 
 
 def _extend_one_hypothesis(
-    choose: Callable[[Tensor, _Active, Tensor, Tensor], tuple[Tensor, Tensor]],
+    choose: Callable[[Tensor, Tensor, Tensor], Tensor],
     step: Step[State],
     state: State,
     max_lengths: Tensor,
@@ -156,9 +149,8 @@ def _extend_one_hypothesis(
     """Extends each sequence by one token per step until an end token or its maximum length.
 
     Args:
-        choose: takes the position of the newest tokens, int32 scalar, the active sequences, and the logits and the
-            allowed logits of the next token, see `Constraints.apply`. Returns the log probabilities of the sequences
-            with one more token, float32 (n, 1), -inf if there is none, and the tokens, int32 (n, 1).
+        choose: takes the position of the newest tokens, int32 scalar, the places of the active sequences in the batch,
+            (n,), and the allowed logits of their next tokens, (n, 1, vocab_size). Returns the tokens, int32 (n, 1).
     """
 
     def extend(position: Tensor, active: _Active[State]) -> tuple[_Active[State], Tensor]:
@@ -167,15 +159,20 @@ def _extend_one_hypothesis(
         history = active.history.append(newest)
         logits, state = step(constraints.token_at(newest), ops.zeros_like(newest), position, active.state)
         logits, allowed_logits = constraints.apply(logits, newest, history, position, active.max_lengths, end_ids)
-        lengths, log_probs = active.results
-        extended_log_probs, token_ids = choose(position, active, logits, allowed_logits)
-        log_probs = ops.where(active.is_unfinished, extended_log_probs, log_probs)
-
-        length = position + 1
-        is_end = is_any_of(token_ids, end_ids) | (length >= active.max_lengths)
+        token_ids = choose(position, active.rows, allowed_logits)
+        log_probs = ops.log_softmax(logits)
+        if allowed_logits is not logits:
+            log_probs = log_probs + (allowed_logits - logits)  # -inf where a token is forbidden
+        log_probs = gather_in_rows(ops.squeeze(log_probs, 1), token_ids)  # (n, 1)
+        # NaN if all logits of a row are -inf; the comparison is then false.
+        is_possible = log_probs > -math.inf
+        log_probs = ops.where(is_possible, log_probs, -math.inf)
+        log_probs = active.results.log_probs + ops.where(active.is_unfinished, log_probs, 0.0)
+        lengths = active.results.lengths + ops.cast(active.is_unfinished, "int32")
+        is_end = is_any_of(token_ids, end_ids) | (position + 1 >= active.max_lengths)
         active = active._replace(
-            results=_Results(ops.where(active.is_unfinished, length, lengths), log_probs),
-            is_unfinished=active.is_unfinished & (log_probs > -math.inf) & ops.logical_not(is_end),
+            results=_Results(lengths, log_probs),
+            is_unfinished=active.is_unfinished & is_possible & ops.logical_not(is_end),
             token_ids=token_ids,
             history=history,
             state=state,
@@ -192,10 +189,9 @@ def _extend_one_hypothesis(
         history=constraints.start_history(start_ids, max_length),
         state=state,
     )
-    # int32, the tokens of every step
-    record = ops.zeros((max_length, batch, 1), "int32")
+    record = ops.zeros((max_length, batch, 1), "int32")  # the tokens of every step
     _, record, (lengths, scores) = extend_until_finished(
-        extend, lambda active: active.is_unfinished[:, 0], active, record, drop_finished
+        extend, lambda active: active.is_unfinished, active, record, drop_finished
     )
     lengths = ops.where(scores > -math.inf, lengths, 0)
     token_ids = constraints.token_at(ops.transpose(record, (1, 2, 0)))  # (batch, 1, max_length)

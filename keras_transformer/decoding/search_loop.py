@@ -11,6 +11,7 @@ from typing import Annotated, Protocol, TypeVar
 from keras import ops, tree
 
 from ..errors import ConfigError
+from ..gather import take_rows
 from ..rules import plain, require
 from ..tensors import Dimension, Tensor
 from .constraints import Constraints
@@ -72,7 +73,7 @@ def extend_until_finished(
     Args:
         extend: takes a position, int32 scalar, and the active sequences; returns the active sequences with one more
             token, and what is written of the step, (n, ...).
-        is_unfinished: takes the active sequences, returns bool (n,).
+        is_unfinished: takes the active sequences, returns bool (n,) or (n, 1).
         active: a NamedTuple of nests of tensors (n, ...), see above.
         record: where the steps are written.
         drop_finished: whether the rows of finished sequences are left out, as soon as they are an eighth of all; fewer
@@ -105,7 +106,7 @@ def extend_until_finished(
         at = active.rows[:, None]
         results = tree.map_structure(lambda all, some: ops.scatter_update(all, at, some), results, active.results)
         kept = ops.nonzero(is_unfinished(active))[0]
-        return position, record, tree.map_structure(lambda tensor: ops.take(tensor, kept, axis=0), active), results
+        return position, record, tree.map_structure(lambda tensor: take_rows(tensor, kept), active), results
 
     num_steps, record, _, results = ops.while_loop(
         lambda position, record, active, results: ops.shape(active.rows)[0] > 0,

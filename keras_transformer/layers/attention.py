@@ -335,8 +335,8 @@ class MultiHeadAttention(keras.layers.Layer):
         queries = _split_heads(blocks.queries, sizes[0], blocks.block_length, self.num_heads)
         keys = _split_heads(blocks.keys, *sizes, self._num_kv_heads)
         values = _split_heads(blocks.values, *sizes, self._num_kv_heads)
-        queries = self._with_positions(queries, "query_norm", blocks.positions)
-        keys = self._with_positions(keys, "key_norm", blocks.key_positions)
+        queries = self._with_positions(queries, "query_norm", blocks.positions, query)
+        keys = self._with_positions(keys, "key_norm", blocks.key_positions, query)
         bias = self._bias(queries, keys, use_causal_mask, blocks.positions, blocks.key_positions)
         weights = attention_weights(queries, keys, _per_head(blocks.mask), bias)
         heads = _swap_heads(product_of_heads(self.attention_dropout(weights, training=training), values))
@@ -368,7 +368,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         keys = _project_to_heads(value if key is None else key, self.key_dense, self._num_kv_heads)
         values = _project_to_heads(value, self.value_dense, self._num_kv_heads)
-        return KeyValues(self._with_positions(keys, "key_norm", position_ids), values)
+        return KeyValues(self._with_positions(keys, "key_norm", position_ids, value), values)
 
     def attend(
         self,
@@ -421,13 +421,16 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _project_query(self, query: Tensor, position_ids: Tensor | None = None) -> Tensor:
         queries = _project_to_heads(query, self.query_dense, self.num_heads)
-        return self._with_positions(queries, "query_norm", position_ids)
+        return self._with_positions(queries, "query_norm", position_ids, query)
 
-    def _with_positions(self, heads: Tensor, norm: str, position_ids: Tensor | None = None) -> Tensor:
+    def _with_positions(self, heads: Tensor, norm: str, position_ids: Tensor | None, inputs: Tensor) -> Tensor:
         """Normalizes and rotates the heads (batch, heads, length, key_dim) of queries or keys, if that is asked for."""
         if self.query_key_norm:
             heads = getattr(self, norm)(heads)
-        return rotate(heads, position_ids) if self.relative_positions == "rotary" else heads
+        if self.relative_positions != "rotary":
+            return heads
+        # The length of the inputs, which queries and keys may share: TensorFlow then computes their angles only once.
+        return rotate(heads, ops.arange(ops.shape(inputs)[1]) if position_ids is None else position_ids)
 
     def _bias(
         self,
@@ -482,7 +485,7 @@ class MultiHeadAttention(keras.layers.Layer):
         query: Annotated[Tensor, "(batch, target length, d_model)"],
         heads: Annotated[Tensor, "(batch, target length, num_heads, value_dim), or (..., num_heads * value_dim)"],
     ) -> Tensor:
-        batch, length = ops.shape(heads)[:2]
+        batch, length = ops.shape(query)[:2]
         # Compute in two dimensions as in `_project_rows`, unless a regularizer's loss depends on the batch axis.
         leading = (-1,) if self._activity_regularizer is None else (batch, length)
         rows = ops.reshape(heads, (*leading, self.num_heads * self._value_width))
@@ -544,9 +547,10 @@ def attention_weights(
         scores = scores + ops.cast(bias, dtype)
     if mask is None:
         return ops.cast(ops.softmax(scores), queries.dtype)
-    weights = ops.softmax(scores + ops.cast(ops.where(mask, 0.0, _MASKED), dtype))
+    is_attended = ops.cast(mask, dtype)  # 1 or 0
+    weights = ops.softmax(scores + (1 - is_attended) * _MASKED)
     # Softmax of a row that is masked everywhere is uniform.
-    return ops.cast(weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype), queries.dtype)
+    return ops.cast(weights * ops.max(is_attended, axis=-1, keepdims=True), queries.dtype)
 
 
 def product_of_heads(left: Tensor, right: Tensor) -> Tensor:

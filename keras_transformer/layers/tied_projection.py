@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 import keras
 from keras import ops
 
+from ..gather import take_rows
 from ..rules import annotations_of, check_attributes, require
 from ..tensors import Shape, Tensor, reshape_inferring
 from .arguments import LayerArguments, config_of
@@ -103,7 +104,7 @@ class TiedProjection(keras.layers.Layer):
 
     def columns(self, token_ids: Annotated[Tensor, "int (n,)"]) -> Annotated[Tensor, "(d_model, n)"]:
         """Returns the columns of the kernel for some tokens, without transposing all of it."""
-        return ops.transpose(ops.take(self._token_table, token_ids, axis=0))
+        return ops.transpose(take_rows(self._token_table, token_ids))
 
     @property
     def _token_table(self) -> Annotated[Tensor, "(vocab_size, d_model)"]:

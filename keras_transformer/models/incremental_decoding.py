@@ -172,6 +172,7 @@ def decoder_step(
     has a `kernel` (d_model, vocab_size) and a `bias` (vocab_size,) or None.
     """
     logits_of = _logits_function(output_projection, decoder.compute_dtype, candidates)
+    num_candidates = None if candidates is None else last_size(candidates)
 
     def step(
         token_ids: Tensor, parents: Tensor | None, position: Dimension, state: DecoderState
@@ -189,7 +190,8 @@ def decoder_step(
         if parents is None:
             return None, state
         logits = logits_of(ops.reshape(hidden, (-1, embedding.d_model)))  # (batch * beam_size, vocab_size)
-        return ops.reshape(logits, (-1, entries.beam_size, last_size(logits))), state
+        num_logits = last_size(logits) if num_candidates is None else num_candidates
+        return ops.reshape(logits, (-1, entries.beam_size, num_logits)), state
 
     return step
 

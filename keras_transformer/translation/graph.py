@@ -131,7 +131,7 @@ class TranslationGraph:
         # Variables, and what is stored of them.
         self._stored: list[tuple[keras.Variable, tf.Variable | _Int8Matrix]] = [
             (variable, _Int8Matrix.of(variable) if self.is_int8 and len(variable.shape) == 2 else variable.value)
-            for variable in self.model.variables
+            for variable in self.model.weights
         ]
         if self.candidates is not None:
             self._stored += [(table, table.value) for table in (self.candidates.by_source, self.candidates.always)]

@@ -43,7 +43,7 @@ class TranslationModel(Decodable, Protocol):
     def config(self) -> TransformerConfig: ...
 
     @property
-    def variables(self) -> list[keras.Variable]: ...
+    def weights(self) -> list[keras.Variable]: ...
 
 
 class Sampling(NamedTuple):
@@ -116,7 +116,7 @@ class Candidates:
             parts.append(tf.maximum(tf.reshape(prefix, [-1]), Tokenizer.pad_id))
         token_ids = tf.concat(parts, 0)
         # Counting is faster than sorting.
-        counts = tf.scatter_nd(token_ids[:, None], tf.ones_like(token_ids), [self.vocab_size])
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(token_ids), token_ids, self.vocab_size)
         return tf.cast(tf.where(counts > 0)[:, 0], tf.int32)
 
 

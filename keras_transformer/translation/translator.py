@@ -164,7 +164,7 @@ class Translator:
     @property
     def precision(self) -> str:
         """The precision of the weights."""
-        return "int8-weights" if self.graph.is_int8 else self.model.variables[0].dtype
+        return "int8-weights" if self.graph.is_int8 else self.model.weights[0].dtype
 
     def __call__(self, texts: Sequence[str | bytes]) -> list[str]:
         """Returns the best translation of every text."""

@@ -19,7 +19,7 @@ class OnlyThese:
     """A model for which all tokens but some have logits of minus infinity."""
 
     def __init__(self, model):
-        self.config, self.variables, self._model = model.config, model.variables, model
+        self.config, self.weights, self._model = model.config, model.weights, model
         self._penalties = tf.Variable(tf.zeros(model.config.target_vocab_size))
 
     def allow(self, token_ids):
