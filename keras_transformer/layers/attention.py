@@ -547,10 +547,10 @@ def attention_weights(
         scores = scores + ops.cast(bias, dtype)
     if mask is None:
         return ops.cast(ops.softmax(scores), queries.dtype)
-    is_attended = ops.cast(mask, dtype)  # 1 or 0
-    weights = ops.softmax(scores + (1 - is_attended) * _MASKED)
+    # TensorFlow takes longer for `ops.where`.
+    weights = ops.softmax(scores + (1 - ops.cast(mask, dtype)) * _MASKED)
     # Softmax of a row that is masked everywhere is uniform.
-    return ops.cast(weights * ops.max(is_attended, axis=-1, keepdims=True), queries.dtype)
+    return ops.cast(weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype), queries.dtype)
 
 
 def product_of_heads(left: Tensor, right: Tensor) -> Tensor:
