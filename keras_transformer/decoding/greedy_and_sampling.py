@@ -48,7 +48,7 @@ def greedy_search(
     """
     arguments = check_search_arguments(max_lengths, max_length, start_id, end_id, constraints)
 
-    def choose(position: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
+    def choose(position: Tensor, places: Tensor, logits: Tensor) -> Tensor:
         return first_maximum(logits)
 
     return _extend_one_hypothesis(choose, step, state, *arguments, constraints, drop_finished)
@@ -112,9 +112,9 @@ def sample(
         rows = ops.arange(ops.shape(max_lengths)[0], dtype="int32")
     numbers = uniform_numbers(plain(seed), rows, max_length)
 
-    def choose(position: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
+    def choose(position: Tensor, places: Tensor, logits: Tensor) -> Tensor:
         # One column of the numbers of the rows that are left: (n, 1).
-        row_numbers = ops.take(ops.take(numbers, position, axis=1), rows, axis=0)[:, None]
+        row_numbers = ops.take(ops.take(numbers, position, axis=1), places, axis=0)[:, None]
         return draw(ops.squeeze(logits, 1) / temperature, row_numbers, plain(top_k), top_p)
 
     return _extend_one_hypothesis(choose, step, state, *arguments, constraints, drop_finished)
