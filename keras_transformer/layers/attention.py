@@ -273,8 +273,10 @@ class MultiHeadAttention(keras.layers.Layer):
         if neighborhood is not None and mask is None and not return_attention_scores:
             heads = self._attend_to_blocks(targets, sources, key, source_mask, neighborhood, training, use_causal_mask)
             return axes.unfold(self._outputs(targets, heads), query)
-        queries = self._project_query(targets)
-        keys, values = self.project_key_value(sources, key)
+        share_positions = value is query and self.relative_positions == "rotary"  # TensorFlow computes the angles once
+        position_ids = ops.arange(ops.shape(targets)[1]) if share_positions else None
+        queries = self._project_query(targets, position_ids)
+        keys, values = self.project_key_value(sources, key, position_ids)
         bias = self._bias(queries, keys, use_causal_mask)
         # Do not index with None: LiteRT has no such operation if batch and length are unknown.
         mask = combine(mask, None if source_mask is None else ops.expand_dims(source_mask, (1, 2)))
@@ -335,8 +337,8 @@ class MultiHeadAttention(keras.layers.Layer):
         queries = _split_heads(blocks.queries, sizes[0], blocks.block_length, self.num_heads)
         keys = _split_heads(blocks.keys, *sizes, self._num_kv_heads)
         values = _split_heads(blocks.values, *sizes, self._num_kv_heads)
-        queries = self._with_positions(queries, "query_norm", blocks.positions, query)
-        keys = self._with_positions(keys, "key_norm", blocks.key_positions, query)
+        queries = self._with_positions(queries, "query_norm", blocks.positions)
+        keys = self._with_positions(keys, "key_norm", blocks.key_positions)
         bias = self._bias(queries, keys, use_causal_mask, blocks.positions, blocks.key_positions)
         weights = attention_weights(queries, keys, _per_head(blocks.mask), bias)
         heads = _swap_heads(product_of_heads(self.attention_dropout(weights, training=training), values))
@@ -368,7 +370,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         keys = _project_to_heads(value if key is None else key, self.key_dense, self._num_kv_heads)
         values = _project_to_heads(value, self.value_dense, self._num_kv_heads)
-        return KeyValues(self._with_positions(keys, "key_norm", position_ids, value), values)
+        return KeyValues(self._with_positions(keys, "key_norm", position_ids), values)
 
     def attend(
         self,
@@ -421,16 +423,13 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _project_query(self, query: Tensor, position_ids: Tensor | None = None) -> Tensor:
         queries = _project_to_heads(query, self.query_dense, self.num_heads)
-        return self._with_positions(queries, "query_norm", position_ids, query)
+        return self._with_positions(queries, "query_norm", position_ids)
 
-    def _with_positions(self, heads: Tensor, norm: str, position_ids: Tensor | None, inputs: Tensor) -> Tensor:
+    def _with_positions(self, heads: Tensor, norm: str, position_ids: Tensor | None = None) -> Tensor:
         """Normalizes and rotates the heads (batch, heads, length, key_dim) of queries or keys, if that is asked for."""
         if self.query_key_norm:
             heads = getattr(self, norm)(heads)
-        if self.relative_positions != "rotary":
-            return heads
-        # The length of the inputs, which queries and keys may share: TensorFlow then computes their angles only once.
-        return rotate(heads, ops.arange(ops.shape(inputs)[1]) if position_ids is None else position_ids)
+        return rotate(heads, position_ids) if self.relative_positions == "rotary" else heads
 
     def _bias(
         self,
@@ -547,8 +546,7 @@ def attention_weights(
         scores = scores + ops.cast(bias, dtype)
     if mask is None:
         return ops.cast(ops.softmax(scores), queries.dtype)
-    # TensorFlow takes longer for `ops.where`.
-    weights = ops.softmax(scores + (1 - ops.cast(mask, dtype)) * _MASKED)
+    weights = ops.softmax(scores + (1 - ops.cast(mask, dtype)) * _MASKED)  # `ops.where` is slower on TensorFlow
     # Softmax of a row that is masked everywhere is uniform.
     return ops.cast(weights * ops.cast(ops.any(mask, axis=-1, keepdims=True), dtype), queries.dtype)
 

@@ -15,7 +15,7 @@ _NUM_BUCKETS, _MAX_DISTANCE = 32, 128
 
 def rotate(
     features: Annotated[Tensor, "(batch, ..., length, width)"],
-    position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"],
+    position_ids: Annotated[Tensor, "int, broadcasts to (batch, length)"] | None = None,
 ) -> Annotated[Tensor, "(batch, ..., length, width)"]:
     """Rotates feature i and feature i + width / 2 of each position by the angle position / 10000^(2i / width).
 
@@ -23,12 +23,14 @@ def rotate(
 
     Args:
         features: of even width.
+        position_ids: Defaults to None: 0, 1, 2, ...
     """
     half = features.shape[-1] // 2
     dtype = keras.backend.result_type(features.dtype, "float32")
+    positions = ops.arange(ops.shape(features)[-2]) if position_ids is None else position_ids
     # The angles of both halves have the same cosines, and sines of opposite signs.
     frequencies = np.outer([-1, 1], _ROTARY_BASE ** (-np.arange(half) / half)).ravel().astype(dtype)
-    angles = ops.multiply(ops.expand_dims(ops.cast(position_ids, dtype), -1), frequencies)
+    angles = ops.multiply(ops.expand_dims(ops.cast(positions, dtype), -1), frequencies)
     if len(angles.shape) == 3 and len(features.shape) > 3:
         # All axes between batch and length, such as heads, share the positions.
         angles = ops.expand_dims(angles, tuple(range(1, len(features.shape) - 2)))
