@@ -166,7 +166,6 @@ def _extend_one_hypothesis(
         log_probs = gather_in_rows(ops.squeeze(log_probs, 1), token_ids)  # (n, 1)
         # NaN if all logits of a row are -inf; the comparison is then false.
         is_possible = log_probs > -math.inf
-        log_probs = ops.where(is_possible, log_probs, -math.inf)
         log_probs = active.results.log_probs + ops.where(active.is_unfinished, log_probs, 0.0)
         lengths = active.results.lengths + ops.cast(active.is_unfinished, "int32")
         is_end = is_any_of(token_ids, end_ids) | (position + 1 >= active.max_lengths)
@@ -193,7 +192,8 @@ def _extend_one_hypothesis(
     _, record, (lengths, scores) = extend_until_finished(
         extend, lambda active: active.is_unfinished, active, record, drop_finished
     )
-    lengths = ops.where(scores > -math.inf, lengths, 0)
+    is_possible = scores > -math.inf
+    lengths, scores = ops.where(is_possible, lengths, 0), ops.where(is_possible, scores, -math.inf)
     token_ids = constraints.token_at(ops.transpose(record, (1, 2, 0)))  # (batch, 1, max_length)
     is_token = ops.arange(max_length, dtype="int32") < lengths[..., None]
     return Hypotheses(ops.where(is_token, token_ids, 0), lengths, scores)

@@ -209,11 +209,10 @@ class TranslationGraph:
                 self._searched, source.token_ids, limits, n_best, prefix, source.placeholders, sampling
             )
         flat_ids = tf.reshape(token_ids, [-1, tf.shape(token_ids)[2]])
-        ragged_ids = tf.RaggedTensor.from_tensor(flat_ids, padding=Tokenizer.pad_id)
         if prefix is not None:
             beginnings = tf.gather(prefix, tf.repeat(tf.range(prefix.nrows()), n_best))
-            ragged_ids = tf.concat([beginnings, tf.cast(ragged_ids, beginnings.dtype)], axis=1)
-        translations = self.codec.decode(ragged_ids, source, n_best)
+            flat_ids = tf.concat([beginnings, tf.cast(flat_ids, beginnings.dtype)], axis=1)
+        translations = self.codec.decode(flat_ids, source, n_best)
         return Translations(tf.reshape(translations, [-1, n_best]), scores, token_ids, source.lengths)
 
     def search_token_ids(
