@@ -158,7 +158,7 @@ class TextCodec:
         return self.encode_sources(texts).lengths - len(self.tag_ids) - 1
 
     def decode(
-        self, token_ids: Annotated[Tensor, "int (n * n_best, None), padded or ragged"], source: Encoded, n_best: int
+        self, token_ids: Annotated[tf.RaggedTensor | Tensor, "int (n * n_best, None)"], source: Encoded, n_best: int
     ) -> Annotated[Tensor, "string (n * n_best,)"]:
         """Joins the tokens of translations, `n_best` of each source, into texts, with spans for their placeholders."""
         tokenizer = self.tokenizers.target
