@@ -26,11 +26,10 @@ import functools
 import itertools
 import os
 import pathlib
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-
-import ctranslate2
 
 from benchmarks.comparison import Comparison, make_parser, measure, parse_options, publish
 from benchmarks.decoding_task import BEAM_SIZE, REQUEST_SIZE, prepare
@@ -41,6 +40,11 @@ from keras_transformer.config.values import Precision
 from keras_transformer.errors import Error
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.rules import require
+
+try:
+    import ctranslate2
+except ModuleNotFoundError:
+    sys.exit("this needs the package ctranslate2, which is not installed: pip install -e '.[translation,benchmarks]'")
 
 # Takes options of an engine's module, and returns the contender.
 Engine = Callable[..., Contender]
