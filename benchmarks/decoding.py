@@ -26,7 +26,6 @@ import functools
 import itertools
 import os
 import pathlib
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -40,11 +39,7 @@ from keras_transformer.config.values import Precision
 from keras_transformer.errors import Error
 from keras_transformer.model_dir import ModelDir
 from keras_transformer.rules import require
-
-try:
-    import ctranslate2
-except ModuleNotFoundError:
-    sys.exit("this needs the package ctranslate2, which is not installed: pip install -e '.[translation,benchmarks]'")
+from keras_transformer.runtime.packages import missing_packages_named
 
 # Takes options of an engine's module, and returns the contender.
 Engine = Callable[..., Contender]
@@ -74,6 +69,8 @@ def comparisons(task_path: str, marian: Sequence[str] | None = None, shortlist: 
     Raises:
         ConfigError: There is no Marian model in the folder, or not one that segments text itself.
     """
+    import ctranslate2
+
     saved_model = functools.partial(contender, "saved_model", task_path)
     translator = functools.partial(contender, "ctranslate2", task_path)
     engines = {SAVED_MODEL: saved_model, CTRANSLATE2: translator}
@@ -211,10 +208,10 @@ def main() -> None:
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, help="comparisons (default: all)")
     parser.add_argument("--sentences", type=int, metavar="N", help="translate the first N sentences only")
     options = parse_options(parser)
-    from keras_transformer.export.ctranslate2 import export_ctranslate2
-
     with tempfile.TemporaryDirectory() as path:
         try:
+            with missing_packages_named():
+                from keras_transformer.export.ctranslate2 import export_ctranslate2
             has_shortlist = ModelDir(options.model_dir).shortlist_path.is_file()
             every = zip(TABLES, comparisons(path, options.marian, has_shortlist), strict=True)
             tables = [table for name, table in every if name in options.tables]
